@@ -1,0 +1,49 @@
+"""The exceptions and warnings that muster raises itself.
+
+    MusterError
+    ├── MiddlewareError   (TypeError)     what was given to the task is no middleware
+    ├── TaskError         (RuntimeError)  the task is used in a way or at a time it cannot be
+    ├── OptionError       (ValueError)    an argument has a value that makes no sense
+    ├── RunCancelled                      a wait ended because the run is being stopped
+    └── AbsentKeyError    (AttributeError, KeyError)  in muster.framework.context
+
+Each message has three parts: what happened, why, and one line to try. Exceptions from a user's own
+middleware are never replaced by one of these; they leave `Task.run` as they are, with a note.
+"""
+
+
+class MusterError(Exception):
+    """Base of every exception of muster's own.
+
+    Args:
+        what: What happened, with the value that caused it.
+        why: The likely cause.
+        fix: One line to try, as the user would type it.
+    """
+
+    def __init__(self, what: str, why: str, fix: str) -> None:
+        super().__init__(what, why, fix)
+
+    def __str__(self) -> str:
+        what, why, fix = self.args
+        return f"{what}\n  why: {why}\n  try: {fix}"
+
+
+class MiddlewareError(MusterError, TypeError):
+    """Something that cannot run as a middleware, listener or wrapper was given to a task."""
+
+
+class TaskError(MusterError, RuntimeError):
+    """A task was asked for something that it cannot do in its present state."""
+
+
+class OptionError(MusterError, ValueError):
+    """An argument has a value outside what it may be."""
+
+
+class RunCancelled(MusterError):
+    """A wait inside a middleware was ended, because the run is being stopped."""
+
+
+class MusterWarning(UserWarning):
+    """Category of every warning of muster's own."""

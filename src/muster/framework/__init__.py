@@ -1,0 +1,7 @@
+"""The loop and where it runs. Knows no reinforcement learning, no torch, no numpy."""
+
+from muster.framework.context import AbsentKeyError, Context
+from muster.framework.step import Middleware
+from muster.framework.task import StepWrapper, Task
+
+__all__ = ["AbsentKeyError", "Context", "Middleware", "StepWrapper", "Task"]

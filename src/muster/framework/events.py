@@ -1,0 +1,144 @@
+"""Events between the parts of a program: listeners that are called, and waits that are woken.
+
+Whoever emits delivers, one event at a time for the whole task: an event that is emitted during a
+delivery, by a listener or by another thread, is put in a queue which the delivering thread empties.
+So every listener sees one order, none runs twice at once, and `emit` never waits for another
+thread.
+"""
+
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from muster.errors import RunCancelled
+from muster.framework.misuse import check_listener
+from muster.framework.names import name_of
+
+Listener = Callable[..., object]
+Payload = tuple[tuple[Any, ...], dict[str, Any]]
+
+_log = logging.getLogger("muster")
+
+
+@dataclass(slots=True)
+class _Registration:
+    listener: Listener
+    once: bool
+
+
+class Events:
+    """The listeners and waits of one task, for use from any thread and from signal handlers."""
+
+    def __init__(self) -> None:
+        # Reentrant, because a signal handler may emit in the middle of any of these methods.
+        self._lock = threading.RLock()
+        self._registered: dict[str, list[_Registration]] = {}
+        self._waiting: dict[str, list[queue.SimpleQueue[Payload | None]]] = {}
+        self._undelivered: deque[tuple[str, Payload]] = deque()
+        self._delivering = False
+        self._cancelled = False
+
+    def on(self, name: str, listener: Listener, *, once: bool = False) -> None:
+        """Call `listener` for every event of this name, or for the next one only.
+
+        Registering a listener again changes nothing.
+        """
+        check_listener(listener)
+        with self._lock:
+            registered = self._registered.setdefault(name, [])
+            if all(each.listener != listener for each in registered):
+                registered.append(_Registration(listener, once))
+
+    def off(self, name: str, listener: Listener | None = None) -> None:
+        """Forget this listener, or all listeners of this name. Unknown ones are no error."""
+        with self._lock:
+            registered = self._registered.pop(name, [])
+            left = [
+                each for each in registered if listener is not None and each.listener != listener
+            ]
+            if left:
+                self._registered[name] = left
+
+    def emit(self, name: str, payload: Payload) -> None:
+        """Wake every wait for `name`, then have its listeners called."""
+        with self._lock:
+            for reply in self._waiting.pop(name, ()):
+                reply.put(payload)
+            self._undelivered.append((name, payload))
+        while self._undelivered:
+            with self._lock:
+                if self._delivering:
+                    return
+                self._delivering = True
+            try:
+                self._deliver()
+            finally:
+                self._delivering = False
+            # Look again: somebody may have emitted after the last look of _deliver.
+
+    def wait_for(self, name: str, timeout: float | None = None) -> Payload:
+        """Block until the next event of this name and return its arguments.
+
+        Raises:
+            TimeoutError: `timeout` seconds passed without one.
+            RunCancelled: the run is being stopped, so none will come.
+        """
+        reply: queue.SimpleQueue[Payload | None] = queue.SimpleQueue()
+        with self._lock:
+            if self._cancelled:
+                raise _no_more_events(name)
+            self._waiting.setdefault(name, []).append(reply)
+        try:
+            payload = reply.get(timeout=timeout)
+        except queue.Empty:
+            raise TimeoutError(f"no event {name!r} within {timeout} s") from None
+        finally:
+            self._forget(name, reply)
+        if payload is None:
+            raise _no_more_events(name)
+        return payload
+
+    def cancel(self) -> None:
+        """Wake every wait, now and from now on, with RunCancelled."""
+        with self._lock:
+            self._cancelled = True
+            for replies in self._waiting.values():
+                for reply in replies:
+                    reply.put(None)
+
+    def _forget(self, name: str, reply: queue.SimpleQueue[Payload | None]) -> None:
+        with self._lock:
+            left = [each for each in self._waiting.pop(name, ()) if each is not reply]
+            if left:
+                self._waiting[name] = left
+
+    def _deliver(self) -> None:
+        while self._undelivered:
+            name, (args, kwargs) = self._undelivered.popleft()
+            for registration in tuple(self._registered.get(name, ())):
+                if self._still_wants(name, registration):
+                    try:
+                        registration.listener(*args, **kwargs)
+                    except Exception:
+                        _log.exception(
+                            "listener %r of event %r failed", name_of(registration.listener), name
+                        )
+
+    def _still_wants(self, name: str, registration: _Registration) -> bool:
+        with self._lock:
+            wanted = registration in self._registered.get(name, ())
+            if wanted and registration.once:
+                self.off(name, registration.listener)
+            return wanted
+
+
+def _no_more_events(name: str) -> RunCancelled:
+    return RunCancelled(
+        f"the wait for event {name!r} was ended",
+        "the run is over or is being stopped, so nobody would emit it",
+        "let the exception pass; use try/finally to clean up",
+    )

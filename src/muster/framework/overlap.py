@@ -1,0 +1,195 @@
+"""Steps that run at the same time, each on a thread, except where one has to come after another.
+
+`Overlap.forward` starts the steps that wait for nobody. A thread that finishes a step counts down
+those that waited for it, goes on with one that became ready, and has other threads started for the
+rest. The caller only waits, so that a signal reaches it at once.
+"""
+
+import enum
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from muster.errors import RunCancelled
+from muster.framework.context import Context
+from muster.framework.races import CURRENT_WRITER, Writer, Writes, warn_of_races
+from muster.framework.scope import Scope
+from muster.framework.step import Open, Step, forward
+
+_log = logging.getLogger("muster")
+
+_PATIENCE_S = 10.0
+"""How long steps that were told to stop may take before a warning names them."""
+
+
+class _News(enum.Enum):
+    """What the caller of a group is woken for."""
+
+    ALL_HOME = enum.auto()
+    FAILURE = enum.auto()
+
+
+class Overlap:
+    """A set of steps with an order between some of them.
+
+    Args:
+        steps: The steps, in order of use.
+        after: For each step, the numbers of the earlier steps that it waits for.
+    """
+
+    def __init__(self, steps: Sequence[Step], after: Sequence[Sequence[int]]) -> None:
+        self.steps = steps
+        self.waits_for = [len(set(earlier)) for earlier in after]
+        self.followers: list[list[int]] = [[] for _ in steps]
+        self._all_before: list[set[int]] = []  # what a step comes after, directly or not
+        for number, earlier in enumerate(after):
+            self._all_before.append(
+                set(earlier).union(*(self._all_before[each] for each in earlier))
+            )
+            for each in set(earlier):
+                self.followers[each].append(number)
+        self._warned: set[tuple[object, int, int]] = set()
+
+    def forward(self, ctx: Context, opened: Open, scope: Scope) -> None:
+        """Run every step forward and wait for all of them. The open ones are in order of use."""
+        if not self.steps:
+            return
+        this_loop = _Round(self, ctx, scope)
+        try:
+            this_loop.run()
+        finally:
+            opened.extend(pair for pairs in this_loop.opened for pair in pairs)
+        names = [step.name for step in self.steps]
+        warn_of_races(this_loop.writes, names, self._ordered, self._warned)
+
+    def _ordered(self, one: int, other: int) -> bool:
+        return one in self._all_before[other] or other in self._all_before[one]
+
+
+class _Round:
+    """One loop's way forward through an `Overlap`."""
+
+    def __init__(self, plan: Overlap, ctx: Context, scope: Scope) -> None:
+        self._plan = plan
+        self._ctx = ctx
+        self._scope = scope
+        self._lock = threading.Lock()
+        self._waits_for = list(plan.waits_for)
+        self._ready = deque(n for n, count in enumerate(plan.waits_for) if count == 0)
+        self._workers = 1  # the caller counts as one until it has started the others
+        self._on_their_way = 0  # workers that were started for a ready step and did not take it yet
+        self._running: set[int] = set()
+        self._failed_here = False
+        self._news: queue.SimpleQueue[_News] = queue.SimpleQueue()
+        self._outer_writer = CURRENT_WRITER.get()
+        self.opened: list[Open] = [[] for _ in plan.steps]
+        self.writes: Writes = {}
+
+    def run(self) -> None:
+        """Return when every step has run; raise when all have run or stopped."""
+        try:
+            with self._lock:
+                self._start_workers(len(self._ready))
+                alone = self._on_their_way == 0
+                if alone:
+                    self._on_their_way = 1
+            if (
+                alone
+            ):  # every thread is taken, by those around this group too: the caller does it itself
+                self._work(lambda: None)
+            else:
+                self._leave()
+            if self._news.get() is _News.FAILURE:
+                self._wait_for_stragglers()
+        except BaseException as error:  # a signal: nobody may be left running when it goes on
+            self._scope.fail(error, self._ctx)
+            self._wait_for_stragglers()
+            raise
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        """Raise what went wrong in this group, or that it was stopped for another's sake."""
+        if self._scope.failure is None:
+            return
+        if self._failed_here:
+            raise self._scope.failure
+        raise RunCancelled(
+            "steps that overlap were stopped", "another middleware failed", "let the exception pass"
+        )
+
+    def _start_workers(self, wanted: int) -> None:
+        """Have threads come for so many of the ready steps. The lock is held meanwhile."""
+        for _ in range(wanted):
+            if not self._scope.crew.start(self._work):
+                return
+            self._workers += 1
+            self._on_their_way += 1
+
+    def _work(self, go_home: Callable[[], None]) -> None:
+        number: int | None = self._take_first()
+        while number is not None:
+            self._do(number)
+            number = self._take_next(number)
+        go_home()
+        self._leave()
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._workers -= 1
+            last = self._workers == 0
+        if last:
+            self._news.put(_News.ALL_HOME)
+
+    def _take_first(self) -> int:
+        with self._lock:
+            self._on_their_way -= 1
+            number = self._ready.popleft()
+            self._running.add(number)
+        return number
+
+    def _take_next(self, finished: int) -> int | None:
+        """Make ready what only waited for `finished`; take one if nobody is coming for it."""
+        with self._lock:
+            self._running.discard(finished)
+            for follower in self._plan.followers[finished]:
+                self._waits_for[follower] -= 1
+                if self._waits_for[follower] == 0:
+                    self._ready.append(follower)
+            unclaimed = len(self._ready) - self._on_their_way
+            if unclaimed <= 0:
+                return None
+            number = self._ready.popleft()
+            self._running.add(number)
+            self._start_workers(unclaimed - 1)
+        return number
+
+    def _do(self, number: int) -> None:
+        if self._scope.failure is not None:
+            return  # told to stop before it started
+        token = CURRENT_WRITER.set(Writer(self.writes, number, self._outer_writer))
+        try:
+            forward((self._plan.steps[number],), self._ctx, self.opened[number], self._scope)
+        except BaseException as error:
+            self._failed_here = True
+            self._scope.fail(error, self._ctx)
+            self._news.put(_News.FAILURE)
+        finally:
+            CURRENT_WRITER.reset(token)
+
+    def _wait_for_stragglers(self) -> None:
+        self._scope.crew.abandoned = True  # unless they come; a second signal leaves at once
+        while True:
+            try:
+                if self._news.get(timeout=_PATIENCE_S) is _News.ALL_HOME:
+                    break
+            except queue.Empty:
+                with self._lock:
+                    names = ", ".join(
+                        repr(self._plan.steps[each].name) for each in sorted(self._running)
+                    )
+                _log.warning(
+                    "waiting for %s to stop: work that takes long should look at ctx.finish", names
+                )
+        self._scope.crew.abandoned = False

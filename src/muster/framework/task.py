@@ -1,0 +1,388 @@
+"""`Task`: the loop that everything else hangs on. `run` and `_one_loop` are the whole idea."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from muster.errors import MiddlewareError, OptionError, TaskError
+from muster.framework import misuse
+from muster.framework.context import Context, next_context, recast
+from muster.framework.events import Events, Listener, Payload
+from muster.framework.group import Group
+from muster.framework.labels import matches, parse_labels, standalone_labels, warn_of_typo
+from muster.framework.names import name_of
+from muster.framework.overlap import Overlap
+from muster.framework.races import TrackedContext
+from muster.framework.router import Router
+from muster.framework.scope import Scope
+from muster.framework.signals import sigterm_as_exit
+from muster.framework.step import InTurn, Middleware, Open, Program, Step, back, close
+
+StepWrapper = Callable[[Middleware], Middleware]
+"""Takes a middleware and returns one. What the inner one returns has to be passed on (`return
+fn(ctx)`). A wrapper with a method `end_loop(ctx, seconds)` is told after every loop how long it
+took."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """One call of `Task.use`."""
+
+    fn: Middleware
+    filter_labels: tuple[str, ...] | None
+    after: tuple[Middleware, ...]
+
+
+class Task:
+    """A training loop made of middleware.
+
+    Args:
+        async_mode: Start all middleware of a loop together, each on a thread, and wait for all of
+        them. n_async_workers: How many threads there may be; by default one for each middleware.
+        labels: Labels of this task, beside those it has anyway.
+    """
+
+    def __init__(
+        self,
+        async_mode: bool = False,
+        n_async_workers: int | None = None,
+        labels: Iterable[str] | None = None,
+    ) -> None:
+        if n_async_workers is not None:
+            _check_count(
+                "n_async_workers", n_async_workers, at_least=1, example="n_async_workers=4"
+            )
+        own = () if labels is None else parse_labels("labels", labels)
+        self.router = Router(labels=standalone_labels(async_mode, own))
+        self.ctx = Context()
+        """The context of the loop that runs, or of the last loop when none does."""
+        self._async_mode = async_mode
+        self._n_async_workers = n_async_workers
+        self._uses: list[_Use] = []
+        self._wrappers: list[StepWrapper] = []
+        self._overlaps = async_mode
+        self._events = Events()
+        self._scope: Scope | None = None
+        self._ended: str | None = None
+
+    # ---- what a program is made of
+
+    def use(
+        self,
+        fn: Middleware,
+        filter_labels: Iterable[str] | None = None,
+        after: Middleware | Sequence[Middleware] | None = None,
+    ) -> Self:
+        """Add a middleware to the end of the loop.
+
+        Args:
+            fn: A function of one argument, ctx; a generator function, whose part after its `yield`
+            runs on
+                the way back; an `async def`; or an object with `__call__`.
+            filter_labels: Run it only on nodes with at least one of these labels; globs are fine.
+            after: In async mode, start it only when these, which were used before, are done.
+        """
+        self._refuse_while_running("use()")
+        misuse.check_middleware(fn)
+        patterns = None if filter_labels is None else parse_labels("filter_labels", filter_labels)
+        earlier = (
+            () if after is None else tuple(after) if isinstance(after, list | tuple) else (after,)
+        )
+        for each in earlier:
+            if all(each is not use.fn for use in self._uses):
+                raise OptionError(
+                    f"after={name_of(each)} is not possible for {name_of(fn)!r}",
+                    f"{name_of(each)!r} was not used before it",
+                    f"task.use({name_of(each)}), and pass the same object as after",
+                )
+        self._uses.append(_Use(fn, patterns, earlier))
+        return self
+
+    def use_step_wrapper(self, wrapper: StepWrapper) -> Self:
+        """Wrap every middleware, already used or to come. The first wrapper is innermost."""
+        self._refuse_while_running("use_step_wrapper()")
+        if not callable(wrapper):
+            raise MiddlewareError(
+                f"use_step_wrapper() got {wrapper!r}, which cannot be called",
+                "a wrapper takes a middleware and returns one",
+                "task.use_step_wrapper(StepTimer(print_per_step=100))",
+            )
+        self._wrappers.append(wrapper)
+        return self
+
+    def serial(self, *members: Middleware) -> Middleware:
+        """Make one middleware that runs these one after the other."""
+        return self._group(
+            "serial", members, lambda ready: InTurn([self._step(fn) for fn in ready])
+        )
+
+    def parallel(self, *members: Middleware) -> Middleware:
+        """Make one middleware that runs these at the same time and waits for all of them."""
+        self._overlaps = True
+        return self._group(
+            "parallel",
+            members,
+            lambda ready: Overlap([self._step(fn) for fn in ready], [()] * len(ready)),
+        )
+
+    # ---- the loop
+
+    def run(self, max_step: int | None = None) -> Context:
+        """Loop until `ctx.finish` is set, at most `max_step` times. Return the last context."""
+        self._check_can_run(max_step)
+        if max_step == 0:
+            return self.ctx
+        program = self._program()
+        with self._running() as scope:
+            for loop in itertools.count(1):
+                self._one_loop(program, scope, is_last=loop == max_step)
+                if self.ctx["finish"]:
+                    break
+                self.ctx = next_context(self.ctx)
+        return self.ctx
+
+    def _one_loop(self, program: Program, scope: Scope, is_last: bool) -> None:
+        ctx = self.ctx
+        opened: Open = []
+        started = time.perf_counter()
+        try:
+            program.forward(ctx, opened, scope)
+            if is_last:
+                ctx.finish = (
+                    True  # before the way back, so that the last loop can be told from others
+                )
+            back(opened, ctx, scope)
+        except BaseException as error:
+            close(opened, error, scope)
+            raise
+        for wrapper in self._wrappers:
+            end_loop = getattr(wrapper, "end_loop", None)
+            if end_loop is not None:
+                end_loop(ctx, time.perf_counter() - started)
+
+    @contextmanager
+    def _running(self) -> Iterator[Scope]:
+        """Own threads, event loop and SIGTERM during the loop; then emit `exit` and end them."""
+        self._scope = scope = Scope(self._events, self.router.node_id, self._n_async_workers)
+        if self._overlaps:
+            self.ctx = recast(self.ctx, TrackedContext)
+        self._ended = "it has run"
+        with sigterm_as_exit():
+            try:
+                yield scope
+            except BaseException as error:
+                self._ended = (
+                    f"its run ended with {type(error).__name__} in loop {self.ctx.total_step}"
+                )
+                raise
+            finally:
+                try:
+                    self._events.emit("exit", ((), {}))
+                finally:
+                    scope.close()
+                    self._scope = None
+
+    # ---- events
+
+    def emit(
+        self,
+        name: str,
+        *args: Any,
+        only_local: bool = False,
+        only_remote: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Send an event to every node, this one included.
+
+        Args:
+            name: Name of the event.
+            args: Passed on to the listeners.
+            only_local: Stay on this node.
+            only_remote: Go to the other nodes only.
+            kwargs: Passed on to the listeners.
+        """
+        if only_local and only_remote:
+            raise OptionError(
+                "emit() got only_local and only_remote",
+                "together they leave nobody to send to",
+                f"task.emit({name!r}, ..., only_local=True)",
+            )
+        if name == "exit":
+            raise OptionError(
+                "emit('exit') is not possible",
+                "the task emits it itself, once, when run ends",
+                "ctx.finish = True, to make this loop the last",
+            )
+        if not only_remote:
+            self._events.emit(name, (args, kwargs))
+
+    def on(self, name: str, fn: Listener) -> Self:
+        """Call `fn` with the arguments of every event of this name, on the thread that delivers it.
+
+        The event `exit` comes once, without arguments, when `run` ends in whatever way.
+        """
+        self._events.on(name, fn)
+        return self
+
+    def once(self, name: str, fn: Listener) -> Self:
+        """Call `fn` for the next event of this name only."""
+        self._events.on(name, fn, once=True)
+        return self
+
+    def off(self, name: str, fn: Listener | None = None) -> Self:
+        """Stop calling `fn` for events of this name, or stop calling anyone."""
+        self._events.off(name, fn)
+        return self
+
+    def wait_for(self, name: str, timeout: float | None = None) -> Payload:
+        """Block until the next event of this name; return its `(args, kwargs)`.
+
+        Raises:
+            TimeoutError: None came within `timeout` seconds.
+            RunCancelled: None will come, because the run is over or is being stopped.
+        """
+        if self._scope is not None and self._scope.coroutines.is_this_thread():
+            raise TaskError(
+                f"wait_for({name!r}) was called on the event loop",
+                "it blocks, and every other async def of this task would stand still",
+                f"await asyncio.to_thread(task.wait_for, {name!r})",
+            )
+        return self._events.wait_for(name, timeout)
+
+    # ---- with Task() as task
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # `run` has stopped all that it started. What is left is that this task is over.
+        self._ended = self._ended or "its with block was left"
+
+    # ---- from what was used to what runs
+
+    def _program(self) -> Program:
+        active = [use for use in self._uses if self._runs_here(use)]
+        steps = [self._step(use.fn) for use in active]
+        if not self._async_mode:
+            return InTurn(steps)
+        after = [
+            [
+                number
+                for number, other in enumerate(active)
+                if any(other.fn is fn for fn in use.after)
+            ]
+            for use in active
+        ]
+        return Overlap(steps, after)
+
+    def _runs_here(self, use: _Use) -> bool:
+        labels = self.router.labels
+        if use.filter_labels is None or matches(labels, use.filter_labels):
+            return True
+        warn_of_typo(name_of(use.fn), use.filter_labels, labels)
+        return False
+
+    def _step(self, fn: Middleware) -> Step:
+        name = name_of(fn)
+        if isinstance(fn, Group) or not self._wrappers:
+            return Step(name, fn)
+        call = functools.reduce(_wrap, self._wrappers, fn)
+        if misuse.returns_rest(fn):
+            call = misuse.refuse_swallowed_rest(name, call)
+        return Step(name, call)
+
+    def _group(
+        self,
+        kind: str,
+        members: tuple[Middleware, ...],
+        build: Callable[[tuple[Middleware, ...]], Program],
+    ) -> Group:
+        if not members:
+            raise MiddlewareError(
+                f"task.{kind}() got no middleware",
+                "it makes one of several",
+                f"task.{kind}(collect, train)",
+            )
+        for each in members:
+            misuse.check_middleware(each)
+        name = f"{kind}({', '.join(name_of(each) for each in members)})"
+        return Group(name, members, build, self._current_scope)
+
+    def _current_scope(self) -> Scope:
+        if self._scope is None:
+            raise TaskError(
+                "a serial or parallel group was called while its task does not run",
+                "its members run on the threads of the task that made it",
+                "task.use(group), and call it only from middleware of the same task",
+            )
+        return self._scope
+
+    # ---- refusals
+
+    def _refuse_while_running(self, what: str) -> None:
+        if self._scope is not None:
+            raise TaskError(
+                f"{what} was called while the task runs",
+                "the loop in progress would have it for some steps and not for others",
+                f"call {what} before task.run()",
+            )
+
+    def _check_can_run(self, max_step: int | None) -> None:
+        if max_step is not None:
+            _check_count("max_step", max_step, at_least=0, example="task.run(max_step=int(1e6))")
+        if self._scope is not None:
+            raise TaskError(
+                "run() was called while the task runs",
+                "a task has one loop",
+                "task.serial(...), to put several middleware into one",
+            )
+        if self._ended is not None:
+            raise TaskError(
+                "this task is finished and cannot run again",
+                self._ended,
+                "make a new Task() and use the same middleware",
+            )
+        if max_step is None and not any(self._runs_here(use) for use in self._uses):
+            raise TaskError(
+                "run() would loop for ever: no middleware runs here",
+                "nothing was used"
+                if not self._uses
+                else f"labels here: {', '.join(sorted(self.router.labels))}",
+                "task.use(fn) before task.run(), or task.run(max_step=...)",
+            )
+
+
+def _wrap(fn: Middleware, wrapper: StepWrapper) -> Middleware:
+    wrapped = wrapper(fn)
+    if not callable(wrapped):
+        raise MiddlewareError(
+            f"the step wrapper {name_of(wrapper)!r} returned {wrapped!r}",
+            "a wrapper takes a middleware and returns one",
+            f"end {name_of(wrapper)!r} with: return wrapped",
+        )
+    if wrapped is not fn and not hasattr(wrapped, "__wrapped__"):
+        # So that name_of finds the middleware through it. An object with slots keeps its own name.
+        with suppress(AttributeError):
+            wrapped.__wrapped__ = fn  # type: ignore[attr-defined]
+    return wrapped
+
+
+def _check_count(option: str, value: object, at_least: int, example: str) -> None:
+    if not isinstance(value, int) or value < at_least:
+        raise OptionError(
+            f"{option}={value!r} is not possible",
+            f"it has to be a whole number, {at_least} or more",
+            example,
+        )

@@ -1,0 +1,190 @@
+"""`StepTimer`: where the time of a loop goes.
+
+A step wrapper: it takes the time of each middleware, its way forward and its way back added up, and
+hears from the task how long the whole loop took. Steps that overlap are shown as overlapping: each
+has its share of the loop's wall time, and the shares may add up to more than one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Generator
+from time import perf_counter
+from types import AsyncGeneratorType, GeneratorType
+from typing import TYPE_CHECKING, Any, TextIO
+
+from muster.errors import OptionError
+from muster.framework.context import Context
+from muster.framework.names import name_of
+from muster.framework.step import Middleware
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+class _Record:
+    """Seconds that something took: the last time, and all times together."""
+
+    __slots__ = ("count", "last", "total")
+
+    def __init__(self) -> None:
+        self.last = 0.0
+        self.total = 0.0
+        self.count = 0
+
+    def add(self, seconds: float) -> None:
+        self.last = seconds
+        self.total += seconds
+        self.count += 1
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.count if self.count else 0.0
+
+
+class StepTimer:
+    """Takes the time of every middleware of a task: `task.use_step_wrapper(StepTimer(100))`.
+
+    Args:
+        print_per_step: Print the table after every so many loops, and after the last; 0 never
+        prints. file: Where to print it; standard output by default.
+    """
+
+    def __init__(self, print_per_step: int = 100, file: TextIO | None = None) -> None:
+        if not isinstance(print_per_step, int) or print_per_step < 0:
+            raise OptionError(
+                f"print_per_step={print_per_step!r} is not possible",
+                "it is a number of loops, or 0 for never",
+                "StepTimer(print_per_step=100)",
+            )
+        self._print_per_step = print_per_step
+        self._file = file
+        self._steps: dict[str, _Record] = {}
+        self._loop = _Record()
+
+    def __call__(self, fn: Middleware) -> Middleware:
+        """Return a middleware that does what `fn` does and takes its time."""
+        record = self._new_record(name_of(fn))
+
+        def timed(ctx: Any) -> object:
+            started = perf_counter()
+            result = fn(ctx)
+            if result is None:
+                record.add(perf_counter() - started)
+                return None
+            return _time_rest(result, perf_counter() - started, record)
+
+        return timed
+
+    def end_loop(self, ctx: Context, seconds: float) -> None:
+        """Note the time of a whole loop, and print the table if it is due. The task calls this."""
+        self._loop.add(seconds)
+        if self._print_per_step and (ctx.finish or self._loop.count % self._print_per_step == 0):
+            from rich.console import Console
+
+            Console(file=self._file).print(self.table())
+
+    def summary(self) -> dict[str, dict[str, float]]:
+        """Return `{name: {"last": s, "mean": s, "share": 0..1}}`, times in seconds."""
+        loop = self._loop.total
+        return {
+            name: {
+                "last": record.last,
+                "mean": record.mean,
+                "share": record.total / loop if loop else 0.0,
+            }
+            for name, record in self._steps.items()
+        }
+
+    @property
+    def loop_seconds(self) -> dict[str, float]:
+        """The wall time of whole loops: `{"last": s, "mean": s}`."""
+        return {"last": self._loop.last, "mean": self._loop.mean}
+
+    @property
+    def overlap(self) -> float:
+        """How many middleware ran at the same time on average; at most 1 where nothing overlaps."""
+        busy = sum(record.total for record in self._steps.values())
+        return busy / self._loop.total if self._loop.total else 0.0
+
+    def table(self) -> Table:
+        """Return the times as a table for rich to print."""
+        from rich.table import Table
+
+        table = Table(title=f"StepTimer after {self._loop.count} loops", title_justify="left")
+        table.add_column("middleware", overflow="fold")
+        for heading in ("last", "mean", "share"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        for name, times in self.summary().items():
+            table.add_row(
+                name, _human(times["last"]), _human(times["mean"]), f"{times['share']:.0%}"
+            )
+        overlap = f"{self.overlap:.1f} at once" if self.overlap > 1 else ""
+        table.add_section()
+        table.add_row("whole loop", _human(self._loop.last), _human(self._loop.mean), overlap)
+        return table
+
+    def _new_record(self, name: str) -> _Record:
+        unique, number = name, 1
+        while unique in self._steps:
+            number += 1
+            unique = f"{name}#{number}"
+        return self._steps.setdefault(unique, _Record())
+
+
+def _time_rest(rest: object, spent: float, record: _Record) -> object:
+    """Go on taking the time where a middleware returned something that still has to run."""
+    if isinstance(rest, (GeneratorType, Generator)):
+        return _time_generator(rest, spent, record)
+    if isinstance(rest, AsyncGeneratorType):
+        return _time_async_generator(rest, spent, record)
+    if isinstance(rest, Awaitable):
+        return _time_awaitable(rest, spent, record)
+    record.add(spent)
+    return rest
+
+
+def _time_generator(
+    rest: Generator[Any, Any, Any], spent: float, record: _Record
+) -> Generator[None, None, None]:
+    try:
+        while True:
+            started = perf_counter()
+            for _ in rest:
+                break
+            else:
+                record.add(spent + perf_counter() - started)
+                return
+            spent += perf_counter() - started
+            yield
+    finally:
+        rest.close()
+
+
+async def _time_async_generator(
+    rest: AsyncGeneratorType[Any, Any], spent: float, record: _Record
+) -> AsyncGenerator[None, None]:
+    try:
+        while True:
+            started = perf_counter()
+            async for _ in rest:
+                break
+            else:
+                record.add(spent + perf_counter() - started)
+                return
+            spent += perf_counter() - started
+            yield
+    finally:
+        await rest.aclose()
+
+
+async def _time_awaitable(rest: Awaitable[Any], spent: float, record: _Record) -> None:
+    started = perf_counter()
+    await rest
+    record.add(spent + perf_counter() - started)
+
+
+def _human(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.2f} {unit}"
+    return f"{seconds / 1e-6:.1f} us"
