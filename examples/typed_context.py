@@ -1,0 +1,33 @@
+"""Keys that a type checker knows: a subclass of Context that declares them, used as an annotation.
+
+The subclass is never instantiated; it only tells the checker (and the reader) what these middleware
+share.
+"""
+
+from muster import Context, Task
+
+
+class TrainContext(Context):
+    """What the middleware below put into ctx."""
+
+    train_iter: int
+    loss: float
+
+
+def train(ctx: TrainContext) -> None:
+    """Halve the loss."""
+    ctx.keep("train_iter", "loss")
+    ctx.setdefault("train_iter", 0)
+    ctx.setdefault("loss", 1.0)
+    ctx.train_iter += 1
+    ctx.loss /= 2
+
+
+def report(ctx: TrainContext) -> None:
+    """Say how it goes."""
+    print(f"train_iter {ctx.train_iter}  loss {ctx.loss:.3f}")
+    ctx.finish = ctx.loss < 0.1
+
+
+if __name__ == "__main__":
+    Task().use(train).use(report).run()
