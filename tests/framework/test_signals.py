@@ -1,0 +1,147 @@
+"""CONTRACT, section Task: exit listeners are called before a signal leaves run. Real signals."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from muster import Task
+
+PROGRAM = """
+import sys, threading, time
+from muster import Task
+
+mode, stop = sys.argv[1:]
+
+def work(ctx):
+    try:
+        yield
+    finally:
+        print("closed", flush=True)
+
+def wait(ctx):
+    print("ready", flush=True)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if stop == "looks at finish" and ctx.finish:
+            return
+        time.sleep(0.005)
+
+async def wait_async(ctx):
+    import asyncio
+    print("ready", flush=True)
+    try:
+        await asyncio.sleep(60)
+    finally:
+        print("cancelled", flush=True)
+
+with Task(async_mode=mode == "async") as task:
+    task.on("exit", lambda: print("exit", flush=True))
+    task.use(work).use(wait_async if stop == "coroutine" else wait, after=work)
+    task.run()
+"""
+
+
+@pytest.fixture
+def start():
+    children = []
+
+    def _start(*arguments):
+        child = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        children.append(child)
+        assert child.stdout.readline() == "ready\n"
+        return child
+
+    yield _start
+    for child in children:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+        child.stderr.close()
+
+
+@pytest.mark.parametrize(
+    ("mode", "stop", "said"),
+    [
+        ("serial", "", "closed\nexit\n"),
+        ("serial", "coroutine", "cancelled\nclosed\nexit\n"),
+        ("async", "looks at finish", "closed\nexit\n"),
+        ("async", "coroutine", "cancelled\nclosed\nexit\n"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)]
+)
+def test_a_signal_closes_what_is_open_and_calls_exit_listeners(
+    start, mode, stop, said, number, code
+):
+    child = start(mode, stop)
+    child.send_signal(number)
+    out, err = child.communicate(timeout=30)
+    assert out == said
+    assert child.returncode == code
+    assert ("KeyboardInterrupt" in err) == (number == signal.SIGINT)
+
+
+def test_a_second_signal_ends_a_program_whose_middleware_does_not_stop(start):
+    child = start("async", "never stops")
+    child.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        child.wait(timeout=0.5)
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=30)
+    assert out.endswith("exit\n") and "KeyboardInterrupt" in err
+    assert child.returncode == -signal.SIGINT
+
+
+def test_a_second_sigterm_ends_it_at_once(start):
+    child = start("async", "never stops")
+    child.send_signal(signal.SIGTERM)
+    with pytest.raises(subprocess.TimeoutExpired):
+        child.wait(timeout=0.5)
+    child.send_signal(signal.SIGTERM)
+    assert child.wait(timeout=30) == -signal.SIGTERM
+
+
+def test_the_handler_is_there_during_a_run_only_and_never_in_place_of_the_users():
+    handlers = []
+    note = lambda ctx: handlers.append(signal.getsignal(signal.SIGTERM))  # noqa: E731
+    Task().use(note).run(1)
+    assert callable(handlers[0]) and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+    def mine(number, frame): ...
+
+    signal.signal(signal.SIGTERM, mine)
+    try:
+        Task().use(note).run(1)
+        assert handlers[1] is mine and signal.getsignal(signal.SIGTERM) is mine
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def test_a_task_runs_in_another_thread_too():
+    result = []
+    thread = threading.Thread(target=lambda: result.append(Task().use(lambda ctx: None).run(2)))
+    thread.start()
+    thread.join(30)
+    assert result[0].total_step == 1
+
+
+def test_a_signal_handler_may_emit_an_event():
+    task = Task()
+    heard = []
+    task.on("save", lambda: heard.append(task.ctx.total_step))
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: task.emit("save"))
+    try:
+        task.use(lambda ctx: os.kill(os.getpid(), signal.SIGUSR1)).run(3)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert heard == [0, 1, 2]

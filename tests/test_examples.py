@@ -1,0 +1,79 @@
+"""Every example runs, and so does the README's program, each in a process of its own."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+STAGES = sorted((ROOT / "examples" / "tutorial").glob("stage_*.py"))
+
+
+def run(arguments, folder):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_all_stages_of_the_tutorial_are_here():
+    assert [stage.stem.split("_", 2)[2] for stage in STAGES] == [
+        "loop",
+        "one_middleware",
+        "three_middleware",
+        "context",
+        "step_timer",
+        "async",
+    ]
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.stem)
+def test_a_stage_of_the_tutorial_learns_to_cross_the_corridor_and_saves(stage, tmp_path):
+    out = run([stage], tmp_path)
+    assert re.search(r"train_iter +\d+  envstep +\d+  return  0\.89", out)
+    assert ("StepTimer after" in out) == (stage.stem in ("stage_5_step_timer", "stage_6_async"))
+    saved = json.loads((tmp_path / "runs/tutorial/q_table.json").read_text())
+    assert saved["train_iter"] > 0
+    for left, right in saved["values"][:-1]:
+        assert right > left
+
+
+def test_all_serial_stages_do_the_same_in_the_same_number_of_updates(tmp_path):
+    evaluations = {
+        stage.stem: re.findall(r"train_iter.*", run([stage], tmp_path)) for stage in STAGES[:5]
+    }
+    assert len({tuple(lines) for lines in evaluations.values()}) == 1, evaluations
+
+
+def test_the_typed_context_example_runs(tmp_path):
+    assert run([ROOT / "examples" / "typed_context.py"], tmp_path).splitlines()[-1] == (
+        "train_iter 4  loss 0.062"
+    )
+
+
+def test_the_programs_of_the_readme_do_what_it_says(tmp_path):
+    readme = (ROOT / "README.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    out = run(["-c", program], tmp_path)
+    assert "saved after 10 updates\n" in out and out.splitlines()[-1] == "80 9"
+    assert "`saved after 10 updates`" in readme and "`80 9`" in readme
+
+
+def test_the_error_that_the_readme_shows_is_the_one_that_users_see():
+    from muster import MiddlewareError, Task
+
+    def collect(env, buffer): ...
+
+    with pytest.raises(MiddlewareError) as caught:
+        Task().use(collect)
+    for line in str(caught.value).splitlines():
+        assert line.strip() in (ROOT / "README.md").read_text()
