@@ -42,9 +42,9 @@ def test_filter_labels_is_any_of_with_globs(filter_labels, expected):
 
 def test_a_label_that_is_nearly_one_that_is_here_is_pointed_out():
     with pytest.warns(
-        MusterWarning, match="filter_labels has 'standlone'; did you mean 'standalone'"
+        MusterWarning, match="filter_labels has 'standalonee'; did you mean 'standalone'"
     ):
-        assert not runs(Task(), ["standlone"])
+        assert not runs(Task(), ["standalonee"])
 
 
 @pytest.mark.parametrize("labels", [[], 3, [3], [""], [None]])
