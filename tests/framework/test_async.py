@@ -395,6 +395,25 @@ def test_open_generators_are_closed_when_one_fails_in_async_mode():
     assert closed == ["plain"]
 
 
+def test_an_async_generator_may_await_while_it_is_closed_though_coroutines_were_cancelled():
+    closed = []
+
+    async def opens(ctx):
+        try:
+            yield
+        finally:
+            await asyncio.sleep(0)
+            closed.append("async")
+
+    def fails(ctx):
+        raise ValueError
+
+    task = Task(async_mode=True).use(opens)
+    with pytest.raises(ValueError):
+        task.use(fails, after=opens).run(1)
+    assert closed == ["async"]
+
+
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_100_runs_that_raise_leave_the_thread_count_where_it_was(kind):
     async def fails_async(ctx):

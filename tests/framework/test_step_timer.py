@@ -152,13 +152,18 @@ def test_the_name_is_that_of_the_middleware_through_other_wrappers(clock):
 
 
 def test_a_timed_middleware_still_yields_once_closes_and_raises(clock):
-    closed = []
+    closed, references = [], []
 
     def twice(ctx):
         yield
         yield
 
     def resource(ctx):
+        held = generator()
+        references.append(held)  # or it would be closed for want of references
+        return held
+
+    def generator():
         try:
             yield
         finally:

@@ -174,6 +174,14 @@ def test_in_the_last_loop_of_max_step_finish_is_true_on_the_way_back_and_at_exit
     assert at_exit == [True]
 
 
+def test_nothing_can_make_a_run_longer_than_max_step():
+    def never_enough(ctx):
+        yield
+        ctx.finish = False
+
+    assert Task().use(never_enough).run(2).total_step == 1
+
+
 def test_run_returns_the_last_context():
     contexts = []
     assert Task().use(contexts.append).run(2) is contexts[-1]

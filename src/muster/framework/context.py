@@ -53,10 +53,9 @@ class _Memory:
     def __init__(self) -> None:
         self.kept: set[str] = set(ALWAYS_KEPT)
         self.shared: set[str] | None = None
-        self.dropped_from: dict[
-            object, int
-        ] = {}  # key -> last loop that had it and did not keep it
-        self.previous: dict[object, Any] = {}  # key -> what the previous loop assigned and dropped
+        # Of a key that was not kept: the last loop that had it, and what the previous loop assigned.
+        self.dropped_from: dict[object, int] = {}
+        self.previous: dict[object, Any] = {}
         self.hinted: set[object] = set()
 
 
@@ -223,7 +222,6 @@ def _link(ctx: Context, memory: _Memory) -> None:
 
 def _remember_dropped(ctx: Context, key: str, value: Any, previous: dict[object, Any]) -> None:
     memory = ctx._memory
-    memory.dropped_from.pop(key, None)  # to the end: the dict is ordered by age
     memory.dropped_from[key] = ctx["total_step"]
     if len(memory.dropped_from) > _REMEMBERED_KEYS:
         del memory.dropped_from[next(iter(memory.dropped_from))]

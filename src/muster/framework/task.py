@@ -142,8 +142,9 @@ class Task:
         program = self._program()
         with self._running() as scope:
             for loop in itertools.count(1):
-                self._one_loop(program, scope, is_last=loop == max_step)
-                if self.ctx["finish"]:
+                is_last = loop == max_step
+                self._one_loop(program, scope, is_last)
+                if is_last or self.ctx["finish"]:
                     break
                 self.ctx = next_context(self.ctx)
         return self.ctx
@@ -155,9 +156,8 @@ class Task:
         try:
             program.forward(ctx, opened, scope)
             if is_last:
-                ctx.finish = (
-                    True  # before the way back, so that the last loop can be told from others
-                )
+                # Before the way back, so that what is done last can be done there.
+                ctx.finish = True
             back(opened, ctx, scope)
         except BaseException as error:
             close(opened, error, scope)
