@@ -53,7 +53,7 @@ class _Memory:
     def __init__(self) -> None:
         self.kept: set[str] = set(ALWAYS_KEPT)
         self.shared: set[str] | None = None
-        # Of a key that was not kept: the last loop that had it, and what the previous loop assigned.
+        # Of keys that were not kept: the last loop that had one, and what the previous loop set.
         self.dropped_from: dict[object, int] = {}
         self.previous: dict[object, Any] = {}
         self.hinted: set[object] = set()
