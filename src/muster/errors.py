@@ -5,7 +5,7 @@
     ├── TaskError         (RuntimeError)  the task is used in a way or at a time it cannot be
     ├── OptionError       (ValueError)    an argument has a value that makes no sense
     ├── RunCancelled                      a wait ended because the run is being stopped
-    └── AbsentKeyError    (AttributeError, KeyError)  in muster.framework.context
+    └── AbsentKeyError    (AttributeError, KeyError)  a key of ctx; in muster.framework.context
 
 Each message has three parts: what happened, why, and one line to try. Exceptions from a user's own
 middleware are never replaced by one of these; they leave `Task.run` as they are, with a note.

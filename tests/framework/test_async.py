@@ -1,9 +1,13 @@
 """CONTRACT, section Task: async mode, and what overlaps anywhere."""
 
 import asyncio
+import contextvars
+import copy
+import gc
 import logging
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -139,6 +143,46 @@ def test_after_orders_two_middleware_and_a_list_orders_many():
         assert names.index("evaluate") < names.index("save")
 
 
+def test_after_a_middleware_that_is_used_twice_waits_for_those_used_before():
+    order = []
+
+    def a(ctx):
+        order.append("a")
+
+    def b(ctx):
+        order.append("b")
+
+    task = Task(async_mode=True).use(a).use(a, after=a).use(b, after=a).use(a, after=b)
+    task.run(20)
+    assert order == ["a", "a", "b", "a"] * 20
+
+
+def test_after_takes_a_method():
+    order = []
+
+    class Worker:
+        def first(self, ctx):
+            order.append("first")
+
+    worker = Worker()
+    task = Task(async_mode=True).use(worker.first)
+    task.use(lambda ctx: order.append("second"), after=worker.first).run(20)
+    assert order == ["first", "second"] * 20
+
+
+def test_an_order_holds_through_a_middleware_that_does_not_run_here():
+    order = []
+
+    def a(ctx):
+        order.append("a")
+
+    def elsewhere(ctx): ...
+
+    task = Task(async_mode=True).use(a).use(elsewhere, after=a, filter_labels=["gpu"])
+    task.use(lambda ctx: order.append("c"), after=elsewhere).run(50)
+    assert order == ["a", "c"] * 50
+
+
 def test_after_waits_for_a_coroutine_and_for_a_group():
     order = []
     task = Task(async_mode=True)
@@ -195,7 +239,7 @@ def test_two_unordered_writers_of_one_key_are_named_in_one_warning():
         write_both().run(5)
     assert [str(each.message) for each in caught] == [
         "'collect' and 'train' both write ctx.envstep and run at the same time: which value stays "
-        "is luck; order them: task.use(train, after=collect)"
+        "is luck; order them: task.use(train, after=collect), or task.serial(collect, train)"
     ]
 
 
@@ -213,6 +257,28 @@ def test_writers_that_are_ordered_through_a_third_raise_no_warning():
         ctx.x = 2
 
     Task(async_mode=True).use(a).use(b, after=a).use(c, after=b).run(3)
+
+
+def test_taking_finish_back_is_a_conflict_with_setting_it():
+    is_set = threading.Event()
+
+    def yes(ctx):
+        ctx.finish = True
+        is_set.set()
+
+    def no(ctx):
+        is_set.wait(LONG)
+        ctx.finish = False
+
+    with pytest.warns(MusterWarning, match="'yes' and 'no' both write ctx.finish"):
+        Task(async_mode=True).use(yes).use(no).run(2)
+
+
+def test_copies_of_ctx_are_no_conflict():
+    def snapshot(ctx):
+        copy.deepcopy(ctx)
+
+    Task(async_mode=True).use(snapshot).use(snapshot).run(2)
 
 
 def test_setdefault_and_finish_and_the_way_back_are_no_conflict():
@@ -325,6 +391,48 @@ def test_the_first_exception_is_raised_once_the_others_were_told_to_stop():
     assert caught.value.__notes__ == ["in middleware 'fails', loop 0, node 0"]
 
 
+def test_nothing_in_a_group_starts_after_another_middleware_failed():
+    in_group, failed = threading.Event(), threading.Event()
+    started = []
+    task = Task(async_mode=True)
+
+    def fails(ctx):
+        in_group.wait(LONG)
+        raise ValueError
+
+    def first(ctx):
+        in_group.set()
+        while not ctx.finish:
+            failed.wait(0.001)
+
+    async def second(ctx):
+        started.append("second")
+
+    task.use(fails).use(task.serial(first, second))
+    with pytest.raises(ValueError) as caught:
+        task.run(1)
+    assert started == []
+    assert caught.value.__notes__ == ["in middleware 'fails', loop 0, node 0"]
+
+
+def test_the_note_does_not_name_a_group_that_was_only_told_to_stop():
+    meeting = threading.Barrier(2, timeout=LONG)
+    task = Task(async_mode=True)
+
+    def fails(ctx):
+        meeting.wait()
+        raise ValueError
+
+    def waits(ctx):
+        meeting.wait()
+        task.wait_for("never", timeout=LONG)
+
+    task.use(fails).use(task.parallel(waits))
+    with pytest.raises(ValueError) as caught:
+        task.run(1)
+    assert caught.value.__notes__ == ["in middleware 'fails', loop 0, node 0"]
+
+
 def test_what_waits_for_the_one_that_failed_never_starts():
     started = []
 
@@ -430,6 +538,38 @@ def test_100_runs_that_raise_leave_the_thread_count_where_it_was(kind):
         with pytest.raises(ValueError):
             task.run(3)
         assert threading.active_count() == before
+
+
+def test_idle_threads_keep_no_old_ctx_alive():
+    class Thing: ...
+
+    references, alive = [], []
+    task = Task(async_mode=True)
+
+    def work(ctx):
+        alive.append([reference() is not None for reference in references])
+        ctx.thing = Thing()
+        references.append(weakref.ref(ctx.thing))
+
+    gc.collect()
+    gc.disable()
+    try:
+        task.use(work).run(3)
+    finally:
+        gc.enable()
+    assert alive == [[], [False], [False, False]]
+
+
+def test_a_context_variable_of_the_caller_holds_in_every_middleware():
+    name = contextvars.ContextVar("name", default="nobody")
+    seen = []
+
+    async def later(ctx):
+        seen.append(name.get())
+
+    name.set("somebody")
+    Task(async_mode=True).use(lambda ctx: seen.append(name.get())).use(later).run(1)
+    assert seen == ["somebody", "somebody"]
 
 
 def test_many_loops_use_no_more_threads_than_middleware():

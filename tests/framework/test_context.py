@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from muster import AbsentKeyError, Context, MusterWarning, Task
+from muster import AbsentKeyError, Context, MusterError, MusterWarning, Task
 from muster.errors import MiddlewareError, OptionError
 from muster.framework.context import next_context, shared_keys
 
@@ -109,6 +109,13 @@ def test_reading_a_key_that_was_not_kept_says_in_which_loop_it_was_set():
         Task().use(train).run(100)
 
 
+def test_the_error_for_an_absent_key_survives_a_trip_to_another_process():
+    with pytest.raises(AbsentKeyError) as caught:
+        next_context(Context(loss=1)).loss  # noqa: B018
+    twin = pickle.loads(pickle.dumps(caught.value))
+    assert str(twin) == str(caught.value) and isinstance(twin, MusterError)
+
+
 def test_hasattr_and_getattr_with_a_default_work():
     ctx = Context()
     assert not hasattr(ctx, "x") and getattr(ctx, "x", 3) == 3
@@ -136,7 +143,7 @@ def test_setdefault_that_brings_back_a_dropped_value_warns_once_with_the_hint():
 
 
 @pytest.mark.parametrize(
-    ("assigned", "default"), [(-1, -1), (None, None), ([], []), ("idle", "idle")]
+    ("assigned", "default"), [(-1, -1), (None, None), ([], []), ([64, 64], [64, 64]), ("a", "a")]
 )
 def test_setdefault_does_not_warn_when_the_dropped_value_was_the_same(assigned, default):
     def work(ctx):
@@ -206,6 +213,12 @@ def test_programs_that_invent_key_names_do_not_grow_the_memory():
     assert len(ctx._memory.dropped_from) <= 1024
     with pytest.raises(AttributeError, match="set in loop 2999"):
         ctx.key2999  # noqa: B018
+
+
+def test_the_hint_works_for_more_keys_than_are_remembered():
+    ctx = Context({f"key{number}": 1 for number in range(1100)})
+    with pytest.warns(MusterWarning, match="another value was set in loop 0"):
+        next_context(ctx).setdefault("key0", -1)
 
 
 def test_share_names_what_is_sent_from_then_on():

@@ -1,5 +1,6 @@
 """CONTRACT, section Task: events."""
 
+import sys
 import threading
 import time
 
@@ -76,6 +77,13 @@ def test_off_forgets_one_listener_or_all_of_a_name(task, heard):
     assert heard == ["other 1", 3]
 
 
+def test_on_after_once_hears_every_event(task, heard):
+    task.once("x", heard.append).on("x", heard.append)
+    task.emit("x", 1)
+    task.emit("x", 2)
+    assert heard == [1, 2]
+
+
 def test_off_during_a_delivery_holds_at_once(task, heard):
     def second():
         heard.append("second")
@@ -103,6 +111,47 @@ def test_a_listener_that_raises_is_reported_and_the_next_event_still_arrives(tas
     task.emit("x", 2)
     assert heard == [1, 2]
     assert "listener 'broken' of event 'x' failed" in caplog.text and "no good" in caplog.text
+
+
+def test_a_listener_that_exits_does_so_after_the_others_have_heard(task, heard):
+    task.on("x", lambda: sys.exit(3)).on("x", lambda: heard.append("x"))
+    with pytest.raises(SystemExit):
+        task.emit("x")
+    task.emit("x", only_remote=True)
+    assert heard == ["x"]
+    with pytest.raises(SystemExit):
+        task.emit("x")
+    assert heard == ["x", "x"], "and the next event still arrives"
+
+
+def test_a_name_may_be_an_argument_too(task, heard):
+    task.on("episode", lambda name: heard.append(name))
+    task.emit("episode", name="cartpole")
+    assert heard == ["cartpole"]
+
+
+def test_no_event_is_lost_while_another_thread_adds_and_removes_listeners(task):
+    interval = sys.getswitchinterval()
+    heard, stop = [], threading.Event()
+
+    def churn():
+        def other(): ...
+
+        while not stop.is_set():
+            task.on("x", other).off("x", other)
+
+    task.on("x", lambda: heard.append(1))
+    thread = threading.Thread(target=churn)
+    sys.setswitchinterval(1e-5)
+    thread.start()
+    try:
+        for _ in range(20_000):
+            task.emit("x")
+    finally:
+        sys.setswitchinterval(interval)
+        stop.set()
+        thread.join(LONG)
+    assert len(heard) == 20_000
 
 
 def test_events_of_many_threads_arrive_once_each_in_order_of_each_and_never_two_at_a_time(task):
@@ -181,6 +230,36 @@ def test_wait_for_ends_when_the_run_does(task):
     assert "the wait for event 'x' was ended" in str(waiter.outcome)
     with pytest.raises(RunCancelled):
         task.wait_for("x", timeout=LONG)
+
+
+def test_leaving_the_with_block_ends_a_wait_for_what_never_comes(task):
+    with task:
+        waiter = Waiter(task, "x")
+    waiter.join(LONG)
+    assert isinstance(waiter.outcome, RunCancelled)
+
+
+def test_exit_listeners_have_run_when_run_returns_though_another_thread_delivers(task, heard):
+    delivering, go_on = threading.Event(), threading.Event()
+
+    def slow():
+        delivering.set()
+        go_on.wait(LONG)
+
+    task.on("slow", slow).on("exit", lambda: heard.append("exit"))
+    thread = threading.Thread(target=task.emit, args=("slow",))
+    thread.start()
+    assert delivering.wait(LONG)
+    task.use(lambda ctx: None).run(1)
+    assert heard == ["exit"]
+    go_on.set()
+    thread.join(LONG)
+
+
+def test_an_exit_listener_that_wants_arguments_is_refused_before_the_run(task):
+    with pytest.raises(MiddlewareError) as caught:
+        task.on("exit", lambda ctx: None)
+    assert "cannot be called without arguments: missing a required argument" in str(caught.value)
 
 
 def test_exit_can_be_waited_for(task):

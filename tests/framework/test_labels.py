@@ -47,11 +47,21 @@ def test_a_label_that_is_nearly_one_that_is_here_is_pointed_out():
         assert not runs(Task(), ["standalonee"])
 
 
-@pytest.mark.parametrize("labels", [[], 3, [3], [""], [None]])
+@pytest.mark.parametrize("labels", [3, [3], [""], [None], "standalone,node.0"])
 def test_labels_that_are_none_are_refused(labels):
     with pytest.raises(OptionError) as caught:
         Task().use(print, filter_labels=labels)
     assert str(caught.value).startswith(f"filter_labels={labels!r} is not possible")
-    assert 'try: filter_labels=["standalone", "node.0"]' in str(caught.value)
+    assert 'try: filter_labels=["standalone", "role.actor"]' in str(caught.value)
     with pytest.raises(OptionError, match="labels="):
         Task(labels=labels)
+
+
+def test_no_labels_of_its_own_are_fine_for_a_task_and_not_for_a_filter():
+    assert Task(labels=[]).router.labels == {"standalone"}
+    with pytest.raises(OptionError, match="an empty list matches nowhere; None matches all"):
+        Task().use(print, filter_labels=[])
+
+
+def test_spaces_around_a_label_do_not_count():
+    assert runs(Task(labels=[" gpu"]), ["gpu "])

@@ -3,9 +3,11 @@
 Each message has three lines: what, why, try.
 """
 
+import functools
+
 import pytest
 
-from muster import MiddlewareError, MusterError, OptionError, Task, TaskError
+from muster import MiddlewareError, MusterError, MusterWarning, OptionError, Task, TaskError
 
 
 def collect(buffer, env):
@@ -71,15 +73,56 @@ def test_a_factory_that_was_not_called_is_refused_by_its_arguments():
     )
 
 
+def test_a_middleware_with_next_as_koa_has_it_is_told_of_yield():
+    def log(ctx, next): ...
+
+    what, fix = refusal(MiddlewareError, lambda: Task().use(log))
+    assert what.endswith("missing a required argument: 'next'")
+    assert fix == "def log(ctx): ...; yield; ..."
+
+
+def test_a_list_of_middleware_is_refused():
+    what, fix = refusal(MiddlewareError, lambda: Task().use([train, fetch]))
+    assert what == "use() got a list"
+    assert fix == "task.use(a).use(b), or task.serial(a, b)"
+
+
 def test_a_function_without_arguments_is_refused():
     what, _ = refusal(MiddlewareError, lambda: Task().use(lambda: None))
     assert "cannot be called with ctx alone: too many positional arguments" in what
 
 
-def test_a_factory_of_one_argument_is_found_when_it_returns_a_function():
-    what, fix = refusal(MiddlewareError, lambda: Task().use(factory_of_one).run(1))
-    assert what == "'factory_of_one' returned the function '_train' when it was called with ctx"
-    assert fix == "task.use(factory_of_one(...))"
+async def async_factory(learner):
+    return factory_of_one(learner)
+
+
+def partial_factory(learner):
+    return functools.partial(collect, learner)
+
+
+def method_factory(learner):
+    return Save().__call__
+
+
+@pytest.mark.parametrize(
+    ("factory", "made"),
+    [
+        (factory_of_one, "_train"),
+        (async_factory, "_train"),
+        (partial_factory, "collect"),
+        (method_factory, "__call__"),
+    ],
+)
+def test_a_factory_of_one_argument_is_found_when_it_returns_a_function(factory, made):
+    name = factory.__name__
+    what, fix = refusal(MiddlewareError, lambda: Task().use(factory).run(1))
+    assert what == f"{name!r} returned the function {made!r} when it was called with ctx"
+    assert fix == f"task.use({name}(...))"
+
+
+def test_a_middleware_may_happen_to_return_an_object_that_can_be_called():
+    network = Save()
+    assert Task().use(lambda ctx: ctx.setdefault("network", network)).run(1).network is network
 
 
 def test_a_class_in_place_of_an_object_is_refused():
@@ -91,7 +134,9 @@ def test_a_class_in_place_of_an_object_is_refused():
 @pytest.mark.parametrize("kind", ["serial", "parallel"])
 def test_groups_refuse_what_use_refuses_and_emptiness(kind):
     what, _ = refusal(MiddlewareError, lambda: getattr(Task(), kind)(print, None))
-    assert what == "use() got None, which cannot be called"
+    assert what == f"{kind}() got None, which cannot be called"
+    _, fix = refusal(MiddlewareError, lambda: getattr(Task(), kind)(train({})))
+    assert fix == f"task.{kind}(train)"
     what, fix = refusal(MiddlewareError, lambda: getattr(Task(), kind)())
     assert what == f"task.{kind}() got no middleware" and fix == f"task.{kind}(collect, train)"
 
@@ -136,7 +181,7 @@ def test_a_finished_task_refuses_to_run_again(end):
     assert fix == "make a new Task() and use the same middleware"
 
 
-@pytest.mark.parametrize("max_step", [-1, 1.5, 1e6, "10"])
+@pytest.mark.parametrize("max_step", [-1, 1.5, 1e6, "10", True])
 def test_max_step_has_to_be_a_whole_number(max_step):
     what, fix = refusal(OptionError, lambda: Task().use(print).run(max_step))
     assert what == f"max_step={max_step!r} is not possible"
@@ -147,6 +192,25 @@ def test_max_step_has_to_be_a_whole_number(max_step):
 def test_n_async_workers_has_to_be_a_positive_number(workers):
     what, fix = refusal(OptionError, lambda: Task(async_mode=True, n_async_workers=workers))
     assert what == f"n_async_workers={workers!r} is not possible" and fix == "n_async_workers=4"
+
+
+@pytest.mark.parametrize("async_mode", ["gpu", 4, None])
+def test_async_mode_is_true_or_false(async_mode):
+    what, _ = refusal(OptionError, lambda: Task(async_mode))
+    assert what == f"async_mode={async_mode!r} is not possible"
+
+
+def test_whole_numbers_of_other_types_are_whole_numbers():
+    class Three:
+        def __index__(self):
+            return 3
+
+    assert Task().use(lambda ctx: None).run(Three()).total_step == 2
+
+
+def test_a_loop_that_does_nothing_here_is_pointed_out():
+    with pytest.warns(MusterWarning, match="no middleware runs here: the labels here are: standa"):
+        Task().use(print, filter_labels=["node.1"]).run(2)
 
 
 def test_a_loop_that_nothing_could_end_is_refused():
@@ -176,7 +240,7 @@ def test_a_wrapper_has_to_be_callable_and_to_return_something_callable():
     assert fix == "end 'forgot' with: return wrapped"
 
 
-@pytest.mark.parametrize("fn", [train, stream])
+@pytest.mark.parametrize("fn", [train, stream, functools.partial(train)])
 def test_a_wrapper_that_loses_a_generator_is_found(fn):
     def log(inner):
         def wrapped(ctx):
@@ -185,7 +249,8 @@ def test_a_wrapper_that_loses_a_generator_is_found(fn):
         return wrapped
 
     what, fix = refusal(MiddlewareError, lambda: Task().use_step_wrapper(log).use(fn).run(1))
-    assert what == f"a step wrapper lost the generator or coroutine of {fn.__name__!r}"
+    name = getattr(fn, "__name__", "train")
+    assert what == f"a step wrapper lost the generator or coroutine of {name!r}"
     assert fix == "end the wrapper with: return fn(ctx)"
 
 

@@ -1,6 +1,7 @@
 """CONTRACT, section Task: exit listeners are called before a signal leaves run. Real signals."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -8,11 +9,11 @@ import threading
 
 import pytest
 
-from muster import Task
+from muster import StepTimer, Task
 
 PROGRAM = """
 import sys, threading, time
-from muster import Task
+from muster import StepTimer, Task
 
 mode, stop = sys.argv[1:]
 
@@ -145,3 +146,61 @@ def test_a_signal_handler_may_emit_an_event():
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert heard == [0, 1, 2]
+
+
+class Interrupter:
+    """A middleware that has a signal sent to this process soon after the run has begun."""
+
+    def __init__(self, rng):
+        self._delay = rng.uniform(0.0, 0.004)
+        self._timer = threading.Timer(self._delay, os.kill, (os.getpid(), signal.SIGINT))
+
+    def __call__(self, ctx):
+        if ctx.total_step == 0:
+            self._timer.start()
+
+
+def nothing(ctx): ...
+
+
+async def nothing_async(ctx): ...
+
+
+def resource(ctx):
+    yield
+
+
+PROGRAMS = {
+    "serial": lambda task: task.use(nothing).use(resource),
+    "coroutine": lambda task: task.use(nothing_async),
+    "async generator and timer": lambda task: task.use_step_wrapper(StepTimer(0)).use(
+        nothing_async
+    ),
+    "parallel": lambda task: task.use(task.parallel(nothing, task.serial(nothing, resource))),
+    "events": lambda task: task.use(lambda ctx: [task.emit("tick") for _ in range(50)]),
+    "async": lambda task: task.use(nothing).use(resource),
+    "async, one thread": lambda task: task.use(nothing).use(task.parallel(nothing, nothing_async)),
+}
+
+
+# A signal may fall between making a coroutine and handing it over; Python warns of those itself.
+@pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_a_signal_at_any_moment_leaves_run_as_it_is_with_exit_called_and_nobody_left(kind):
+    rng = random.Random(kind)
+    threads = threading.active_count()
+    for _ in range(60):
+        exits = []
+        workers = 1 if "one thread" in kind else None
+        task = Task(
+            async_mode=kind.startswith("async,") or kind == "async", n_async_workers=workers
+        )
+        task.on("tick", lambda: None).on("exit", lambda exits=exits: exits.append(1))
+        interrupter = Interrupter(rng)
+        PROGRAMS[kind](task.use(interrupter))
+        with pytest.raises(KeyboardInterrupt):
+            task.run()
+        interrupter._timer.join()
+        assert exits == [1]
+        assert threading.active_count() == threads
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -126,6 +126,23 @@ def test_members_of_groups_are_timed_and_groups_are_not(clock):
     }
 
 
+def test_a_loop_that_fails_or_still_runs_does_not_count(clock):
+    inside = []
+
+    def work(ctx):
+        clock.work(1)
+        inside.append(timer.summary().get("work"))
+        if ctx.total_step == 2:
+            raise ValueError
+
+    timer = StepTimer(print_per_step=0)
+    with pytest.raises(ValueError):
+        Task().use_step_wrapper(timer).use(work).run(5)
+    whole = {"last": 1.0, "mean": 1.0, "share": 1.0}
+    assert inside == [{"last": 0.0, "mean": 0.0, "share": 0.0}, whole, whole]
+    assert timer.summary() == {"work": whole}
+
+
 def test_middleware_of_the_same_name_have_rows_of_their_own(clock):
     def make():
         def train(ctx): ...

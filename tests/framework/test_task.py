@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import sys
 import threading
 
 import pytest
@@ -294,10 +295,59 @@ def test_an_exception_while_closing_is_noted_and_does_not_replace_the_first(trac
     assert trace == ["a forward", "a closed"]
 
 
-def test_stop_iteration_of_an_exhausted_iterator_leaves_run_as_it_is():
+@pytest.mark.parametrize("kind", ["alone", "serial", "parallel"])
+def test_stop_iteration_of_an_exhausted_iterator_leaves_run_as_it_is(kind):
     batches = iter([1])
+    task = Task()
+
+    def take(ctx):
+        next(batches)
+
+    task.use(take if kind == "alone" else getattr(task, kind)(take))
     with pytest.raises(StopIteration):
-        Task().use(lambda ctx: next(batches)).run(2)
+        task.run(2)
+
+
+def test_an_exception_while_closing_a_group_is_noted(trace):
+    def stubborn(ctx):
+        try:
+            yield
+        finally:
+            raise OSError("cannot close")
+
+    task = Task()
+    task.use(task.serial(trace.generator("a"), stubborn)).use(lambda ctx: 1 / 0)
+    with pytest.raises(ZeroDivisionError) as caught:
+        task.run(1)
+    assert "closing 'serial(middleware, stubborn)' failed too: OSError('cannot close')" in (
+        caught.value.__notes__
+    )
+    assert trace == ["a forward", "a closed"]
+
+
+def test_a_second_yield_is_told_of_though_closing_fails():
+    def twice(ctx):
+        yield
+        try:
+            yield
+        finally:
+            raise OSError("cannot close")
+
+    with pytest.raises(TaskError, match="'twice' yielded twice") as caught:
+        Task().use(twice).run(1)
+    assert "closing 'twice' failed too: OSError('cannot close')" in caught.value.__notes__
+
+
+def test_an_exit_request_while_closing_leaves_run_when_all_is_closed(trace):
+    def leaves(ctx):
+        try:
+            yield
+        finally:
+            sys.exit(3)
+
+    with pytest.raises(SystemExit):
+        Task().use(trace.generator("a")).use(leaves).use(lambda ctx: 1 / 0).run(1)
+    assert trace == ["a forward", "a closed"]
 
 
 @pytest.mark.parametrize("leave", [SystemExit, KeyboardInterrupt])
@@ -432,6 +482,50 @@ def test_a_group_may_be_called_by_a_middleware_of_the_same_task(trace):
 
     task.use(caller).run(1)
     assert trace == ["caller", "a forward", "b", "a back", "caller back"]
+
+
+def test_a_failure_of_overlapping_members_ends_the_run_though_a_middleware_catches_it():
+    task = Task()
+
+    def fails(ctx):
+        raise ValueError("broken")
+
+    group = task.parallel(fails)
+
+    def careless(ctx):
+        try:
+            yield from group(ctx)
+        except ValueError:
+            return
+
+    with pytest.raises(ValueError, match="broken"):
+        task.use(careless).run(4)
+
+
+def test_an_async_def_cannot_wait_for_the_event_loop_it_runs_on():
+    task = Task()
+
+    async def inner(ctx): ...
+
+    group = task.serial(inner)
+
+    async def outer(ctx):
+        group(ctx)
+
+    with pytest.raises(TaskError, match="an async def called a group that holds an async def"):
+        task.use(outer).run(1)
+
+
+def test_leaving_the_with_block_ends_a_run_in_another_thread():
+    started = threading.Event()
+    with Task() as task:
+        task.use(lambda ctx: started.set())
+        thread = threading.Thread(target=task.run, daemon=True)
+        thread.start()
+        assert started.wait(30)
+    assert task.ctx.finish
+    thread.join(30)
+    assert not thread.is_alive()
 
 
 def test_an_exception_in_a_group_closes_its_open_members_and_names_both(trace):

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from muster.errors import MiddlewareError, MusterWarning, OptionError
+from muster.errors import MiddlewareError, MusterError, MusterWarning, OptionError
 
 ALWAYS_KEPT = frozenset({"total_step", "finish"})
 
@@ -22,27 +22,24 @@ _OPAQUE = object()
 """Stands for a value that is not worth keeping alive only to compare it in a hint."""
 
 
-class AbsentKeyError(AttributeError, KeyError):
+class AbsentKeyError(MusterError, AttributeError, KeyError):
     """A key was read that this loop has not set: as `ctx.name` or as `ctx["name"]`."""
 
     def __init__(self, key: object, set_in_loop: int | None, present: tuple[object, ...]) -> None:
-        super().__init__(key)
-        self.key = key
-        self.set_in_loop = set_in_loop
-        self._present = present
+        Exception.__init__(self, key, set_in_loop, present)
 
     def __str__(self) -> str:
-        # Built only when somebody reads it: hasattr(ctx, ...) raises and drops this error all the
-        # time.
-        if self.set_in_loop is not None:
+        # Built only when somebody reads it: hasattr(ctx, ...) raises and drops one all the time.
+        key, set_in_loop, present = self.args
+        if set_in_loop is not None:
             return (
-                f"ctx has no {self.key!r}: it was set in loop {self.set_in_loop} but not kept: "
-                f"call ctx.keep({self.key!r})"
+                f"ctx has no {key!r}: it was set in loop {set_in_loop} but not kept: "
+                f"call ctx.keep({key!r})"
             )
-        names = [name for name in self._present if isinstance(name, str)]
-        near = difflib.get_close_matches(str(self.key), names, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"set it first: ctx.{self.key} = ..."
-        return f"ctx has no {self.key!r}: it was never set; {hint}"
+        names = [name for name in present if isinstance(name, str)]
+        near = difflib.get_close_matches(str(key), names, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"set it first: ctx.{key} = ..."
+        return f"ctx has no {key!r}: it was never set; {hint}"
 
 
 class _Memory:
@@ -111,7 +108,7 @@ class Context(dict[str, Any]):
                 memory.hinted.add(key)
                 warnings.warn(
                     f"ctx.setdefault({key!r}, ...) brings back the default: another value was set "
-                    f"in loop {memory.dropped_from[key]} but not kept: call ctx.keep({key!r})",
+                    f"in loop {self.total_step - 1} but not kept: call ctx.keep({key!r})",
                     MusterWarning,
                     stacklevel=2,
                 )
@@ -151,7 +148,7 @@ class Context(dict[str, Any]):
         if name in _OWN_NAMES:
             raise MiddlewareError(
                 f"ctx.{name} cannot be assigned",
-                f"{name!r} is a method of Context: reading ctx.{name} would still give the method",
+                f"{name!r} is a name of Context's own, and reading ctx.{name} would give that",
                 f"ctx[{name!r}] = ..., or another name such as ctx.{name}_",
             )
         self[name] = value
@@ -173,7 +170,7 @@ class Context(dict[str, Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy stands by itself: it takes the values along and not the memory of its task.
-        return type(self), (), None, None, iter(self.items())
+        return Context, (), None, None, iter(self.items())
 
 
 _OWN_NAMES = frozenset(dir(Context)) - ALWAYS_KEPT
@@ -231,11 +228,15 @@ def _remember_dropped(ctx: Context, key: str, value: Any, previous: dict[object,
 
 def _comparable(value: Any) -> Any:
     """The value if it is small and plain; an array must not live on only for a hint."""
-    if value is None or isinstance(value, bool | int | float | str):
+    if _is_plain(value):
         return value
-    if isinstance(value, list | tuple | dict | set) and not value:
-        return value
+    if isinstance(value, list | tuple | set) and len(value) <= 16 and all(map(_is_plain, value)):
+        return type(value)(value)
     return _OPAQUE
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def _check_names(method: str, names: tuple[object, ...]) -> None:

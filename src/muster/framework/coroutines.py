@@ -1,24 +1,30 @@
 """One event loop, in a thread of its own, for every `async def` of a task.
 
 It runs from the first coroutine to the end of the run, in serial mode too: what a middleware
-started with `asyncio.create_task` goes on while the others work, and a task can run where a loop is
-running already (a notebook). asyncio is imported with the first coroutine, because it takes a third
-of muster's import time.
+started with `asyncio.create_task` goes on while the others work, and a task can run where a loop
+is running already (a notebook). asyncio is imported with the first coroutine, because it takes a
+third of muster's import time.
 """
 
 from __future__ import annotations
 
 import contextvars
+import logging
 import queue
 import threading
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
-from muster.errors import RunCancelled
+from muster.errors import RunCancelled, TaskError
+from muster.framework.signals import Signals
 
 if TYPE_CHECKING:
     import asyncio
 
+_log = logging.getLogger("muster")
+
+_PATIENCE_S = 10.0
+"""How long what is left on the event loop may take to end before a warning says so."""
 
 _Outcome = tuple[Any, BaseException | None]
 
@@ -26,14 +32,15 @@ _Outcome = tuple[Any, BaseException | None]
 class Coroutines:
     """The event loop of one run. Every method may be called from any thread but the loop's own."""
 
-    def __init__(self) -> None:
+    def __init__(self, signals: Signals) -> None:
+        self._signals = signals
         self._starting = threading.Lock()
+        self._ready = threading.Event()
         self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._stop: asyncio.Event
         self._running: set[asyncio.Task[_Outcome]] = set()
         self._cancelled = False
-        self._abandoned = False
 
     def run(self, awaitable: Awaitable[Any], *, even_if_cancelled: bool = False) -> Any:
         """Await it on the event loop; block until it has ended, and return or raise what it did.
@@ -43,53 +50,75 @@ class Coroutines:
             even_if_cancelled: Let it run to its end whatever happens: it cleans up.
 
         Raises:
-            RunCancelled: it was cancelled by `cancel`.
+            RunCancelled: It was cancelled by `cancel`.
         """
-        loop = self._ensure_loop()
-        ended: queue.SimpleQueue[asyncio.Task[_Outcome]] = queue.SimpleQueue()
+        if self.is_this_thread():
+            _discard(awaitable)
+            raise TaskError(
+                "an async def called a group that holds an async def",
+                "it would wait for the event loop on which it runs itself",
+                "task.use(group), or call it from a middleware that is not an async def",
+            )
+        news: queue.SimpleQueue[asyncio.Task[_Outcome] | BaseException | None] = queue.SimpleQueue()
 
         def start() -> None:
-            task = loop.create_task(_outcome(awaitable))
-            task.add_done_callback(ended.put)
+            if self._cancelled and not even_if_cancelled:
+                _discard(awaitable)
+                news.put(None)
+                return
+            task = self._loop.create_task(_outcome(awaitable))
+            task.add_done_callback(news.put)
             if not even_if_cancelled:
                 self._running.add(task)
                 task.add_done_callback(self._running.discard)
-                if self._cancelled:
-                    task.cancel()
 
-        loop.call_soon_threadsafe(start, context=contextvars.copy_context())
-        try:
-            task = ended.get()
-        except BaseException:  # a signal: it must not leave before the coroutine has ended
-            self.cancel()
-            self._abandoned = True  # unless it ends now; a second signal leaves at once
-            ended.get()
-            self._abandoned = False
-            raise
-        if task.cancelled() and self._cancelled:
+        with self._signals.as_messages(news):
+            self._ensure_loop()
+            self._loop.call_soon_threadsafe(start, context=contextvars.copy_context())
+            ended = self._wait(news)
+        if ended is None or (ended.cancelled() and self._cancelled):
             raise RunCancelled(
                 "a coroutine was cancelled",
                 "the run is being stopped",
                 "let the exception pass; use try/finally to clean up",
             )
-        value, exit_request = task.result()
+        value, exit_request = ended.result()
         if exit_request is not None:
             raise exit_request
         return value
 
+    def _wait(
+        self, news: queue.SimpleQueue[asyncio.Task[_Outcome] | BaseException | None]
+    ) -> asyncio.Task[_Outcome] | None:
+        signal: BaseException | None = None
+        while True:
+            message = news.get()
+            if not isinstance(message, BaseException):
+                if signal is not None:
+                    raise signal
+                return message
+            if signal is not None:
+                self._signals.abandoned = True
+                raise message
+            signal = message  # it must not leave before the coroutine has ended
+            self.cancel()
+
     def cancel(self) -> None:
         """Cancel what is running and what is started from now on."""
         self._cancelled = True
-        if self._loop is not None:
+        if self._ready.is_set():
             self._loop.call_soon_threadsafe(self._cancel_running)
 
-    def close(self) -> None:
-        """Cancel what is left, close async generators, end the thread."""
-        if self._thread is not None:
-            assert self._loop is not None and self._stop is not None
-            self._loop.call_soon_threadsafe(self._stop.set)
-            if not self._abandoned:
-                self._thread.join()
+    def close(self, wait: bool) -> None:
+        """Cancel what is left, close async generators, end the thread; wait for it if told to."""
+        if self._thread is None:
+            return
+        self._ready.wait()
+        self._loop.call_soon_threadsafe(self._stop.set)
+        while wait and self._thread.is_alive():
+            self._thread.join(_PATIENCE_S)
+            if self._thread.is_alive():
+                _log.warning("waiting for asyncio tasks that were cancelled and do not end")
 
     def is_this_thread(self) -> bool:
         """Whether the caller runs on the event loop, where nothing may block."""
@@ -97,27 +126,25 @@ class Coroutines:
 
     def _cancel_running(self) -> None:
         for task in self._running:
-            task.cancel()
+            # Not at once: cancelled before its first step, it would leave its coroutine unawaited.
+            self._loop.call_soon(task.cancel)
 
-    def _ensure_loop(self) -> asyncio.AbstractEventLoop:
+    def _ensure_loop(self) -> None:
         with self._starting:
-            if self._loop is None:
-                ready: queue.SimpleQueue[None] = queue.SimpleQueue()
+            if self._thread is None:
                 self._thread = threading.Thread(
-                    target=self._serve, args=(ready,), name="muster-coroutines", daemon=True
+                    target=self._serve, name="muster-coroutines", daemon=True
                 )
                 self._thread.start()
-                ready.get()
-            assert self._loop is not None
-            return self._loop
+        self._ready.wait()
 
-    def _serve(self, ready: queue.SimpleQueue[None]) -> None:
+    def _serve(self) -> None:
         import asyncio
 
         async def until_stopped() -> None:
             self._loop = asyncio.get_running_loop()
             self._stop = asyncio.Event()
-            ready.put(None)
+            self._ready.set()
             await self._stop.wait()
 
         asyncio.run(until_stopped())
@@ -129,3 +156,9 @@ async def _outcome(awaitable: Awaitable[Any]) -> _Outcome:
     except (KeyboardInterrupt, SystemExit) as exit_request:
         # Raised from a task, these two would end the event loop under everybody else's feet.
         return None, exit_request
+
+
+def _discard(awaitable: Awaitable[Any]) -> None:
+    close = getattr(awaitable, "close", None)
+    if close is not None:
+        close()  # or Python warns, later and elsewhere, that nobody awaited it

@@ -1,5 +1,6 @@
 """The threads of a run: lent out for work, back when it is done, gone when the run is."""
 
+import contextvars
 import queue
 import threading
 from collections.abc import Callable
@@ -19,8 +20,6 @@ class Crew:
         self._inboxes: list[queue.SimpleQueue[Work | None]] = []
         self._free: list[queue.SimpleQueue[Work | None]] = []
         self._hiring = threading.Lock()
-        self.abandoned = False
-        """Set when a second signal asks not to wait for work that does not end."""
 
     def start(self, work: Work) -> bool:
         """Have a free thread do `work`. False if there is none and there may not be another."""
@@ -34,11 +33,11 @@ class Crew:
         inbox.put(work)
         return True
 
-    def close(self) -> None:
-        """Send everybody home and wait for them, unless they were abandoned."""
+    def close(self, wait: bool) -> None:
+        """Send everybody home, and wait for them if they are known to come."""
         for inbox in self._inboxes:
             inbox.put(None)
-        if not self.abandoned:
+        if wait:
             for member in self._members:
                 member.join()
 
@@ -48,9 +47,11 @@ class Crew:
             if self._limit is not None and number >= self._limit:
                 return None
             inbox: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
-            # Daemons, so that a second Ctrl-C ends the program though a middleware hangs.
             member = threading.Thread(
-                target=self._serve, args=(inbox,), name=f"muster-{number}", daemon=True
+                target=contextvars.copy_context().run,  # the user's context variables hold here too
+                args=(self._serve, inbox),
+                name=f"muster-{number}",
+                daemon=True,  # so that a second Ctrl-C ends the program though a middleware hangs
             )
             try:
                 member.start()
@@ -61,5 +62,9 @@ class Crew:
         return inbox
 
     def _serve(self, inbox: queue.SimpleQueue[Work | None]) -> None:
+        def go_home() -> None:
+            self._free.append(inbox)
+
         while (work := inbox.get()) is not None:
-            work(lambda: self._free.append(inbox))
+            work(go_home)
+            del work  # it holds a ctx, which must not live on while this thread idles

@@ -1,9 +1,9 @@
 """Events between the parts of a program: listeners that are called, and waits that are woken.
 
 Whoever emits delivers, one event at a time for the whole task: an event that is emitted during a
-delivery, by a listener or by another thread, is put in a queue which the delivering thread empties.
-So every listener sees one order, none runs twice at once, and `emit` never waits for another
-thread.
+delivery, by a listener or by another thread, is put in a queue which the delivering thread
+empties. So every listener sees one order, none runs twice at once, and `emit` never waits for
+another thread (but it may be kept busy with what others emit meanwhile).
 """
 
 import logging
@@ -24,7 +24,7 @@ Payload = tuple[tuple[Any, ...], dict[str, Any]]
 _log = logging.getLogger("muster")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Registration:
     listener: Listener
     once: bool
@@ -36,8 +36,8 @@ class Events:
     def __init__(self) -> None:
         # Reentrant, because a signal handler may emit in the middle of any of these methods.
         self._lock = threading.RLock()
-        self._registered: dict[str, list[_Registration]] = {}
-        self._waiting: dict[str, list[queue.SimpleQueue[Payload | None]]] = {}
+        self._registered: dict[str, tuple[_Registration, ...]] = {}
+        self._waiting: dict[str, tuple[queue.SimpleQueue[Payload | None], ...]] = {}
         self._undelivered: deque[tuple[str, Payload]] = deque()
         self._delivering = False
         self._cancelled = False
@@ -45,54 +45,60 @@ class Events:
     def on(self, name: str, listener: Listener, *, once: bool = False) -> None:
         """Call `listener` for every event of this name, or for the next one only.
 
-        Registering a listener again changes nothing.
+        Registering a listener again does not make it hear twice; the last registration holds.
         """
-        check_listener(listener)
+        check_listener(name, listener)
         with self._lock:
-            registered = self._registered.setdefault(name, [])
-            if all(each.listener != listener for each in registered):
-                registered.append(_Registration(listener, once))
+            registered = self._registered.get(name, ())
+            if any(each.listener == listener and each.once == once for each in registered):
+                return
+            others = tuple(each for each in registered if each.listener != listener)
+            self._registered[name] = (*others, _Registration(listener, once))
 
     def off(self, name: str, listener: Listener | None = None) -> None:
         """Forget this listener, or all listeners of this name. Unknown ones are no error."""
         with self._lock:
-            registered = self._registered.pop(name, [])
-            left = [
-                each for each in registered if listener is not None and each.listener != listener
-            ]
-            if left:
+            registered = self._registered.pop(name, ())
+            left = tuple(each for each in registered if each.listener != listener)
+            if listener is not None and left:
                 self._registered[name] = left
 
     def emit(self, name: str, payload: Payload) -> None:
         """Wake every wait for `name`, then have its listeners called."""
-        with self._lock:
-            for reply in self._waiting.pop(name, ()):
-                reply.put(payload)
-            self._undelivered.append((name, payload))
+        self._wake(name, payload)
+        self._undelivered.append((name, payload))
         while self._undelivered:
-            with self._lock:
-                if self._delivering:
-                    return
-                self._delivering = True
+            mine = False
             try:
-                self._deliver()
+                with self._lock:
+                    if self._delivering:
+                        return
+                    mine = self._delivering = True
+                while self._undelivered:
+                    self._deliver(*self._undelivered.popleft())
             finally:
-                self._delivering = False
-            # Look again: somebody may have emitted after the last look of _deliver.
+                if mine:
+                    self._delivering = False
+            # Look again: somebody may have emitted after the last look and relied on this thread.
+
+    def emit_here(self, name: str, payload: Payload) -> None:
+        """Like `emit`, but done when it returns, even if another thread is delivering."""
+        self._wake(name, payload)
+        self._deliver(name, payload)
 
     def wait_for(self, name: str, timeout: float | None = None) -> Payload:
         """Block until the next event of this name and return its arguments.
 
         Raises:
             TimeoutError: `timeout` seconds passed without one.
-            RunCancelled: the run is being stopped, so none will come.
+            RunCancelled: The run is being stopped, so none will come.
         """
         reply: queue.SimpleQueue[Payload | None] = queue.SimpleQueue()
-        with self._lock:
-            if self._cancelled:
-                raise _no_more_events(name)
-            self._waiting.setdefault(name, []).append(reply)
         try:
+            with self._lock:
+                if self._cancelled:
+                    raise _no_more_events(name)
+                self._waiting[name] = (*self._waiting.get(name, ()), reply)
             payload = reply.get(timeout=timeout)
         except queue.Empty:
             raise TimeoutError(f"no event {name!r} within {timeout} s") from None
@@ -110,23 +116,33 @@ class Events:
                 for reply in replies:
                     reply.put(None)
 
-    def _forget(self, name: str, reply: queue.SimpleQueue[Payload | None]) -> None:
+    def _wake(self, name: str, payload: Payload) -> None:
         with self._lock:
-            left = [each for each in self._waiting.pop(name, ()) if each is not reply]
+            for reply in self._waiting.pop(name, ()):
+                reply.put(payload)
+
+    def _forget(self, name: str, reply: "queue.SimpleQueue[Payload | None]") -> None:
+        with self._lock:
+            left = tuple(each for each in self._waiting.pop(name, ()) if each is not reply)
             if left:
                 self._waiting[name] = left
 
-    def _deliver(self) -> None:
-        while self._undelivered:
-            name, (args, kwargs) = self._undelivered.popleft()
-            for registration in tuple(self._registered.get(name, ())):
+    def _deliver(self, name: str, payload: Payload) -> None:
+        args, kwargs = payload
+        exit_request: BaseException | None = None
+        with self._lock:
+            registered = self._registered.get(name, ())
+        for registration in registered:
+            try:
                 if self._still_wants(name, registration):
-                    try:
-                        registration.listener(*args, **kwargs)
-                    except Exception:
-                        _log.exception(
-                            "listener %r of event %r failed", name_of(registration.listener), name
-                        )
+                    registration.listener(*args, **kwargs)
+            except Exception:
+                listener = name_of(registration.listener)
+                _log.exception("listener %r of event %r failed", listener, name)
+            except BaseException as error:  # sys.exit() or Ctrl-C: the others hear it first
+                exit_request = exit_request or error
+        if exit_request is not None:
+            raise exit_request
 
     def _still_wants(self, name: str, registration: _Registration) -> bool:
         with self._lock:

@@ -1,21 +1,52 @@
 """One middleware made of several: what `task.serial` and `task.parallel` return."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Iterator
 
 from muster.framework.context import Context
 from muster.framework.scope import Scope
-from muster.framework.step import Middleware, Open, Program, back, close
+from muster.framework.step import Middleware, Open, Program, Rest, back, close
+
+
+class GroupRest(Rest):
+    """What is left of a group for the way back."""
+
+    def __init__(self, opened: Open, ctx: Context, scope: Scope) -> None:
+        self._opened = opened
+        self._ctx = ctx
+        self._scope = scope
+
+    def finish(self) -> None:
+        """Run the open members to their end, last first."""
+        try:
+            back(self._opened, self._ctx, self._scope)
+        except BaseException as error:
+            close(self._opened, error, self._scope)
+            raise
+
+    def close(self) -> None:
+        """Close the open members, last first; raise what went wrong, so that it is noted."""
+        trouble = close(self._opened, None, self._scope)
+        if trouble is not None:
+            raise trouble
+
+    def __iter__(self) -> Iterator[None]:
+        """Let a middleware that calls a group itself do `yield from group(ctx)`."""
+        try:
+            yield
+        except BaseException as error:
+            close(self._opened, error, self._scope)
+            raise
+        self.finish()
 
 
 class Group:
-    """Several middleware behind one call: forward through all, `yield`, back through all.
+    """Several middleware behind one call: forward through all; what is left comes back.
 
     Args:
         name: How the group is called in messages, such as `serial(a, b)`.
         members: What it is made of.
-        build: Makes the program of the members; called once, when the first loop reaches the group,
-        so
-            that wrappers which were registered after the group was made are around its members too.
+        build: Makes the program of the members. It is called once, when the first loop reaches the
+            group, so that wrappers which were registered later are around its members too.
         scope: Tells what the current run owns.
     """
 
@@ -32,16 +63,15 @@ class Group:
         self._scope = scope
         self._program: Program | None = None
 
-    def __call__(self, ctx: Context) -> Generator[None, None, None]:
-        """Run the members forward, and after the `yield` back."""
+    def __call__(self, ctx: Context) -> GroupRest:
+        """Run the members forward."""
+        scope = self._scope()
         if self._program is None:
             self._program = self._build(self._members)
-        scope = self._scope()
         opened: Open = []
         try:
             self._program.forward(ctx, opened, scope)
-            yield
-            back(opened, ctx, scope)
         except BaseException as error:
             close(opened, error, scope)
             raise
+        return GroupRest(opened, ctx, scope)

@@ -30,19 +30,27 @@ def parse_labels(where: str, labels: object) -> tuple[str, ...]:
     if not isinstance(several, Iterable):
         raise _bad_labels(where, labels, "it is neither a string nor a list of strings")
     result = tuple(several)
-    if not result:
-        raise _bad_labels(
-            where, labels, "an empty list matches no node at all; leave it out to match all"
-        )
     for label in result:
         if not isinstance(label, str) or not label.strip():
             raise _bad_labels(where, labels, f"{label!r} is not a label")
+        if "," in label:
+            raise _bad_labels(where, labels, f"{label!r} has a comma: labels are separate strings")
+    return tuple(label.strip() for label in result)
+
+
+def parse_filter(labels: object) -> tuple[str, ...]:
+    """Check `filter_labels`, of which there has to be one at least."""
+    result = parse_labels("filter_labels", labels)
+    if not result:
+        raise _bad_labels(
+            "filter_labels", labels, "an empty list matches nowhere; None matches all"
+        )
     return result
 
 
 def _bad_labels(where: str, labels: object, why: str) -> OptionError:
     return OptionError(
-        f"{where}={labels!r} is not possible", why, f'{where}=["standalone", "node.0"]'
+        f"{where}={labels!r} is not possible", why, f'{where}=["standalone", "role.actor"]'
     )
 
 

@@ -1,59 +1,78 @@
 """Refuses what is not a middleware (or a listener, or a wrapper), with the line that fixes it.
 
-Everything here runs before the first loop, except `check_result`, which sees what a middleware
-returned.
+Everything here runs before the first loop, except `check_result` and what `refuse_swallowed_rest`
+makes, which see what a middleware returned.
 """
 
+import functools
 import inspect
+import re
 from collections.abc import Callable
-from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
+from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, MethodType
 from typing import Any
 
 from muster.errors import MiddlewareError
-from muster.framework.names import name_of
+from muster.framework.names import name_of, unwrapped
 
 
-def check_middleware(fn: object) -> None:
-    """Raise MiddlewareError unless `fn` can be called with a context and nothing else."""
+def check_middleware(fn: object, where: str = "use()") -> None:
+    """Raise MiddlewareError unless `fn` can be called with a context and nothing else.
+
+    Args:
+        fn: What a user passed.
+        where: To what it was passed, for the message.
+    """
     if isinstance(fn, GeneratorType | CoroutineType | AsyncGeneratorType):
         name = fn.__name__
         if isinstance(fn, CoroutineType):
             fn.close()  # or Python warns, later and elsewhere, that nobody awaited it
         raise MiddlewareError(
-            f"use() got the result of calling {name!r}, not the middleware itself",
+            f"{where} got the result of calling {name!r}, not the middleware itself",
             "a middleware is called by the task, once in every loop",
-            f"task.use({name})",
+            f"task.{where[:-1]}{name})",
+        )
+    if isinstance(fn, list | tuple):
+        raise MiddlewareError(
+            f"{where} got a {type(fn).__name__}",
+            "it takes middleware one by one",
+            "task.use(a).use(b), or task.serial(a, b)",
         )
     if not callable(fn):
         raise MiddlewareError(
-            f"use() got {fn!r}, which cannot be called",
+            f"{where} got {fn!r}, which cannot be called",
             "the middleware was called with ctx, or its factory forgot to return the inner one",
             "task.use(collect(...)), where collect returns a function of ctx",
         )
     name = name_of(fn)
     if isinstance(fn, type):
         raise MiddlewareError(
-            f"use() got the class {name!r}, not an object of it",
+            f"{where} got the class {name!r}, not an object of it",
             "calling a class with ctx would only build an object in every loop",
             f"task.use({name}(...))",
         )
-    problem = _call_problem(fn)
+    problem = _call_problem(fn, 1)
+    if problem and re.search("'(next|call_next)'$", problem):
+        raise MiddlewareError(
+            f"{where} got {name!r}, which cannot be called with ctx alone: {problem}",
+            "there is no next to call: what should run on the way back stands after a yield",
+            f"def {name}(ctx): ...; yield; ...",
+        )
     if problem:
         raise MiddlewareError(
-            f"use() got {name!r}, which cannot be called with ctx alone: {problem}",
+            f"{where} got {name!r}, which cannot be called with ctx alone: {problem}",
             "a middleware takes one argument, ctx; other parameters need defaults",
             f"task.use({name}(...)) if {name!r} makes the middleware, else def {name}(ctx): ...",
         )
 
 
-def _call_problem(fn: Callable[..., Any]) -> str | None:
-    """Say why `fn(ctx)` would fail, or None."""
+def _call_problem(fn: Callable[..., Any], arguments: int) -> str | None:
+    """Say why calling `fn` with so many arguments would fail, or None."""
     try:
         signature = inspect.signature(fn)
     except (TypeError, ValueError):  # some C functions do not tell
         return None
     try:
-        signature.bind(None)
+        signature.bind(*[None] * arguments)
     except TypeError as error:
         return str(error)
     return None
@@ -61,9 +80,10 @@ def _call_problem(fn: Callable[..., Any]) -> str | None:
 
 def check_result(name: str, result: object) -> None:
     """Raise MiddlewareError if a middleware turns out to be a factory that was not called."""
-    if isinstance(result, FunctionType):
+    # Not any callable: a network that a lambda happens to return is one too.
+    if isinstance(result, FunctionType | MethodType | functools.partial):
         raise MiddlewareError(
-            f"{name!r} returned the function {result.__name__!r} when it was called with ctx",
+            f"{name!r} returned the function {name_of(result)!r} when it was called with ctx",
             f"{name!r} makes a middleware, and what it makes was never used",
             f"task.use({name}(...))",
         )
@@ -71,7 +91,7 @@ def check_result(name: str, result: object) -> None:
 
 def returns_rest(fn: object) -> bool:
     """Whether calling `fn` certainly returns something that still has to be driven or awaited."""
-    call = fn if inspect.isroutine(fn) else getattr(fn, "__call__", fn)  # noqa: B004
+    call = unwrapped(fn)
     return (
         inspect.isgeneratorfunction(call)
         or inspect.iscoroutinefunction(call)
@@ -95,17 +115,24 @@ def refuse_swallowed_rest(name: str, call: Callable[[Any], object]) -> Callable[
     return watched
 
 
-def check_listener(fn: object) -> None:
+def check_listener(event: str, fn: object) -> None:
     """Raise MiddlewareError unless `fn` can be called when an event arrives."""
     if not callable(fn):
         raise MiddlewareError(
             f"a listener has to be callable, not {fn!r}",
             "probably it was called instead of passed",
-            "task.on('exit', save), without brackets after save",
+            f"task.on({event!r}, save), without brackets after save",
         )
     if returns_rest(fn):
         raise MiddlewareError(
             f"the listener {name_of(fn)!r} is a generator or an async function",
             "a listener is called and done; nobody would drive or await what it returns",
             f"def {name_of(fn)}(...): ...",
+        )
+    problem = _call_problem(fn, 0) if event == "exit" else None
+    if problem:
+        raise MiddlewareError(
+            f"the listener {name_of(fn)!r} cannot be called without arguments: {problem}",
+            "exit listeners get none; it would be found out only when the run has ended",
+            f"def {name_of(fn)}(): ..., and task.ctx for the last context",
         )

@@ -25,7 +25,7 @@ _PATIENCE_S = 10.0
 
 
 class _News(enum.Enum):
-    """What the caller of a group is woken for."""
+    """What the caller of a group is woken for. A signal wakes it too, as an exception."""
 
     ALL_HOME = enum.auto()
     FAILURE = enum.auto()
@@ -78,36 +78,58 @@ class _Round:
         self._lock = threading.Lock()
         self._waits_for = list(plan.waits_for)
         self._ready = deque(n for n, count in enumerate(plan.waits_for) if count == 0)
-        self._workers = 1  # the caller counts as one until it has started the others
+        self._workers = 0
         self._on_their_way = 0  # workers that were started for a ready step and did not take it yet
         self._running: set[int] = set()
         self._failed_here = False
-        self._news: queue.SimpleQueue[_News] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[_News | BaseException] = queue.SimpleQueue()
         self._outer_writer = CURRENT_WRITER.get()
         self.opened: list[Open] = [[] for _ in plan.steps]
         self.writes: Writes = {}
 
     def run(self) -> None:
         """Return when every step has run; raise when all have run or stopped."""
-        try:
+        with self._scope.signals.as_messages(self._news):
             with self._lock:
                 self._start_workers(len(self._ready))
-                alone = self._on_their_way == 0
+                alone = self._workers == 0
                 if alone:
-                    self._on_their_way = 1
-            if (
-                alone
-            ):  # every thread is taken, by those around this group too: the caller does it itself
-                self._work(lambda: None)
-            else:
-                self._leave()
-            if self._news.get() is _News.FAILURE:
-                self._wait_for_stragglers()
-        except BaseException as error:  # a signal: nobody may be left running when it goes on
-            self._scope.fail(error, self._ctx)
-            self._wait_for_stragglers()
-            raise
+                    self._workers = self._on_their_way = 1
+            if not alone:
+                self._wait_until_all_are_home()
+        if (
+            alone
+        ):  # every thread is taken, by those around this group too: the caller does it itself
+            self._work(lambda: None)
         self._raise_failure()
+
+    def _wait_until_all_are_home(self) -> None:
+        stopping = False
+        signal: BaseException | None = None
+        while True:
+            try:
+                news = self._news.get(timeout=_PATIENCE_S if stopping else None)
+            except queue.Empty:
+                self._name_stragglers()
+                continue
+            if news is _News.ALL_HOME:
+                break
+            stopping = True
+            if isinstance(news, BaseException):
+                if signal is not None:
+                    self._scope.signals.abandoned = True
+                    raise news
+                signal = news  # nobody may be left running when it goes on
+                self._scope.fail(signal, self._ctx)
+        if signal is not None:
+            raise signal
+
+    def _name_stragglers(self) -> None:
+        with self._lock:
+            names = ", ".join(repr(self._plan.steps[each].name) for each in sorted(self._running))
+        _log.warning(
+            "waiting for %s to stop: work that takes long has to look at ctx.finish", names
+        )
 
     def _raise_failure(self) -> None:
         """Raise what went wrong in this group, or that it was stopped for another's sake."""
@@ -172,24 +194,8 @@ class _Round:
         try:
             forward((self._plan.steps[number],), self._ctx, self.opened[number], self._scope)
         except BaseException as error:
-            self._failed_here = True
             self._scope.fail(error, self._ctx)
+            self._failed_here = self._failed_here or self._scope.failure is error
             self._news.put(_News.FAILURE)
         finally:
             CURRENT_WRITER.reset(token)
-
-    def _wait_for_stragglers(self) -> None:
-        self._scope.crew.abandoned = True  # unless they come; a second signal leaves at once
-        while True:
-            try:
-                if self._news.get(timeout=_PATIENCE_S) is _News.ALL_HOME:
-                    break
-            except queue.Empty:
-                with self._lock:
-                    names = ", ".join(
-                        repr(self._plan.steps[each].name) for each in sorted(self._running)
-                    )
-                _log.warning(
-                    "waiting for %s to stop: work that takes long should look at ctx.finish", names
-                )
-        self._scope.crew.abandoned = False

@@ -36,7 +36,9 @@ class TrackedContext(Context):
     __slots__ = ()
 
     def __setitem__(self, key: str, value: Any) -> None:
-        writer = CURRENT_WRITER.get()
+        # Saying again that this loop is the last loses nothing; taking it back might.
+        says_it_again = key == "finish" and value == self["finish"]
+        writer = None if says_it_again else CURRENT_WRITER.get()
         while writer is not None:
             writer.writes.setdefault(key, set()).add(writer.member)
             writer = writer.outer
@@ -58,18 +60,17 @@ def warn_of_races(
     ordered: Callable[[int, int], bool],
     warned: set[tuple[object, int, int]],
 ) -> None:
-    """Warn of keys with two unordered writers. Not of `finish`: all who write it write the same."""
+    """Warn of each key that two members wrote with no order between them, once."""
     for key, members in writes.items():
-        if key == "finish":
-            continue
         for one, other in itertools.combinations(sorted(members), 2):
             if ordered(one, other) or (key, one, other) in warned:
                 continue
             warned.add((key, one, other))
+            first, second = names[one], names[other]
             warnings.warn(
-                f"{names[one]!r} and {names[other]!r} both write ctx.{key} and run at the same "
-                f"time: which value stays is luck; order them: "
-                f"task.use({names[other]}, after={names[one]})",
+                f"{first!r} and {second!r} both write ctx.{key} and run at the same time: which "
+                f"value stays is luck; order them: task.use({second}, after={first}), or "
+                f"task.serial({first}, {second})",
                 MusterWarning,
                 stacklevel=2,
             )

@@ -7,16 +7,19 @@ from muster.framework.context import Context
 from muster.framework.coroutines import Coroutines
 from muster.framework.crew import Crew
 from muster.framework.events import Events
+from muster.framework.signals import Signals
 
 
 class Scope:
-    """The threads and the event loop of a run, and the first thing that went wrong in it."""
+    """The threads, the event loop and the signals of a run, and the first thing that went wrong."""
 
     def __init__(self, events: Events, node_id: int, max_threads: int | None) -> None:
-        self.crew = Crew(max_threads)
-        self.coroutines = Coroutines()
         self.node_id = node_id
+        self.signals = Signals()
+        self.crew = Crew(max_threads)
+        self.coroutines = Coroutines(self.signals)
         self.failure: BaseException | None = None
+        """Of steps that overlap: once it is set, the run cannot go on."""
         self._events = events
         self._failing = threading.Lock()
 
@@ -35,7 +38,9 @@ class Scope:
             self.coroutines.cancel()
 
     def close(self) -> None:
-        """End the threads. Nothing of the run is left after this."""
+        """End the threads. Nothing of the run is left after this, unless it was abandoned."""
         self._events.cancel()
-        self.coroutines.close()
-        self.crew.close()
+        wait = not self.signals.abandoned
+        self.coroutines.close(wait)
+        self.crew.close(wait)
+        self.failure = None  # it holds the frames of the run, and so the last ctx

@@ -1,31 +1,82 @@
-"""SIGTERM as an exception, so that a run that is told to stop closes and saves first."""
+"""Ctrl-C and SIGTERM during a run: exceptions in a user's code, messages in muster's own.
 
+An exception that a signal handler raises may come between any two instructions. In a middleware
+that is what one wants. Where the main thread starts threads and waits for them it would lose
+count, so there the signal is put into the queue on which the main thread waits anyway.
+"""
+
+import queue
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
-EXIT_CODE = 128 + signal.SIGTERM
+SIGTERM_EXIT_CODE = 128 + signal.SIGTERM
 
 
-@contextmanager
-def sigterm_as_exit() -> Iterator[None]:
-    """Within this block SIGTERM raises SystemExit(143) in the main thread.
+class Signals:
+    """The handlers for SIGINT and SIGTERM during one run, and what was decided because of them."""
 
-    A handler that the user installed stays. A second SIGTERM ends the process at once.
-    """
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    if not in_main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
+    def __init__(self) -> None:
+        self._inbox: queue.SimpleQueue[Any] | None = None
+        self._unread: BaseException | None = None
+        self.abandoned = False
+        """A second signal came while the first one's clean-up was waiting: leave without it."""
 
-    def leave(signum: int, frame: FrameType | None) -> None:
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Handle SIGINT and SIGTERM here, unless the user does or this is not the main thread.
+
+        SIGTERM becomes SystemExit(143), so that a run that is told to stop closes and saves first.
+        A second SIGTERM ends the process at once.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        replaced: dict[signal.Signals, Any] = {}
+        try:
+            for number, usual, ours in (
+                (signal.SIGINT, signal.default_int_handler, self._on_sigint),
+                (signal.SIGTERM, signal.SIG_DFL, self._on_sigterm),
+            ):
+                if signal.getsignal(number) is usual:
+                    replaced[number] = usual
+                    signal.signal(number, ours)
+            yield
+        finally:
+            for number, usual in replaced.items():
+                signal.signal(number, usual)
+
+    @contextmanager
+    def as_messages(self, inbox: "queue.SimpleQueue[Any]") -> Iterator[None]:
+        """Within this block a signal is put into `inbox`, as the exception that it would have been.
+
+        Whoever reads it there has to raise it in the end. Only the main thread ever sees a signal;
+        for others this does nothing.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        outer, self._inbox = self._inbox, inbox
+        try:
+            yield
+        finally:
+            self._inbox = outer
+            unread, self._unread = self._unread, None
+        if unread is not None:
+            raise unread  # it came when nobody looked into the inbox any more
+
+    def _on_sigint(self, number: int, frame: FrameType | None) -> None:
+        self._deliver(KeyboardInterrupt())
+
+    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        raise SystemExit(EXIT_CODE)
+        self._deliver(SystemExit(SIGTERM_EXIT_CODE))
 
-    signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    def _deliver(self, error: BaseException) -> None:
+        if self._inbox is None:
+            raise error
+        self._unread = error
+        self._inbox.put(error)

@@ -8,11 +8,13 @@ between.
 
 from __future__ import annotations
 
+import functools
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from types import AsyncGeneratorType, GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from muster.errors import TaskError
+from muster.errors import RunCancelled, TaskError
 from muster.framework.misuse import check_result
 
 if TYPE_CHECKING:
@@ -21,10 +23,19 @@ if TYPE_CHECKING:
 
 Middleware = Callable[[Any], object]
 """Any callable of one argument, the context: a function, a generator function, an `async def`, an
-object. The parameter may be annotated with `Context` or with a subclass that declares the keys it
-uses."""
+object. The parameter may be annotated with `Context` or with a subclass that declares the keys."""
 
-Rest = Generator[Any, Any, Any] | AsyncGeneratorType[Any, Any]
+
+class Rest(ABC):
+    """What a step left for the way back, if it is not a generator."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Do it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give it up."""
 
 
 class Step:
@@ -37,8 +48,11 @@ class Step:
         self.call = call
 
 
-Open = list[tuple[Step, Rest]]
-"""The steps that stopped at their `yield`, in order of use."""
+_GENERATORS = (GeneratorType, Generator)
+"""Python's own, which is found at once, and whatever else behaves as one (Cython's)."""
+
+Open = list[tuple[Step, Rest | Generator[Any, Any, Any] | AsyncGeneratorType[Any, Any]]]
+"""The steps that have something left for the way back, in order of use."""
 
 
 class Program(Protocol):
@@ -64,11 +78,11 @@ def forward(steps: Iterable[Step], ctx: Context, opened: Open, scope: Scope) -> 
     step = None
     try:
         for step in steps:
+            if scope.failure is not None:
+                raise _told_to_stop(step)
             result = step.call(ctx)
             if result is not None:
-                rest = _start(step, result, scope)
-                if rest is not None:
-                    opened.append((step, rest))
+                _start(step, result, opened, scope)
     except BaseException as error:
         _note_where(error, step, ctx, scope)
         raise
@@ -80,21 +94,35 @@ def back(opened: Open, ctx: Context, scope: Scope) -> None:
     try:
         while opened:
             step, rest = opened.pop()
-            if isinstance(rest, AsyncGeneratorType):
-                if scope.coroutines.run(anext(rest, _ENDED)) is not _ENDED:
-                    scope.coroutines.run(rest.aclose())
-                    raise _yielded_twice(step)
-            else:
+            if isinstance(rest, _GENERATORS):
                 for _ in rest:
-                    rest.close()
-                    raise _yielded_twice(step)
+                    raise _yielded_twice(step, rest.close)
+            elif isinstance(rest, Rest):
+                rest.finish()
+            elif scope.coroutines.run(anext(rest, _ENDED)) is not _ENDED:
+                close_rest = functools.partial(scope.coroutines.run, rest.aclose())
+                raise _yielded_twice(step, close_rest)
     except BaseException as error:
         _note_where(error, step, ctx, scope)
         raise
 
 
-def close(opened: Open, error: BaseException, scope: Scope) -> None:
-    """Close what is still open, last first, so that every `finally` runs; `error` is why."""
+def close(opened: Open, error: BaseException | None, scope: Scope) -> BaseException | None:
+    """Close what is still open, last first, so that every `finally` runs.
+
+    Args:
+        opened: What is open; empty afterwards.
+        error: Why it is closed; what goes wrong now is noted on it.
+        scope: What the run owns.
+
+    Returns:
+        The first thing that went wrong now.
+
+    Raises:
+        BaseException: A signal, or sys.exit(), came meanwhile; everything was closed first.
+    """
+    trouble: BaseException | None = None
+    exit_request: BaseException | None = None
     while opened:
         step, rest = opened.pop()
         try:
@@ -102,34 +130,56 @@ def close(opened: Open, error: BaseException, scope: Scope) -> None:
                 scope.coroutines.run(rest.aclose(), even_if_cancelled=True)
             else:
                 rest.close()
+        except Exception as another:
+            trouble = trouble or another
+            if error is not None:
+                error.add_note(f"closing {step.name!r} failed too: {another!r}")
         except BaseException as another:
-            error.add_note(f"closing {step.name!r} failed too: {another!r}")
+            exit_request = another
+    if exit_request is not None:
+        raise exit_request from error
+    return trouble
 
 
-def _start(step: Step, result: object, scope: Scope) -> Rest | None:
-    """Do the first half of what a step returned; return what is left for the way back."""
-    if isinstance(result, (GeneratorType, Generator)):
+def _start(step: Step, result: object, opened: Open, scope: Scope) -> None:
+    """Do the first half of what a step returned; remember it if there is a second half."""
+    if isinstance(result, _GENERATORS):
+        opened.append((step, result))  # first, so that it is closed if a signal comes now
         for _ in result:
-            return result
+            return
+        opened.pop()
+    elif isinstance(result, Rest):
+        opened.append((step, result))
     elif isinstance(result, AsyncGeneratorType):
-        if scope.coroutines.run(anext(result, _ENDED)) is not _ENDED:
-            return result
+        opened.append((step, result))
+        if scope.coroutines.run(anext(result, _ENDED)) is _ENDED:
+            opened.pop()
     elif isinstance(result, Awaitable):
-        scope.coroutines.run(result)
+        check_result(step.name, scope.coroutines.run(result))
     else:
         check_result(step.name, result)
-    return None
 
 
 _ENDED = object()
 
 
-def _yielded_twice(step: Step) -> TaskError:
-    return TaskError(
+def _told_to_stop(step: Step) -> RunCancelled:
+    return RunCancelled(
+        f"{step.name!r} was not started", "another middleware failed", "let the exception pass"
+    )
+
+
+def _yielded_twice(step: Step, close: Callable[[], object]) -> TaskError:
+    error = TaskError(
         f"{step.name!r} yielded twice in one loop",
         "the one yield of a middleware parts the way forward from the way back",
         f"use two middleware, or task.serial(...), in place of the second yield in {step.name!r}",
     )
+    try:
+        close()
+    except Exception as another:
+        error.add_note(f"closing {step.name!r} failed too: {another!r}")
+    return error
 
 
 def _note_where(error: BaseException, step: Step | None, ctx: Context, scope: Scope) -> None:

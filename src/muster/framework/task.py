@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
+import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from muster.errors import MiddlewareError, OptionError, TaskError
+from muster.errors import MiddlewareError, MusterWarning, OptionError, TaskError
 from muster.framework import misuse
 from muster.framework.context import Context, next_context, recast
 from muster.framework.events import Events, Listener, Payload
 from muster.framework.group import Group
-from muster.framework.labels import matches, parse_labels, standalone_labels, warn_of_typo
-from muster.framework.names import name_of
+from muster.framework.labels import (
+    matches,
+    parse_filter,
+    parse_labels,
+    standalone_labels,
+    warn_of_typo,
+)
+from muster.framework.names import BEING_WRAPPED, name_of
 from muster.framework.overlap import Overlap
 from muster.framework.races import TrackedContext
 from muster.framework.router import Router
 from muster.framework.scope import Scope
-from muster.framework.signals import sigterm_as_exit
 from muster.framework.step import InTurn, Middleware, Open, Program, Step, back, close
 
 StepWrapper = Callable[[Middleware], Middleware]
@@ -37,15 +45,16 @@ class _Use:
 
     fn: Middleware
     filter_labels: tuple[str, ...] | None
-    after: tuple[Middleware, ...]
+    after: frozenset[int]
+    """Numbers of all earlier uses that it comes after, directly or not."""
 
 
 class Task:
     """A training loop made of middleware.
 
     Args:
-        async_mode: Start all middleware of a loop together, each on a thread, and wait for all of
-        them. n_async_workers: How many threads there may be; by default one for each middleware.
+        async_mode: Start all middleware of a loop together, each on a thread, and wait for all.
+        n_async_workers: How many threads there may be; by default one for each middleware.
         labels: Labels of this task, beside those it has anyway.
     """
 
@@ -55,10 +64,12 @@ class Task:
         n_async_workers: int | None = None,
         labels: Iterable[str] | None = None,
     ) -> None:
-        if n_async_workers is not None:
-            _check_count(
-                "n_async_workers", n_async_workers, at_least=1, example="n_async_workers=4"
+        if not isinstance(async_mode, bool):
+            raise OptionError(
+                f"async_mode={async_mode!r} is not possible", "it is True or False", "Task(True)"
             )
+        if n_async_workers is not None:
+            n_async_workers = _count("n_async_workers", n_async_workers, 1, "n_async_workers=4")
         own = () if labels is None else parse_labels("labels", labels)
         self.router = Router(labels=standalone_labels(async_mode, own))
         self.ctx = Context()
@@ -70,7 +81,10 @@ class Task:
         self._overlaps = async_mode
         self._events = Events()
         self._scope: Scope | None = None
+        self._idle = threading.Event()
+        self._idle.set()
         self._ended: str | None = None
+        self._leaving = False
 
     # ---- what a program is made of
 
@@ -84,25 +98,19 @@ class Task:
 
         Args:
             fn: A function of one argument, ctx; a generator function, whose part after its `yield`
-            runs on
-                the way back; an `async def`; or an object with `__call__`.
+                runs on the way back; an `async def`; or an object with `__call__`.
             filter_labels: Run it only on nodes with at least one of these labels; globs are fine.
             after: In async mode, start it only when these, which were used before, are done.
         """
         self._refuse_while_running("use()")
         misuse.check_middleware(fn)
-        patterns = None if filter_labels is None else parse_labels("filter_labels", filter_labels)
-        earlier = (
-            () if after is None else tuple(after) if isinstance(after, list | tuple) else (after,)
-        )
-        for each in earlier:
-            if all(each is not use.fn for use in self._uses):
-                raise OptionError(
-                    f"after={name_of(each)} is not possible for {name_of(fn)!r}",
-                    f"{name_of(each)!r} was not used before it",
-                    f"task.use({name_of(each)}), and pass the same object as after",
-                )
-        self._uses.append(_Use(fn, patterns, earlier))
+        patterns = None if filter_labels is None else parse_filter(filter_labels)
+        earlier: Sequence[Middleware] = ()
+        if after is not None:
+            earlier = [after] if callable(after) else after
+        direct = {number for each in earlier for number in self._numbers_of(each, name_of(fn))}
+        indirect = (self._uses[number].after for number in direct)
+        self._uses.append(_Use(fn, patterns, frozenset(direct).union(*indirect)))
         return self
 
     def use_step_wrapper(self, wrapper: StepWrapper) -> Self:
@@ -118,7 +126,10 @@ class Task:
         return self
 
     def serial(self, *members: Middleware) -> Middleware:
-        """Make one middleware that runs these one after the other."""
+        """Make one middleware that runs these one after the other.
+
+        A middleware that calls the result itself passes on what is left: `yield from group(ctx)`.
+        """
         return self._group(
             "serial", members, lambda ready: InTurn([self._step(fn) for fn in ready])
         )
@@ -136,13 +147,13 @@ class Task:
 
     def run(self, max_step: int | None = None) -> Context:
         """Loop until `ctx.finish` is set, at most `max_step` times. Return the last context."""
-        self._check_can_run(max_step)
+        max_step = self._check_can_run(max_step)
         if max_step == 0:
             return self.ctx
         program = self._program()
         with self._running() as scope:
             for loop in itertools.count(1):
-                is_last = loop == max_step
+                is_last = loop == max_step or self._leaving
                 self._one_loop(program, scope, is_last)
                 if is_last or self.ctx["finish"]:
                     break
@@ -155,6 +166,8 @@ class Task:
         started = time.perf_counter()
         try:
             program.forward(ctx, opened, scope)
+            if scope.failure is not None:
+                raise scope.failure  # a middleware caught it, but others were told to stop by then
             if is_last:
                 # Before the way back, so that what is done last can be done there.
                 ctx.finish = True
@@ -162,38 +175,43 @@ class Task:
         except BaseException as error:
             close(opened, error, scope)
             raise
-        for wrapper in self._wrappers:
-            end_loop = getattr(wrapper, "end_loop", None)
-            if end_loop is not None:
-                end_loop(ctx, time.perf_counter() - started)
+        if self._wrappers:
+            seconds = time.perf_counter() - started
+            for wrapper in self._wrappers:
+                end_loop = getattr(wrapper, "end_loop", None)
+                if end_loop is not None:
+                    end_loop(ctx, seconds)
 
     @contextmanager
     def _running(self) -> Iterator[Scope]:
-        """Own threads, event loop and SIGTERM during the loop; then emit `exit` and end them."""
-        self._scope = scope = Scope(self._events, self.router.node_id, self._n_async_workers)
+        """Own threads, event loop and signals during the loop; then emit `exit` and end them."""
+        scope = Scope(self._events, self.router.node_id, self._n_async_workers)
         if self._overlaps:
             self.ctx = recast(self.ctx, TrackedContext)
-        self._ended = "it has run"
-        with sigterm_as_exit():
+        with scope.signals.installed():
             try:
+                self._scope = scope
+                self._idle.clear()
+                self._ended = "it has run"
                 yield scope
             except BaseException as error:
-                self._ended = (
-                    f"its run ended with {type(error).__name__} in loop {self.ctx.total_step}"
-                )
+                loop = self.ctx.total_step
+                self._ended = f"its run ended with {type(error).__name__} in loop {loop}"
                 raise
             finally:
                 try:
-                    self._events.emit("exit", ((), {}))
+                    self._events.emit_here("exit", ((), {}))
                 finally:
                     scope.close()
                     self._scope = None
+                    self._idle.set()
 
     # ---- events
 
     def emit(
         self,
         name: str,
+        /,
         *args: Any,
         only_local: bool = False,
         only_remote: bool = False,
@@ -267,25 +285,39 @@ class Task:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # `run` has stopped all that it started. What is left is that this task is over.
+        # `run` stops what it started before it returns; here it may still be running in another
+        # thread, and somebody may wait for an event of a task that never ran.
         self._ended = self._ended or "its with block was left"
+        self._leaving = True
+        if not self._idle.is_set():
+            self.ctx.finish = True
+            self._idle.wait()
+        self._events.cancel()
 
     # ---- from what was used to what runs
 
     def _program(self) -> Program:
-        active = [use for use in self._uses if self._runs_here(use)]
-        steps = [self._step(use.fn) for use in active]
+        active = [number for number, use in enumerate(self._uses) if self._runs_here(use)]
+        steps = [self._step(self._uses[number].fn) for number in active]
         if not self._async_mode:
             return InTurn(steps)
+        # Closed over all uses, so that an order holds through one which does not run here.
         after = [
-            [
-                number
-                for number, other in enumerate(active)
-                if any(other.fn is fn for fn in use.after)
-            ]
-            for use in active
+            [active.index(number) for number in self._uses[each].after if number in active]
+            for each in active
         ]
         return Overlap(steps, after)
+
+    def _numbers_of(self, fn: Middleware, follower: str) -> list[int]:
+        # Equal, not identical: obj.method is a new object each time it is looked up.
+        numbers = [number for number, use in enumerate(self._uses) if use.fn == fn]
+        if not numbers:
+            raise OptionError(
+                f"after={name_of(fn)} is not possible for {follower!r}",
+                f"{name_of(fn)!r} was not used before it",
+                f"task.use({name_of(fn)}), and pass the same object as after",
+            )
+        return numbers
 
     def _runs_here(self, use: _Use) -> bool:
         labels = self.router.labels
@@ -298,7 +330,9 @@ class Task:
         name = name_of(fn)
         if isinstance(fn, Group) or not self._wrappers:
             return Step(name, fn)
+        token = BEING_WRAPPED.set(name)
         call = functools.reduce(_wrap, self._wrappers, fn)
+        BEING_WRAPPED.reset(token)
         if misuse.returns_rest(fn):
             call = misuse.refuse_swallowed_rest(name, call)
         return Step(name, call)
@@ -316,7 +350,7 @@ class Task:
                 f"task.{kind}(collect, train)",
             )
         for each in members:
-            misuse.check_middleware(each)
+            misuse.check_middleware(each, f"{kind}()")
         name = f"{kind}({', '.join(name_of(each) for each in members)})"
         return Group(name, members, build, self._current_scope)
 
@@ -339,9 +373,9 @@ class Task:
                 f"call {what} before task.run()",
             )
 
-    def _check_can_run(self, max_step: int | None) -> None:
+    def _check_can_run(self, max_step: int | None) -> int | None:
         if max_step is not None:
-            _check_count("max_step", max_step, at_least=0, example="task.run(max_step=int(1e6))")
+            max_step = _count("max_step", max_step, 0, "task.run(max_step=int(1e6))")
         if self._scope is not None:
             raise TaskError(
                 "run() was called while the task runs",
@@ -354,14 +388,18 @@ class Task:
                 self._ended,
                 "make a new Task() and use the same middleware",
             )
-        if max_step is None and not any(self._runs_here(use) for use in self._uses):
-            raise TaskError(
-                "run() would loop for ever: no middleware runs here",
-                "nothing was used"
-                if not self._uses
-                else f"labels here: {', '.join(sorted(self.router.labels))}",
-                "task.use(fn) before task.run(), or task.run(max_step=...)",
-            )
+        if not any(self._runs_here(use) for use in self._uses):
+            here = ", ".join(sorted(self.router.labels))
+            why = f"the labels here are: {here}" if self._uses else "nothing was used"
+            if max_step is None:
+                raise TaskError(
+                    "run() would loop for ever: no middleware runs here",
+                    why,
+                    "task.use(fn) before task.run(), or task.run(max_step=...)",
+                )
+            if self._uses:
+                warnings.warn(f"no middleware runs here: {why}", MusterWarning, stacklevel=3)
+        return max_step
 
 
 def _wrap(fn: Middleware, wrapper: StepWrapper) -> Middleware:
@@ -372,17 +410,19 @@ def _wrap(fn: Middleware, wrapper: StepWrapper) -> Middleware:
             "a wrapper takes a middleware and returns one",
             f"end {name_of(wrapper)!r} with: return wrapped",
         )
-    if wrapped is not fn and not hasattr(wrapped, "__wrapped__"):
-        # So that name_of finds the middleware through it. An object with slots keeps its own name.
-        with suppress(AttributeError):
-            wrapped.__wrapped__ = fn  # type: ignore[attr-defined]
     return wrapped
 
 
-def _check_count(option: str, value: object, at_least: int, example: str) -> None:
-    if not isinstance(value, int) or value < at_least:
+def _count(option: str, value: Any, at_least: int, example: str) -> int:
+    """Return `value` as an int, NumPy's included, or refuse it."""
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = -1
+    if number < at_least:
         raise OptionError(
             f"{option}={value!r} is not possible",
             f"it has to be a whole number, {at_least} or more",
             example,
         )
+    return number

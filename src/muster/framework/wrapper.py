@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from muster.errors import OptionError
 from muster.framework.context import Context
-from muster.framework.names import name_of
+from muster.framework.names import BEING_WRAPPED, name_of
 from muster.framework.step import Middleware
 
 if TYPE_CHECKING:
@@ -22,31 +22,27 @@ if TYPE_CHECKING:
 
 
 class _Record:
-    """Seconds that something took: the last time, and all times together."""
+    """Seconds that something took: in the loop that runs, in the last one, in all together."""
 
-    __slots__ = ("count", "last", "total")
+    __slots__ = ("last", "spent", "total")
 
     def __init__(self) -> None:
+        self.spent = 0.0
         self.last = 0.0
         self.total = 0.0
-        self.count = 0
 
-    def add(self, seconds: float) -> None:
-        self.last = seconds
-        self.total += seconds
-        self.count += 1
-
-    @property
-    def mean(self) -> float:
-        return self.total / self.count if self.count else 0.0
+    def end_loop(self) -> None:
+        self.last = self.spent
+        self.total += self.spent
+        self.spent = 0.0
 
 
 class StepTimer:
     """Takes the time of every middleware of a task: `task.use_step_wrapper(StepTimer(100))`.
 
     Args:
-        print_per_step: Print the table after every so many loops, and after the last; 0 never
-        prints. file: Where to print it; standard output by default.
+        print_per_step: Print the table after every so many loops and after the last; 0 for never.
+        file: Where to print it; standard output by default.
     """
 
     def __init__(self, print_per_step: int = 100, file: TextIO | None = None) -> None:
@@ -60,16 +56,17 @@ class StepTimer:
         self._file = file
         self._steps: dict[str, _Record] = {}
         self._loop = _Record()
+        self._loops = 0
 
     def __call__(self, fn: Middleware) -> Middleware:
         """Return a middleware that does what `fn` does and takes its time."""
-        record = self._new_record(name_of(fn))
+        record = self._new_record(BEING_WRAPPED.get() or name_of(fn))
 
         def timed(ctx: Any) -> object:
             started = perf_counter()
             result = fn(ctx)
             if result is None:
-                record.add(perf_counter() - started)
+                record.spent += perf_counter() - started
                 return None
             return _time_rest(result, perf_counter() - started, record)
 
@@ -77,20 +74,28 @@ class StepTimer:
 
     def end_loop(self, ctx: Context, seconds: float) -> None:
         """Note the time of a whole loop, and print the table if it is due. The task calls this."""
-        self._loop.add(seconds)
-        if self._print_per_step and (ctx.finish or self._loop.count % self._print_per_step == 0):
+        self._loops += 1
+        self._loop.spent = seconds
+        self._loop.end_loop()
+        for record in self._steps.values():
+            record.end_loop()
+        if self._print_per_step and (ctx.finish or self._loops % self._print_per_step == 0):
             from rich.console import Console
 
             Console(file=self._file).print(self.table())
 
     def summary(self) -> dict[str, dict[str, float]]:
-        """Return `{name: {"last": s, "mean": s, "share": 0..1}}`, times in seconds."""
-        loop = self._loop.total
+        """Return `{name: {"last": s, "mean": s, "share": 0..1}}`, times in seconds.
+
+        Only whole loops count: the one that runs, or that failed, is left out.
+        """
+        loops, seconds = max(self._loops, 1), self._loop.total
         return {
             name: {
                 "last": record.last,
-                "mean": record.mean,
-                "share": record.total / loop if loop else 0.0,
+                "mean": record.total / loops,
+                # At most 1, also where one group is used twice and overlaps with itself.
+                "share": min(record.total / seconds, 1.0) if seconds else 0.0,
             }
             for name, record in self._steps.items()
         }
@@ -98,11 +103,11 @@ class StepTimer:
     @property
     def loop_seconds(self) -> dict[str, float]:
         """The wall time of whole loops: `{"last": s, "mean": s}`."""
-        return {"last": self._loop.last, "mean": self._loop.mean}
+        return {"last": self._loop.last, "mean": self._loop.total / max(self._loops, 1)}
 
     @property
     def overlap(self) -> float:
-        """How many middleware ran at the same time on average; at most 1 where nothing overlaps."""
+        """How many middleware ran at the same time on average; at most 1 if nothing overlaps."""
         busy = sum(record.total for record in self._steps.values())
         return busy / self._loop.total if self._loop.total else 0.0
 
@@ -110,7 +115,7 @@ class StepTimer:
         """Return the times as a table for rich to print."""
         from rich.table import Table
 
-        table = Table(title=f"StepTimer after {self._loop.count} loops", title_justify="left")
+        table = Table(title=f"StepTimer after {self._loops} loops", title_justify="left")
         table.add_column("middleware", overflow="fold")
         for heading in ("last", "mean", "share"):
             table.add_column(heading, justify="right", no_wrap=True)
@@ -120,7 +125,8 @@ class StepTimer:
             )
         overlap = f"{self.overlap:.1f} at once" if self.overlap > 1 else ""
         table.add_section()
-        table.add_row("whole loop", _human(self._loop.last), _human(self._loop.mean), overlap)
+        loop = self.loop_seconds
+        table.add_row("whole loop", _human(loop["last"]), _human(loop["mean"]), overlap)
         return table
 
     def _new_record(self, name: str) -> _Record:
@@ -139,7 +145,7 @@ def _time_rest(rest: object, spent: float, record: _Record) -> object:
         return _time_async_generator(rest, spent, record)
     if isinstance(rest, Awaitable):
         return _time_awaitable(rest, spent, record)
-    record.add(spent)
+    record.spent += spent
     return rest
 
 
@@ -152,7 +158,7 @@ def _time_generator(
             for _ in rest:
                 break
             else:
-                record.add(spent + perf_counter() - started)
+                record.spent += spent + perf_counter() - started
                 return
             spent += perf_counter() - started
             yield
@@ -169,7 +175,7 @@ async def _time_async_generator(
             async for _ in rest:
                 break
             else:
-                record.add(spent + perf_counter() - started)
+                record.spent += spent + perf_counter() - started
                 return
             spent += perf_counter() - started
             yield
@@ -180,7 +186,7 @@ async def _time_async_generator(
 async def _time_awaitable(rest: Awaitable[Any], spent: float, record: _Record) -> None:
     started = perf_counter()
     await rest
-    record.add(spent + perf_counter() - started)
+    record.spent += spent + perf_counter() - started
 
 
 def _human(seconds: float) -> str:
