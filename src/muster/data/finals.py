@@ -1,0 +1,72 @@
+"""Final observations of ended episodes: a ring beside the store, as large as it has to be.
+
+Episodes end in the order in which the store later overwrites them, so what is kept first is let go
+first, and the places are used again. The ring starts small and doubles when it is full, up to one
+place per transition.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.data.batch import Array
+from muster.data.layout import Field
+
+_FIRST_SIZE = 16
+
+
+class FinalObs:
+    """The observations that ended episodes led to, found by the slot of their last transition.
+
+    Args:
+        fields: The arrays of one observation.
+        slots: Places of the store.
+        limit: Transitions, and so final observations, that there can be at once.
+    """
+
+    def __init__(self, fields: Sequence[Field], slots: int, limit: int) -> None:
+        self.at = np.zeros(slots, np.uint32)
+        """Of every slot whose transition ended an episode: the place of its observation here."""
+        self._limit = limit
+        self._size = min(_FIRST_SIZE, limit)
+        self.arrays = [np.zeros((self._size, each.width), each.dtype) for each in fields]
+        """[places, width] each."""
+        self._oldest = 0
+        self._count = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory taken."""
+        return self.at.nbytes + sum(array.nbytes for array in self.arrays)
+
+    def keep(self, slots: NDArray[np.int64], values: Sequence[Array]) -> None:
+        """Keep the observations [K, ...] of the transitions at `slots` [K]."""
+        if self._count + slots.size > self._size:
+            self._grow(self._count + slots.size)
+        first = self._oldest + self._count
+        places = np.arange(first, first + slots.size) % self._size
+        self.at[slots] = places
+        for array, value in zip(self.arrays, values, strict=True):
+            array[places] = value.reshape(slots.size, array.shape[1])
+        self._count += slots.size
+
+    def release(self, count: int) -> None:
+        """Let go of the `count` oldest."""
+        self._oldest = (self._oldest + count) % self._size
+        self._count -= count
+
+    def clear(self) -> None:
+        """Let go of all."""
+        self.release(self._count)
+
+    def _grow(self, wanted: int) -> None:
+        old = self._size
+        self._size = min(max(2 * old, wanted), self._limit)
+        kept = np.arange(self._oldest, self._oldest + self._count) % old
+        for number, array in enumerate(self.arrays):
+            larger = np.zeros((self._size, array.shape[1]), array.dtype)
+            larger[: self._count] = array[kept]
+            self.arrays[number] = larger
+        self.at[:] = (self.at.astype(np.int64) - self._oldest) % old
+        self._oldest = 0

@@ -1,0 +1,142 @@
+"""The inner loops of reading: from sampled ids to n-step transitions.
+
+    ids -> resolve -> slots (where each transition starts), next_at (where its last step led),
+                      reward sum, discount
+    slots -> take -> obs, action;    next_at -> take_next -> next_obs
+
+A slot is a place in the store: id % slots, so the same environment's next step is `num_envs` slots
+further on. `next_at` is a slot, or -1 - p for place p among the final observations. Each kernel
+stands beside its NumPy twin (see `_jit`).
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.data._jit import jit
+from muster.data.batch import Array
+
+TERMINATED = 1
+TRUNCATED = 2
+
+
+def resolve_numpy(
+    ids: NDArray[np.int64],
+    stop: int,
+    num_envs: int,
+    powers: NDArray[np.float64],
+    reward: NDArray[np.float32],
+    end: NDArray[np.uint8],
+    final_at: NDArray[np.uint32],
+    slot: NDArray[np.int64],
+    next_at: NDArray[np.int64],
+    total: NDArray[np.float32],
+    discount: NDArray[np.float32],
+) -> None:
+    """Twin of `resolve`."""
+    at = ids % reward.size
+    slot[:] = at
+    going = np.ones(ids.size, np.bool_)
+    exact = np.zeros(ids.size)
+    steps = np.zeros(ids.size, np.int64)
+    terminated = np.zeros(ids.size, np.bool_)
+    for k in range(powers.size - 1):
+        exact[going] += powers[k] * reward[at[going]]
+        steps[going] += 1
+        ended = going & (end[at] != 0)
+        next_at[ended] = -1 - final_at[at[ended]].astype(np.int64)
+        terminated |= ended & (end[at] & TERMINATED != 0)
+        going &= ~ended
+        at = (at + num_envs) % reward.size
+        next_at[going] = at[going]
+        going &= ids + (k + 1) * num_envs < stop
+    total[:] = exact
+    discount[:] = np.where(terminated, 0.0, powers[steps])
+
+
+@jit(resolve_numpy)
+def resolve(
+    ids: NDArray[np.int64],
+    stop: int,
+    num_envs: int,
+    powers: NDArray[np.float64],
+    reward: NDArray[np.float32],
+    end: NDArray[np.uint8],
+    final_at: NDArray[np.uint32],
+    slot: NDArray[np.int64],
+    next_at: NDArray[np.int64],
+    total: NDArray[np.float32],
+    discount: NDArray[np.float32],
+) -> None:
+    """Follow each transition for up to n steps: to an episode's end or the newest row.
+
+    Args:
+        ids: Transitions to read, [B].
+        stop: The first id that does not exist yet.
+        num_envs: Distance between two steps of one environment.
+        powers: gamma^0 .. gamma^n.
+        reward: Of every slot.
+        end: Of every slot: 0, or TERMINATED and TRUNCATED added.
+        final_at: Of every slot with an end: the place of its final observation.
+        slot: Out: where each transition starts.
+        next_at: Out: where its last step led to.
+        total: Out: the discounted sum of its rewards.
+        discount: Out: what the value there counts.
+    """
+    slots = reward.size
+    for b in range(ids.size):
+        following = ids[b]
+        at = following % slots
+        slot[b] = at
+        exact = 0.0
+        k = 0
+        ended = 0
+        while True:
+            exact += powers[k] * reward[at]
+            k += 1
+            ended = end[at]
+            if ended != 0:
+                next_at[b] = -1 - np.int64(final_at[at])
+                break
+            at += num_envs
+            if at >= slots:
+                at -= slots
+            following += num_envs
+            if k == powers.size - 1 or following >= stop:
+                next_at[b] = at
+                break
+        total[b] = exact
+        discount[b] = 0.0 if ended & TERMINATED else powers[k]
+
+
+def take_numpy(store: Array, slot: NDArray[np.int64], out: Array) -> None:
+    """Twin of `take`."""
+    np.take(store, slot, axis=0, out=out, mode="clip")  # "raise" would go through a second array
+
+
+@jit(take_numpy)
+def take(store: Array, slot: NDArray[np.int64], out: Array) -> None:
+    """Copy rows `slot` of `store` [slots, width] to `out` [B, width]."""
+    for b in range(slot.size):
+        at = slot[b]
+        for j in range(out.shape[1]):
+            out[b, j] = store[at, j]
+
+
+def take_next_numpy(store: Array, final: Array, next_at: NDArray[np.int64], out: Array) -> None:
+    """Twin of `take_next`."""
+    np.take(store, np.maximum(next_at, 0), axis=0, out=out, mode="clip")
+    aside = next_at < 0
+    out[aside] = final[-1 - next_at[aside]]
+
+
+@jit(take_next_numpy)
+def take_next(store: Array, final: Array, next_at: NDArray[np.int64], out: Array) -> None:
+    """Copy the observations that `next_at` points to, in `store` or `final`, to `out`."""
+    for b in range(next_at.size):
+        at = next_at[b]
+        if at >= 0:
+            for j in range(out.shape[1]):
+                out[b, j] = store[at, j]
+        else:
+            for j in range(out.shape[1]):
+                out[b, j] = final[-1 - at, j]

@@ -1,0 +1,109 @@
+"""How often to learn from what: samples in proportion to inserts, as Reverb's rate limiter does.
+
+    error = (inserts - min_size) * ratio - samples
+
+Below `min_size` inserts nobody may sample and everybody may insert. From then on sampling must not
+take the error below -error_buffer, nor inserting above +error_buffer. Only counts: it waits for
+nothing and knows no thread; whoever is told no asks again later.
+"""
+
+import math
+from typing import Any
+
+from muster.errors import OptionError
+
+
+class SamplesPerInsert:
+    """Counts inserted and sampled transitions, and says who may go on.
+
+    With blocks of `m` inserts and `n` samples, an error_buffer below (n + m * ratio) / 2 could stop
+    both sides at once: `may_insert` refuses this with an error. A loop that never asks `may_insert`
+    (one thread, which samples as much as it may after each insert) needs no such room.
+
+    Args:
+        ratio: Samples per insert, in transitions: a batch of 64 per 8 environment steps is 8.
+        min_size: Inserts before the first sample.
+        error_buffer: How far samples may be ahead or behind, in samples.
+    """
+
+    def __init__(self, ratio: float, min_size: int, error_buffer: float) -> None:
+        _check("ratio", ratio, ratio > 0)
+        _check("min_size", min_size, min_size >= 1)
+        _check("error_buffer", error_buffer, error_buffer >= max(1.0, ratio))
+        self.ratio = ratio
+        self.min_size = min_size
+        self.error_buffer = error_buffer
+        self.inserts = 0
+        self.samples = 0
+        self._largest_sample = 1
+
+    def may_sample(self, n: int = 1) -> bool:
+        """Whether `n` more transitions may be sampled now."""
+        self._largest_sample = max(self._largest_sample, n)
+        return self.inserts >= self.min_size and self._error() - n >= -self.error_buffer
+
+    def may_insert(self, n: int = 1) -> bool:
+        """Whether `n` more transitions may be inserted now.
+
+        Raises:
+            OptionError: the two sides could block each other for ever.
+        """
+        room = (self._largest_sample + n * self.ratio) / 2
+        if room > self.error_buffer:
+            raise OptionError(
+                f"error_buffer={self.error_buffer} is not possible here",
+                f"inserts of {n} and samples of {self._largest_sample} at ratio {self.ratio} "
+                "could wait for each other for ever",
+                f"error_buffer={math.ceil(room)}",
+            )
+        return self.inserts < self.min_size or (self._error() + n * self.ratio <= self.error_buffer)
+
+    def note_insert(self, n: int = 1) -> None:
+        """Count `n` transitions that were inserted."""
+        self.inserts += n
+
+    def note_sample(self, n: int = 1) -> None:
+        """Count `n` transitions that were sampled."""
+        self.samples += n
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the options and the counts."""
+        return {**self._options(), "inserts": self.inserts, "samples": self.samples}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with the counts of `state`.
+
+        Raises:
+            OptionError: it was counted under other options: with another ratio the counts would
+                call for a burst, or a long pause.
+        """
+        ours = self._options()
+        theirs = {key: state.get(key) for key in ours}
+        if theirs != ours:
+            raise OptionError(
+                f"the state has {theirs}, this limiter has {ours}",
+                "counts mean something only under the options they were made with",
+                "use the options of the run that saved the state",
+            )
+        self.inserts = int(state["inserts"])
+        self.samples = int(state["samples"])
+
+    def _error(self) -> float:
+        # From the counts each time, so that rounding does not add up.
+        return (self.inserts - self.min_size) * self.ratio - self.samples
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "ratio": self.ratio,
+            "min_size": self.min_size,
+            "error_buffer": self.error_buffer,
+        }
+
+
+def _check(name: str, value: float, fine: bool) -> None:
+    if not fine or not math.isfinite(value):
+        raise OptionError(
+            f"{name}={value!r} is not possible",
+            "ratio is above 0, min_size at least 1, error_buffer at least max(1, ratio)",
+            "SamplesPerInsert(ratio=8.0, min_size=1000, error_buffer=256)",
+        )

@@ -1,0 +1,118 @@
+"""Prioritized replay (Schaul et al. 2016): draw what surprised more often, and weigh it less.
+
+    P(i) = p_i^alpha / sum_j p_j^alpha      p_i = |td_error_i| + eps, the largest so far when new
+    w_i  = (N P(i))^-beta / max_j w_j       the maximum over the batch
+
+The tree holds p^alpha. A batch of B takes one draw from each of B equal parts of the sum.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.data.batch import Array
+from muster.data.sum_tree import SumTree
+from muster.errors import OptionError
+
+EPS = 1e-6
+"""Added to every |td_error|, so that nothing becomes impossible to draw. In units of reward."""
+
+_TOO_LARGE = 1e100  # a million of them can still be added
+
+
+class Priorities:
+    """The priorities of the last `capacity` transitions, by id."""
+
+    def __init__(self, capacity: int, alpha: float) -> None:
+        self._capacity = capacity
+        self._alpha = alpha
+        self._tree = SumTree(capacity)
+        self._largest = 1.0  # p^alpha, of all that were ever known
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory taken."""
+        return self._tree.nbytes
+
+    def add(self, first: int, count: int) -> None:
+        """Give the new ids first .. first + count - 1, all of one row, the largest priority."""
+        start = first % self._capacity
+        self._tree.fill(start, start + count, self._largest)
+
+    def draw(
+        self, uniform: NDArray[np.float64], inserted: int, beta: float
+    ) -> tuple[NDArray[np.int64], Array]:
+        """Return ids and importance weights for uniform random numbers in [0, 1), all [B]."""
+        part = self._tree.total / uniform.size
+        leaf, value = self._tree.find((np.arange(uniform.size) + uniform) * part)
+        newest = inserted - 1
+        ids = newest - (newest - leaf) % self._capacity
+        weight = ((value.min() / value) ** beta).astype(np.float32)
+        return ids, weight
+
+    def update(self, ids: Array, td_error: Array, inserted: int, stored: int) -> None:
+        """Set the priorities of those `ids` that are still stored.
+
+        Raises:
+            OptionError: the arrays do not fit each other, an id was never given out, or an error is
+                not a finite number. Nothing is changed then.
+        """
+        size = np.abs(np.asarray(td_error, np.float64))
+        ids = np.asarray(ids)
+        if ids.dtype.kind != "i" or ids.shape != size.shape:
+            raise OptionError(
+                f"index is {ids.dtype} {ids.shape}, td_error has shape {size.shape}",
+                "each priority belongs to one id",
+                "buffer.update_priorities(batch.index, td_error)",
+            )
+        if not (size < _TOO_LARGE).all():  # NaN is not smaller either
+            where = np.flatnonzero(~(size < _TOO_LARGE))[0]
+            raise OptionError(
+                f"td_error[{where}]={size.flat[where]} of transition {ids.flat[where]}",
+                "a priority is a finite number; a loss that diverges shows here first",
+                "look at the reward and the learning rate; max_grad_norm=10.0",
+            )
+        if ids.size and not 0 <= ids.min() <= ids.max() < inserted:
+            raise OptionError(
+                f"index reaches from {ids.min()} to {ids.max()}",
+                f"this buffer has given out the ids 0 .. {inserted - 1}",
+                "buffer.update_priorities(batch.index, td_error)",
+            )
+        late = ids < inserted - stored
+        if late.any():
+            ids, size = ids[~late], size[~late]
+        if ids.size:
+            value = (size.ravel() + EPS) ** self._alpha
+            self._tree.put(ids.ravel().astype(np.int64) % self._capacity, value)
+            self._largest = max(self._largest, float(value.max()))
+
+    def state(self, inserted: int) -> dict[str, Any]:
+        """Return a copy of the priorities, oldest first."""
+        return {
+            "priorities": self._tree.values()[self._stored_leaves(inserted)],
+            "largest": self._largest,
+        }
+
+    def check(self, state: dict[str, Any], inserted: int) -> None:
+        """Raise OptionError if `load` cannot take this."""
+        values = np.asarray(state["priorities"])
+        wanted = (min(inserted, self._capacity),)
+        fine = values.dtype == np.float64 and values.shape == wanted
+        all_values = np.append(values, state["largest"])
+        if not fine or not ((all_values > 0) & (all_values < _TOO_LARGE)).all():
+            raise OptionError(
+                f"priorities are {values.dtype} {values.shape}, the largest {state['largest']!r}",
+                f"they are {wanted} float64 numbers above 0",
+                "load a state that state_dict() returned",
+            )
+
+    def load(self, state: dict[str, Any], inserted: int) -> None:
+        """Hold exactly what the checked `state` holds."""
+        values = np.zeros(self._capacity)
+        values[self._stored_leaves(inserted)] = state["priorities"]
+        self._tree.load(values)
+        self._largest = float(state["largest"])
+
+    def _stored_leaves(self, inserted: int) -> NDArray[np.int64]:
+        return np.arange(max(0, inserted - self._capacity), inserted) % self._capacity
