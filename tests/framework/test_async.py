@@ -121,6 +121,23 @@ def test_groups_inside_a_limited_crew_do_not_deadlock():
     assert len(done) == 6 * 3
 
 
+def test_a_group_whose_caller_works_itself_waits_for_those_who_came_to_help():
+    for _ in range(30):
+        ended = []
+        task = Task(async_mode=True, n_async_workers=2)
+
+        async def slow(ctx, ended=ended):
+            await asyncio.sleep(0.001)
+            ended.append("member")
+
+        def after_group(ctx, ended=ended):
+            ended.append("after")
+
+        group = task.serial(task.parallel(slow, slow, slow, slow), after_group)
+        task.use(lambda ctx: None).use(group).use(lambda ctx: None).run(1)
+        assert ended == ["member"] * 4 + ["after"]
+
+
 def test_after_orders_two_middleware_and_a_list_orders_many():
     order = []
     lock = threading.Lock()

@@ -93,14 +93,15 @@ class _Round:
             with self._lock:
                 self._start_workers(len(self._ready))
                 alone = self._workers == 0
-                if alone:
-                    self._workers = self._on_their_way = 1
             if not alone:
                 self._wait_until_all_are_home()
-        if (
-            alone
-        ):  # every thread is taken, by those around this group too: the caller does it itself
+        if alone:
+            # Every thread is taken, by those around this group too: the caller works itself, and
+            # then waits for those who became free meanwhile and came to help.
+            self._workers = self._on_their_way = 1
             self._work(lambda: None)
+            with self._scope.signals.as_messages(self._news):
+                self._wait_until_all_are_home()
         self._raise_failure()
 
     def _wait_until_all_are_home(self) -> None:

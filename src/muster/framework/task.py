@@ -397,7 +397,7 @@ class Task:
                     why,
                     "task.use(fn) before task.run(), or task.run(max_step=...)",
                 )
-            if self._uses:
+            if self._uses and max_step > 0:
                 warnings.warn(f"no middleware runs here: {why}", MusterWarning, stacklevel=3)
         return max_step
 
