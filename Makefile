@@ -9,8 +9,8 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/pyt
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
 
-train: $(VENV)/.installed ## Install and train (for now: the tutorial's loop, with its timings)
-	$(BIN)/python examples/tutorial/stage_5_step_timer.py
+train: $(VENV)/.installed ## Install, and train DQN on CartPole-v1 until it balances
+	$(BIN)/muster train dqn CartPole-v1
 
 test: $(VENV)/.installed-dev ## Install what tests need and run them
 	$(BIN)/python -m pytest -q
@@ -45,5 +45,5 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "Installing what tests need into $(VENV) ..."
-	@$(PIP) -e ".[dev]"
+	@$(PIP) -e ".[dev,envs,video]"
 	@touch $@

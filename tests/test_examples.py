@@ -60,6 +60,13 @@ def test_the_typed_context_example_runs(tmp_path):
     )
 
 
+def test_the_tutorial_with_real_workers_solves_cartpole(tmp_path):
+    out = run([ROOT / "examples" / "tutorial_cartpole.py"], tmp_path)
+    *_, evaluated, saved = out.splitlines()
+    assert float(evaluated.split("return")[1]) >= 475
+    assert re.fullmatch("policy [0-9a-f]{12}", saved)
+
+
 def test_the_programs_of_the_readme_do_what_it_says(tmp_path):
     readme = (ROOT / "README.md").read_text()
     (program,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)

@@ -26,6 +26,8 @@ def test_the_public_names_are_these():
         "Task",
         "TaskError",
         "__version__",
+        "load_policy",
+        "train",
     ]
     assert all(hasattr(muster, name) for name in muster.__all__)
 

@@ -21,6 +21,9 @@ class MusterError(Exception):
         fix: One line to try, as the user would type it.
     """
 
+    run_failed = False
+    """Whether a run had begun: what the command line then ends with is 1, and 2 for bad input."""
+
     def __init__(self, what: str, why: str, fix: str) -> None:
         super().__init__(what, why, fix)
 

@@ -1,0 +1,49 @@
+"""`muster eval RUN`: a shell over `muster.workers.evaluate_policy`."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tyro
+
+from muster.cli.arguments import parse
+
+
+@dataclass(frozen=True)
+class EvalOptions:
+    """Mean and spread of the return of a saved policy, acting greedily."""
+
+    run: tyro.conf.Positional[str]
+    """A run directory (its best checkpoint is taken), or a checkpoint in it."""
+    episodes: int = 20
+    """Episodes to play."""
+    seed: int = 0
+    """Decides where they start."""
+    json: bool = False
+    """Print JSON."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Evaluate and print."""
+    options = parse(EvalOptions, argv, "muster eval")
+    from muster.recipes.policy import load_policy
+    from muster.workers import evaluate_policy
+
+    policy = load_policy(options.run)
+    found = evaluate_policy(policy, policy.env, options.episodes, options.seed)
+    if options.json:
+        shown = {
+            "run": options.run,
+            "checkpoint": str(policy.checkpoint.path),
+            "env": policy.env,
+            "episodes": found.episodes,
+            "seed": options.seed,
+            "return_mean": found.mean,
+            "return_std": found.std,
+            "returns": found.returns,
+        }
+        print(json.dumps(shown, indent=2))
+    else:
+        spread = f"{found.mean:.1f} +- {found.std:.1f}"
+        print(f"{policy.env}: mean return {spread}, {found.episodes} episodes")
+    return 0

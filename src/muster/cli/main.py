@@ -1,0 +1,56 @@
+"""`muster VERB ...`: finds the verb, and turns errors into three lines and an exit code.
+
+Exit codes: 0 done, 1 a run failed, 2 bad input, 130 and 143 after Ctrl-C and SIGTERM.
+"""
+
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+
+from muster.errors import MusterError, OptionError
+
+VERBS = {
+    "train": "train an agent",
+    "eval": "mean and spread of the return of a saved policy",
+    "play": "show or record a saved policy",
+    "doctor": "what is installed here, and whether an environment is sound",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_help())
+        return 0
+    verb, *rest = arguments
+    try:
+        if verb not in VERBS:
+            near = difflib.get_close_matches(verb, VERBS, n=1)
+            raise OptionError(
+                f"there is no verb {verb!r}",
+                f"there are: {', '.join(VERBS)}",
+                f"muster {near[0] if near else 'train dqn CartPole-v1'}",
+            )
+        # The verb's module is imported now, so that a typo is answered before torch is loaded.
+        code: int = importlib.import_module(f"muster.cli.{verb}").main(rest)
+        return code
+    except MusterError as error:
+        print(f"muster: {error}", file=sys.stderr)
+        return 1 if error.run_failed else 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _help() -> str:
+    rows = "\n".join(f"  {verb:8} {what}" for verb, what in VERBS.items())
+    return (
+        "usage: muster VERB ...\n\n"
+        f"{rows}\n\n"
+        "Every verb has --help. The first agent: muster train dqn CartPole-v1"
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,71 @@
+"""`muster play RUN`: watch a saved policy in a window, or record it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from muster.cli.arguments import parse
+from muster.errors import MusterError
+
+
+class CannotShowError(MusterError, ValueError):
+    """There is no screen, or no way to write a video."""
+
+
+@dataclass(frozen=True)
+class PlayOptions:
+    """Show a saved policy in a window, or record it with --video."""
+
+    run: tyro.conf.Positional[str]
+    """A run directory (its best checkpoint is taken), or a checkpoint in it."""
+    episodes: int = 3
+    """Episodes to play."""
+    seed: int = 0
+    """Decides where they start."""
+    video: str | None = None
+    """Write an mp4 file in place of opening a window."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Play and print the returns."""
+    options = parse(PlayOptions, argv, "muster play")
+    import gymnasium as gym
+
+    from muster.envs import make_envs
+    from muster.recipes.policy import load_policy
+
+    policy = load_policy(options.run)
+    make_envs(policy.env).close()  # names what is missing
+    env = gym.make(policy.env, render_mode="rgb_array" if options.video else "human")
+    frames = []
+    try:
+        for episode in range(options.episodes):
+            obs, _ = env.reset(seed=options.seed + episode)
+            total, ended = 0.0, False
+            while not ended:
+                if options.video:
+                    frames.append(env.render())
+                obs, reward, terminated, truncated, _ = env.step(policy.act(obs))
+                total, ended = total + float(reward), terminated or truncated
+            print(f"episode {episode + 1}: return {total:.1f}")
+    finally:
+        env.close()
+    if options.video:
+        _write_video(Path(options.video), frames, env.metadata.get("render_fps", 30))
+        print(f"wrote {options.video}")
+    return 0
+
+
+def _write_video(path: Path, frames: Sequence[object], fps: int) -> None:
+    try:
+        from moviepy import ImageSequenceClip  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise CannotShowError(
+            f"{path} cannot be written",
+            "videos are written with moviepy, which is not installed",
+            'pip install "muster-rl[video]"',
+        ) from error
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ImageSequenceClip(frames, fps=fps).write_videofile(str(path), logger=None)

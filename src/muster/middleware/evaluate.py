@@ -1,0 +1,39 @@
+"""`evaluate`: how good the policy is, every so many environment steps and at the end."""
+
+from collections.abc import Callable, Generator
+
+from muster.framework import Context, Middleware
+from muster.workers import Evaluator
+
+
+def evaluate(
+    evaluator: Evaluator,
+    every: int,
+    on_best: Callable[[Context], object] | None = None,
+) -> Middleware:
+    """Evaluate on the way back, and set `ctx.finish` when the policy is good enough.
+
+    Args:
+        evaluator: Does it, and knows what is good enough.
+        every: Environment steps from one evaluation to the next; 0 for only at the end.
+        on_best: Called with ctx when an evaluation was the best so far.
+    """
+    best = -float("inf")
+
+    def _evaluate(ctx: Context) -> Generator[None, None, None]:
+        nonlocal best
+        before = ctx.get("env_step", 0)
+        yield
+        due = every > 0 and ctx.env_step // every > before // every
+        if not (due or ctx.finish):
+            return
+        stop, mean = evaluator.eval(None, ctx.train_iter, ctx.env_step)
+        ctx.evaluation = evaluator.last
+        ctx.setdefault("metrics", {})["eval/return"] = mean
+        ctx.finish = ctx.finish or stop
+        if mean > best:
+            best = mean
+            if on_best is not None:
+                on_best(ctx)
+
+    return _evaluate

@@ -1,0 +1,72 @@
+"""`collect` and `train`: experience goes into the replay buffer, batches come out of it."""
+
+from collections.abc import Callable
+
+from muster.data import ReplayBuffer
+from muster.framework import Context, Middleware
+from muster.workers import Collector, Learner
+
+
+def collect(
+    collector: Collector, buffer: ReplayBuffer, epsilon: Callable[[float], float]
+) -> Middleware:
+    """Take some steps in the environments and put them into the buffer.
+
+    Args:
+        collector: Takes the steps.
+        buffer: Where they go.
+        epsilon: From environment steps to the probability of a random action.
+    """
+
+    def _collect(ctx: Context) -> None:
+        ctx.keep("env_step")
+        eps = epsilon(collector.envstep)
+        data = collector.collect(policy_kwargs={"eps": eps})
+        buffer.push(data, cur_collector_envstep=collector.envstep)
+        ctx.env_step = collector.envstep
+        ctx.setdefault("metrics", {})["collect/epsilon"] = eps
+        episodes = collector.take_episodes()
+        if episodes:
+            count = len(episodes)
+            ctx.metrics["collect/return"] = sum(each.return_ for each in episodes) / count
+            ctx.metrics["collect/length"] = sum(each.length for each in episodes) / count
+
+    return _collect
+
+
+def train(
+    learner: Learner,
+    buffer: ReplayBuffer,
+    updates: int = 1,
+    beta: Callable[[float], float] | None = None,
+) -> Middleware:
+    """Take gradient steps, as soon as the buffer gives batches.
+
+    Args:
+        learner: Takes them.
+        buffer: Gives the batches; None from it means that there is too little yet.
+        updates: Gradient steps in each loop.
+        beta: For prioritised replay: from environment steps to the exponent of the weights. After
+            each step the buffer is told the new priorities.
+    """
+
+    def _train(ctx: Context) -> None:
+        ctx.keep("train_iter")
+        ctx.train_iter = learner.train_iter
+        batch_size = learner.policy.get_attribute("batch_size")
+        metrics: dict[str, float] = {}
+        if not buffer.prioritized:
+            batches = buffer.sample_many(updates, batch_size)
+            if batches is not None:
+                metrics = learner.train(batches, ctx.env_step)
+        else:
+            for _ in range(updates):
+                exponent = None if beta is None else beta(ctx.env_step)
+                batch = buffer.sample(batch_size, learner.train_iter, beta=exponent)
+                if batch is not None:
+                    metrics = learner.train(batch, ctx.env_step)
+                    buffer.update_priorities(batch.index, learner.policy.get_attribute("td_error"))
+        ctx.train_iter = learner.train_iter
+        ctx.setdefault("metrics", {}).update({f"train/{k}": v for k, v in metrics.items()})
+
+    return _train

@@ -1,0 +1,25 @@
+"""`stop_after`: the end of a run that nothing else ends."""
+
+import time
+
+from muster.framework import Context, Middleware
+
+
+def stop_after(env_steps: int | None = None, seconds: float | None = None) -> Middleware:
+    """Set `ctx.finish` when there were enough environment steps, or when time is up.
+
+    Args:
+        env_steps: Environment steps in all; None for no limit.
+        seconds: Of wall time, from now; None for no limit.
+    """
+    started = time.monotonic()
+
+    def _stop_after(ctx: Context) -> None:
+        if env_steps is not None and ctx.env_step >= env_steps:
+            ctx.finish = True
+            ctx.stopped_by = "steps"
+        elif seconds is not None and time.monotonic() - started >= seconds:
+            ctx.finish = True
+            ctx.stopped_by = "time"
+
+    return _stop_after

@@ -1,0 +1,122 @@
+"""DQN from start to end: the program behind `muster train dqn`. Copy it and change it.
+
+collect -> buffer -> train -> (way back) evaluate -> log -> checkpoint
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from muster import middleware
+from muster.algos.dqn import DQN, PARTS, DQNConfig
+from muster.data import ReplayBuffer
+from muster.envs import make_envs
+from muster.framework import Context, Task
+from muster.recipes.graceful import StopRequest
+from muster.recipes.options import TrainOptions
+from muster.recipes.progress import Progress
+from muster.recipes.result import RunResult
+from muster.run import Checkpoint, MetricsWriter, RunDirectory
+from muster.seeding import derive_seed
+from muster.workers import Collector, Evaluator, Learner
+
+
+def train_dqn(
+    env: str,
+    cfg: DQNConfig,
+    options: TrainOptions,
+    run: RunDirectory,
+    start_from: Checkpoint | None,
+    stop: StopRequest,
+) -> RunResult:
+    """Train until a limit of `options` is reached, and return what came of it.
+
+    Args:
+        env: Id of the environment.
+        cfg: How DQN learns.
+        options: What every run can be told.
+        run: Where to write.
+        start_from: With `options.resume` the state to go on from; else a policy to begin with.
+        stop: Tells when a signal asks to end.
+    """
+    started = time.monotonic()
+    total = cfg.horizon if options.env_steps is None else options.env_steps
+    envs = make_envs(env, options.num_envs, options.seed)
+    agent = DQN(cfg, envs.single_observation_space, envs.single_action_space, options.seed)
+    buffer = ReplayBuffer(
+        cfg.buffer_size,
+        envs.single_observation_space,
+        envs.single_action_space,
+        num_envs=options.num_envs,
+        n_step=cfg.n_step,
+        gamma=cfg.gamma,
+        prioritized=cfg.prioritized,
+        alpha=cfg.alpha,
+        min_size=cfg.learning_starts,
+        seed=derive_seed(options.seed, "replay"),
+    )
+    collector = Collector(agent, envs, steps=max(1, cfg.train_every // options.num_envs))
+    learner = Learner(agent)
+    evaluator = Evaluator(
+        agent, env, episodes=options.eval_episodes, stop_at=options.stop_at, seed=options.seed
+    )
+    store = run.checkpoints
+
+    def save(ctx: Context) -> Path:
+        parts: dict[str, Any] = {**agent.parts(), "collector": collector.state_dict()}
+        if options.save_replay:
+            parts["replay"] = buffer.state_dict()
+        counters = {"env_step": ctx.env_step, "train_iter": ctx.train_iter}
+        path = store.save(ctx.env_step, parts, counters, {"algo": "dqn", "env": env})
+        store.prune()
+        return path
+
+    def save_best(ctx: Context) -> None:
+        store.set_best(save(ctx), ctx.evaluation.mean)
+
+    with (
+        Task() as task,
+        MetricsWriter(
+            run, resume_from=start_from.step if start_from and options.resume else None
+        ) as writer,
+    ):
+        if start_from is not None and options.resume:
+            agent.load_parts({name: start_from.parts[name] for name in PARTS})
+            collector.load_state_dict(start_from.parts["collector"])
+            if "replay" in start_from.parts:
+                buffer.load_state_dict(start_from.parts["replay"])
+            task.ctx.keep("env_step", "train_iter")
+            task.ctx.update(start_from.counters)
+        elif start_from is not None:
+            agent.load_parts({"policy": start_from.parts["policy"]})
+        first_step = collector.envstep
+        task.use(Progress(total, quiet=options.quiet))
+        task.use(middleware.checkpoint(save, options.checkpoint_every))
+        task.use(middleware.log_metrics(writer))
+        task.use(middleware.evaluate(evaluator, options.eval_every, save_best))
+        task.use(middleware.collect(collector, buffer, agent.epsilon))
+        task.use(middleware.train(learner, buffer, cfg.updates_per_train, agent.beta))
+        task.use(middleware.guard(store.last))
+        task.use(middleware.stop_after(total, options.seconds))
+        task.use(stop.middleware())
+        ctx = task.run()
+    collector.close()
+    seconds = time.monotonic() - started
+    evaluation = ctx.get("evaluation")
+    return RunResult(
+        algo="dqn",
+        env=env,
+        seed=options.seed,
+        workers=0,
+        env_steps=ctx.env_step,
+        train_iter=ctx.train_iter,
+        seconds=seconds,
+        env_steps_per_s=(ctx.env_step - first_step) / seconds,
+        eval_return_mean=evaluation.mean if evaluation else None,
+        eval_return_std=evaluation.std if evaluation else None,
+        eval_episodes=evaluation.episodes if evaluation else 0,
+        policy_sha256=agent.policy_sha256(),
+        stopped_by=ctx.get("stopped_by", "target"),
+        run_dir=run.path,
+        policy=agent,
+    )

@@ -1,0 +1,53 @@
+"""The first Ctrl-C or SIGTERM asks a run to end well; the second one ends it."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from muster.framework import Context, Middleware
+
+
+class StopRequest:
+    """Whether somebody asked the run to stop, and with which signal."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take SIGINT and SIGTERM as requests, in the main thread; elsewhere nothing is done.
+
+        The loop in progress runs to its end, so what is saved is a whole number of loops. After
+        the first signal the usual handlers are back: a second one ends the process.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+        def restore() -> None:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+        def note(number: int, frame: FrameType | None) -> None:
+            self.signal = number
+            restore()
+
+        for number in before:
+            signal.signal(number, note)
+        try:
+            yield
+        finally:
+            restore()
+
+    def middleware(self) -> Middleware:
+        """Make a middleware that sets `ctx.finish` when a signal came."""
+
+        def _stop_on_signal(ctx: Context) -> None:
+            if self.signal is not None:
+                ctx.finish = True
+                ctx.stopped_by = "signal"
+
+        return _stop_on_signal

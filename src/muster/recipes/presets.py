@@ -1,0 +1,24 @@
+"""Options that are known to work well for an environment. What a user gives comes before them."""
+
+from typing import Any
+
+_PRESETS: dict[tuple[str, str], dict[str, Any]] = {
+    ("dqn", "CartPole-v1"): {
+        "batch_size": 64,
+        "env_steps": 100_000,
+        "eps_decay": 4_000.0,
+        "eval_every": 2_000,
+        "hidden": (64, 64),
+        "lr": 1e-3,
+        "num_envs": 8,
+        "stop_at": 475.0,
+        "target_update": 200,
+        "train_every": 64,
+        "updates_per_train": 64,
+    },
+}
+
+
+def preset(algo: str, env: str) -> dict[str, Any]:
+    """Return the options for this algorithm and environment, or none."""
+    return dict(_PRESETS.get((algo, env), {}))

@@ -1,0 +1,42 @@
+"""What a finished run has to show."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The end of a run: `result.json`, and the policy itself.
+
+    `rho` and `eta`, which say how close to the machine's limit it ran, are not measured yet.
+    """
+
+    algo: str
+    env: str
+    seed: int
+    workers: int
+    env_steps: int
+    train_iter: int
+    seconds: float
+    """Of training in this process, evaluations included."""
+    env_steps_per_s: float
+    eval_return_mean: float | None
+    eval_return_std: float | None
+    eval_episodes: int
+    policy_sha256: str
+    stopped_by: str
+    """`target`, `steps`, `time` or `signal`."""
+    run_dir: Path
+    policy: Any = field(repr=False)
+    """Acts: `policy.act(obs)` for a batch of observations."""
+    rho: float | None = None
+    eta: float | None = None
+    limited_by: str | None = None
+    stop_signal: int | None = None
+    """The signal that asked the run to end, if one did."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of `result.json`."""
+        shown = {name: value for name, value in self.__dict__.items() if name != "policy"}
+        return {**shown, "run_dir": str(self.run_dir)}

@@ -1,0 +1,34 @@
+"""The run directory: checkpoints that can be trusted, metrics, configuration, one writer.
+
+RunDirectory  where all of it is        CheckpointStore  saves and loads state trees
+MetricsWriter metrics.jsonl and TensorBoard        to_yaml, from_yaml  configurations
+"""
+
+from muster.run.checkpoint import CheckpointStore
+from muster.run.config_io import from_yaml, to_yaml
+from muster.run.directory import RunDirectory
+from muster.run.errors import (
+    CheckpointError,
+    NonFiniteError,
+    RunDirectoryError,
+    RunLockedError,
+)
+from muster.run.metrics import MetricsWriter
+from muster.run.reading import Checkpoint
+from muster.run.sinks import Sink, TensorBoardSink, WandbSink
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointError",
+    "CheckpointStore",
+    "MetricsWriter",
+    "NonFiniteError",
+    "RunDirectory",
+    "RunDirectoryError",
+    "RunLockedError",
+    "Sink",
+    "TensorBoardSink",
+    "WandbSink",
+    "from_yaml",
+    "to_yaml",
+]

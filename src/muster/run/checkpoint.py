@@ -1,0 +1,367 @@
+"""`CheckpointStore`: the checkpoints of one run, each there whole or not at all.
+
+    save   -> .step-400.partial-<pid>/   every file written and synced, then the directory
+           -> step-400/                  renamed, its parent synced: from here on it is complete
+           -> last.json                  written aside, synced, renamed
+    load   -> verified against its manifest, then parsed (muster.run.reading)
+
+A checkpoint is complete if its directory has its final name and its manifest verifies; there is no
+other rule. Names that begin with a dot are unfinished or on their way out, and count for nothing.
+One process or thread writes at a time; any number may read while it does.
+"""
+
+import errno
+import operator
+import os
+import shlex
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, SupportsIndex
+
+from muster.errors import MusterWarning, OptionError
+from muster.run import manifest as manifests
+from muster.run import reading, tensors
+from muster.run.errors import CheckpointError
+from muster.run.files import (
+    REAL,
+    Buffer,
+    Files,
+    damaged,
+    make_directories,
+    open_regular,
+    write_atomic,
+)
+from muster.run.lock import FileLock
+from muster.run.machine import muster_version
+from muster.run.manifest import Manifest
+from muster.run.place import Place
+from muster.run.reading import NAME, POLICY, Checkpoint
+from muster.run.sealed import check_seal, parse, seal
+from muster.run.tree import Tree, split, split_plain
+
+_LOCK_WAIT = 60.0
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_POINTER_SIZE = 4096
+_ATTEMPTS = 100
+
+Paths = list[Path]
+"""Outside the class, in which `list` is a method."""
+
+
+class CheckpointStore:
+    """The checkpoints in one directory.
+
+    Args:
+        path: The directory, `<run>/checkpoints`. It is made by the first save.
+        check_writable: Called before anything is written; raises if this process may not.
+        files: The system calls to write with; tests give one that fails.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        check_writable: Callable[[], None] = lambda: None,
+        files: Files = REAL,
+    ) -> None:
+        # Absolute, because an environment may change the working directory.
+        self.path = Path(path).absolute()
+        self._check_writable = check_writable
+        self._files = files
+        self._place = Place(self.path, files)
+        self._good: dict[str, reading.Print] = {}
+
+    def save(
+        self,
+        step: SupportsIndex,
+        parts: Mapping[str, Tree],
+        counters: Tree,
+        meta: Tree | None = None,
+    ) -> Path:
+        """Save a checkpoint, point `last` at it, and return its directory.
+
+        One of the same step is replaced; the old one stays until the new one is complete. When
+        this raises, every checkpoint that was complete before is still there.
+
+        Args:
+            step: The env_step, which gives the directory its name.
+            parts: Part name to state tree. No float array of "policy" may hold NaN or infinity.
+            counters: env_step, train_iter, ...; plain values.
+            meta: algo, env_id, config and what else belongs to it; plain values.
+
+        Raises:
+            CheckpointError: The state cannot be saved exactly, or the disk refused.
+            NonFiniteError: The policy holds a NaN or an infinity.
+        """
+        name = f"step-{_checked_step(step)}"
+        manifest, contents = _prepare(operator.index(step), parts, counters, meta or {})
+        final = self.path / name
+        with self._writing(f"{final} could not be saved"):
+            partial = self._place.write(name, manifest, contents)
+            self._good[name] = reading.fingerprint(partial)
+            self._place.publish(partial, final)
+            self._point("last", final)
+        return final
+
+    def load(self, path: str | Path | None = None) -> Checkpoint:
+        """Read a checkpoint, after verifying every byte of it.
+
+        Args:
+            path: Its directory; None for the one that `last` points at.
+
+        Raises:
+            CheckpointError: There is none, or it is damaged. The message names the file, and the
+                newest earlier checkpoint that verifies is in it and in the error's `offer`.
+        """
+        if path is not None:
+            return self._load(Path(path).absolute())
+        found = self._last()
+        for _ in range(_ATTEMPTS):
+            try:
+                return reading.load(found)
+            except CheckpointError:
+                # A writer may have saved another one and pruned this one in the meantime.
+                found, before = self._last(), found
+                if found == before:
+                    break
+        return self._load(found)
+
+    def _last(self) -> Path:
+        found = self.last()
+        if found is None:
+            raise CheckpointError(
+                f"there is no checkpoint in {self.path}",
+                "nothing was saved here yet, or it is the directory of another run",
+                f"ls {shlex.quote(str(self.path.parent))}",
+            )
+        return found
+
+    def _load(self, path: Path) -> Checkpoint:
+        try:
+            return reading.load(path)
+        except CheckpointError as error:
+            raise self._with_offer(error, path) from error
+
+    def last(self) -> Path | None:
+        """Return the checkpoint that was saved last; None if nothing was ever saved here.
+
+        Raises:
+            CheckpointError: Something was, but it cannot be told or is gone: that is not a new run.
+        """
+        found = self._pointed("last")
+        if found is not None:
+            return found
+        # The first save may have been killed between its last two steps.
+        named = self._named()
+        if not named:
+            return None
+        try:
+            reading.verify(named[-1])
+        except CheckpointError as error:
+            raise self._with_offer(error, named[-1]) from error
+        return named[-1]
+
+    def best(self) -> Path | None:
+        """Return the checkpoint that `set_best` named last, or None."""
+        return self._pointed("best")
+
+    def best_score(self) -> float | None:
+        """Return the score that came with it, or None."""
+        pointer = self._pointer("best")
+        return None if pointer is None else pointer.get("score")
+
+    def set_best(self, path: str | Path, score: float) -> None:
+        """Point `best` at a complete checkpoint of this store."""
+        found, score = Path(path).absolute(), float(score)
+        if found.parent != self.path or not self._is_good(found):
+            raise CheckpointError(
+                f"{found} cannot be the best checkpoint",
+                f"it is not a complete checkpoint in {self.path}",
+                "store.set_best(store.save(...), score)",
+            )
+        if not abs(score) < float("inf"):
+            raise OptionError(
+                f"the score of the best checkpoint is {score}",
+                "nothing can be better or worse than that",
+                "a finite score, such as the mean return of an evaluation",
+            )
+        with self._writing(f"{found} could not be made the best checkpoint"):
+            self._point("best", found, score=score)
+
+    def list(self) -> Paths:
+        """Return the complete checkpoints, by rising step. Damaged ones are not among them."""
+        return [path for path in self._named() if self._is_good(path)]
+
+    def prune(self, keep: int = 3) -> Paths:
+        """Remove all but the newest `keep` complete checkpoints, `last` and `best`.
+
+        Damaged ones do not count, and are left for somebody to look at; one that is being read
+        stays until the next time.
+
+        Returns:
+            What was removed.
+        """
+        if keep < 1:
+            raise OptionError(
+                f"prune(keep={keep})", "a run without a checkpoint cannot be resumed", "keep=1"
+            )
+        with self._writing(f"{self.path} could not be pruned"):
+            try:
+                kept = {self._pointed("last"), self._pointed("best")}
+            except CheckpointError as error:
+                warnings.warn(
+                    f"no checkpoint is pruned, as {error.args[0]}", MusterWarning, stacklevel=2
+                )
+                return []
+            removed = []
+            for path in self.list()[:-keep]:
+                if path not in kept and self._place.take_away(path):
+                    removed.append(path)
+            self._place.clean()
+        return removed
+
+    # The writing half. All of it runs with the lock held.
+
+    @contextmanager
+    def _writing(self, what: str) -> Iterator[None]:
+        self._check_writable()
+        try:
+            make_directories(self.path, self._files)
+            with FileLock(self.path / ".lock", wait=_LOCK_WAIT):
+                self._place.clean()
+                yield
+        except OSError as error:
+            raise CheckpointError(
+                f"{what}: {error}",
+                "the disk or its quota is full"
+                if error.errno in _NO_ROOM
+                else "the file system refused it, so it is not safely on the disk",
+                f"make room, or check the disk under {self.path}; older checkpoints are untouched",
+            ) from error
+
+    def _point(self, pointer: str, target: Path, **more: float) -> None:
+        body = {"checkpoint": target.name, **more}
+        write_atomic(self.path / f"{pointer}.json", seal(body), self._files)
+
+    # The reading half.
+
+    def _pointed(self, name: str) -> Path | None:
+        for _ in range(_ATTEMPTS):
+            pointer = self._pointer(name)
+            if pointer is None:
+                return None
+            path: Path = self.path / pointer["checkpoint"]
+            if path.is_dir():
+                return path
+            if self._pointer(name) == pointer:  # else a writer was faster
+                break
+        error = damaged(self.path / f"{name}.json", f"points at {path.name}, which is not there")
+        raise self._with_offer(error, path)
+
+    def _pointer(self, name: str) -> dict[str, Any] | None:
+        file = self.path / f"{name}.json"
+        if not os.path.lexists(file):
+            return None
+        try:
+            return _read_pointer(file)
+        except CheckpointError as error:
+            raise self._with_offer(error, None) from error
+
+    def _named(self) -> Paths:
+        """All that has the name of a complete checkpoint, by rising step."""
+        try:
+            names = [name for name in os.listdir(self.path) if NAME.fullmatch(name)]
+        except FileNotFoundError:
+            return []
+        return [self.path / name for name in sorted(names, key=_step_of)]
+
+    def _is_good(self, path: Path) -> bool:
+        """Whether a checkpoint verifies. The sums of one that is unchanged are not taken again."""
+        try:
+            print_ = reading.fingerprint(path)
+            if self._good.get(path.name) != print_:
+                reading.verify(path)
+        except (CheckpointError, OSError):
+            return False
+        self._good[path.name] = print_
+        return True
+
+    def _with_offer(self, error: CheckpointError, bad: Path | None) -> CheckpointError:
+        """Add the newest earlier checkpoint that verifies, or any other that does."""
+        store = self if bad is None or bad.parent == self.path else CheckpointStore(bad.parent)
+        what, why, fix = error.args
+        others = [path for path in reversed(store._named()) if path != bad]
+        if bad is not None and NAME.fullmatch(bad.name):
+            others.sort(key=lambda path: _step_of(path.name) > _step_of(bad.name))
+        offer = next((path for path in others if store._is_good(path)), None)
+        if offer is not None:
+            fix = (
+                f"--from-checkpoint {shlex.quote(str(offer))}, the newest earlier one that is good"
+            )
+        return type(error)(what, why, fix, offer=offer)
+
+
+def _prepare(
+    step: int, parts: Mapping[str, Tree], counters: Tree, meta: Tree
+) -> tuple[Manifest, dict[str, Iterator[Buffer]]]:
+    """Take all that is to be saved apart, before anything is written."""
+    state: dict[str, Any] = {}
+    contents: dict[str, Iterator[Buffer]] = {}
+    for part, tree in parts.items():
+        file = manifests.part_file(part)
+        if file is None or len(parts) > manifests.MAX_PARTS:
+            raise CheckpointError(
+                f"{part!r} cannot be saved",
+                "a part's name gives its file a name: letters, digits, - and _, at most 64; and "
+                f"there are at most {manifests.MAX_PARTS} parts",
+                'parts={"policy": agent.state_dict(), ...}',
+            )
+        state[part], arrays = split(tree, part)
+        if part == POLICY:
+            reading.check_finite(arrays, f"the policy of step {step} is not saved")
+        if arrays:
+            contents[file] = tensors.encode(arrays, f"the part {part!r}")
+    manifest = Manifest(
+        step=step,
+        muster_version=muster_version(),
+        counters=split_plain(counters, "counters"),
+        meta=split_plain(meta, "meta"),
+        state=state,
+        files={},
+    )
+    return manifest, contents
+
+
+def _checked_step(step: SupportsIndex) -> int:
+    number = -1 if isinstance(step, bool) else operator.index(step)
+    if not NAME.fullmatch(f"step-{number}"):
+        raise OptionError(
+            f"save(step={step!r})", "a step is a count of environment steps", "ctx.env_step"
+        )
+    return number
+
+
+def _step_of(name: str) -> int:
+    return int(name.removeprefix("step-"))
+
+
+def _read_pointer(file: Path) -> dict[str, Any]:
+    directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fd = open_regular(file.name, directory, file)
+        with open(fd, "rb") as opened:
+            data = opened.read(_POINTER_SIZE + 1)
+    finally:
+        os.close(directory)
+    try:
+        body = parse(data, _POINTER_SIZE, _POINTER_SIZE)
+        check_seal(data)
+    except ValueError as error:
+        raise damaged(file, str(error)) from error
+    if not NAME.fullmatch(str(body.get("checkpoint"))):
+        raise damaged(file, "does not name a checkpoint")
+    if type(body.get("score", 0.0)) is not float:
+        raise damaged(file, "has a score that is no number")
+    return body

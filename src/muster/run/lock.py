@@ -1,0 +1,153 @@
+"""One writer at a time: an advisory lock that the system releases when its holder dies.
+
+`FileLock` holds `flock` on a small file with the holder's process id in it. The file stays after
+the lock is gone; only the lock counts, so a dead run leaves nothing that has to be cleaned up.
+`shared` and `alone` do the same for a directory that is read, and for one that is to be removed.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from muster.run.errors import RunDirectoryError, RunLockedError
+
+_BUSY = {errno.EAGAIN, errno.EACCES}
+_held: "set[FileLock]" = set()
+
+
+class FileLock:
+    """A lock on a file, held by one open file: threads of one process exclude each other too.
+
+    It lasts until it is released or the process is gone, even if this object is forgotten.
+
+    Args:
+        path: The lock file; made if it is not there.
+        wait: Seconds to wait for another holder before it is an error.
+    """
+
+    def __init__(self, path: Path, wait: float = 0.0) -> None:
+        self.path = path
+        self._wait = wait
+        self._fd: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock.
+
+        Raises:
+            RunLockedError: Another holder has it, and kept it for the time that was to be waited.
+        """
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        try:
+            self._lock(fd)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        except BaseException:
+            os.close(fd)
+            raise
+        self._fd = fd
+        _held.add(self)
+
+    def _lock(self, fd: int) -> None:
+        deadline = time.monotonic() + self._wait
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except OSError as error:
+                if error.errno not in _BUSY:
+                    raise RunDirectoryError(
+                        f"{self.path} cannot be locked: {error.strerror}",
+                        "the file system has no locks, so two runs here could destroy each other",
+                        "--run-dir on a local disk",
+                    ) from error
+                if time.monotonic() >= deadline:
+                    raise self._locked(fd) from None
+            time.sleep(0.01)
+
+    def _locked(self, fd: int) -> RunLockedError:
+        text = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+        pid = int(text) if text.isascii() and text.isdigit() else None
+        holder = f"process {pid}" if pid is not None else "another process"
+        return RunLockedError(
+            f"{self.path.parent} is in use: {holder} is writing to it",
+            "a run has one writer, or checkpoints and metrics of two would be mixed",
+            f"wait for it or stop it{f' (kill {pid})' if pid is not None else ''}, "
+            "or give another --run-dir",
+            pid=pid,
+        )
+
+    def release(self) -> None:
+        """Give the lock back. Without one this does nothing."""
+        fd, self._fd = self._fd, None
+        _held.discard(self)
+        if fd is not None:
+            os.close(fd)
+
+    @property
+    def held(self) -> bool:
+        """Whether this object has the lock now."""
+        return self._fd is not None
+
+    def __enter__(self) -> "FileLock":
+        self.acquire()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+def _forget_in_child() -> None:
+    # A forked worker has a copy of the open file, and would keep the lock of a dead parent alive.
+    # Closing the copy leaves the parent's lock as it is.
+    for lock in list(_held):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+@contextlib.contextmanager
+def shared(directory: int) -> Iterator[None]:
+    """Keep an open directory from being removed by muster while it is read."""
+    with _advisory(directory, fcntl.LOCK_SH):
+        yield
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[bool]:
+    """Find out whether nobody reads a directory, and keep it so: True if it may be removed."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        yield True  # a link or a file: nobody reads it as a checkpoint
+        return
+    try:
+        with _advisory(fd, fcntl.LOCK_EX | fcntl.LOCK_NB) as free:
+            yield free
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _advisory(fd: int, kind: int) -> Iterator[bool]:
+    try:
+        fcntl.flock(fd, kind)
+    except OSError as error:
+        # Where the file system cannot lock directories, readers are not protected, and a removed
+        # checkpoint is an error for them as any missing file is.
+        yield error.errno not in _BUSY
+        return
+    try:
+        yield True
+    finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)

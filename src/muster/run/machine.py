@@ -1,0 +1,77 @@
+"""What a result was obtained with: versions, commit, machine. The content of `env.json`."""
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("numpy", "torch", "gymnasium", "numba", "safetensors", "envpool", "ale-py", "ray")
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return what is known about this program and this machine; imports nothing big."""
+    return {
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "versions": {"muster": muster_version(), "python": platform.python_version()}
+        | {name: version for name in _PACKAGES if (version := _version(name))},
+        "git_commit": _git_commit(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "usable_cores": _usable_cores(),
+        "memory_bytes": _memory_bytes(),
+        "hostname": platform.node(),
+        "executable": sys.executable,
+    }
+
+
+def muster_version() -> str:
+    """Return the version of muster."""
+    # Not imported: the top of the package knows every room, and a room knows those below it only.
+    return str(sys.modules["muster"].__version__)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _git_commit() -> str | None:
+    """The commit of the directory that the program runs in, if it is in a repository."""
+    try:
+        done = subprocess.run(
+            ["git", "rev-parse", "--verify", "HEAD"], capture_output=True, text=True, timeout=5
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
+
+
+def _cpu_model() -> str | None:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or None
+
+
+def _usable_cores() -> int | None:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
+def _memory_bytes() -> int | None:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,165 @@
+"""The directory of the checkpoints: how one gets its name there, and how it goes.
+
+    write      -> .step-400.partial-<pid>     all of it, down to the disk
+    publish    -> step-400                    in one step, whether or not there was one before
+    take_away  -> .step-400.removed-<pid>     no longer counts
+    clean         removes what begins with a dot, if nobody writes or reads it any more
+
+All of it runs while the store's lock is held, but any of it may be ended by a kill or a power cut
+between two system calls. At each of these points the old checkpoint or the new one is complete.
+"""
+
+import itertools
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from muster.errors import MusterWarning
+from muster.run import manifest as manifests
+from muster.run.errors import CheckpointError
+from muster.run.files import Buffer, Files, remove, write_new
+from muster.run.lock import alone
+from muster.run.manifest import FileEntry, Manifest
+
+_LEFTOVER = re.compile(r"\.(step-[0-9]+)\.(partial|replaced|removed)-([0-9]+)(?:-[0-9]+)?")
+
+
+class Place:
+    """A directory of checkpoints, for the one who may change it.
+
+    Args:
+        path: The directory.
+        files: The system calls to write with.
+    """
+
+    def __init__(self, path: Path, files: Files) -> None:
+        self.path = path
+        self._files = files
+
+    def write(self, name: str, manifest: Manifest, contents: dict[str, Iterator[Buffer]]) -> Path:
+        """Write all of a checkpoint under a name that does not count, down to the disk."""
+        partial = self._free_name(name, "partial")
+        try:
+            self._files.mkdir(partial)
+            for file, chunks in contents.items():
+                manifest.files[file] = FileEntry(*write_new(partial / file, chunks, self._files))
+            text = _text(manifest, self.path / name)
+            write_new(partial / manifests.FILE_NAME, [text], self._files)
+            self._files.fsync_dir(partial)
+        except BaseException:
+            self._try_to_remove(partial)
+            raise
+        return partial
+
+    def publish(self, partial: Path, final: Path) -> None:
+        """Give a checkpoint its final name, and let go of the one that had it."""
+        replaces = os.path.lexists(final)
+        try:
+            if not replaces:
+                self._files.rename(partial, final)
+            elif not self._files.exchange(partial, final):
+                self._replace_in_two_steps(partial, final)
+        except OSError:
+            self._try_to_remove(partial)
+            raise
+        # Only after this may the old one go: until the new name is on the disk, it is all that
+        # survives a power failure.
+        self._files.fsync_dir(self.path)
+        if replaces:
+            self.clean()
+
+    def _replace_in_two_steps(self, partial: Path, final: Path) -> None:
+        # For file systems that cannot exchange two names. A writer that is killed in between
+        # leaves no checkpoint of this name, and `clean` gives the old one its name back.
+        aside = self._free_name(final.name, "replaced")
+        try:
+            self._files.rename(final, aside)
+            self._files.rename(partial, final)
+        except BaseException:
+            # A call over a network may report failure after it was done, so look.
+            with suppress(OSError):
+                if not os.path.lexists(final):
+                    self._files.rename(aside, final)
+            raise
+
+    def take_away(self, path: Path) -> bool:
+        """Let a checkpoint no longer count, unless somebody is reading it; `clean` removes it."""
+        with alone(path) as free:
+            if free:
+                self._files.rename(path, self._free_name(path.name, "removed"))
+        return free
+
+    def clean(self) -> None:
+        """Remove what dead writers left, and what was replaced or taken away."""
+        leftovers = [name for name in os.listdir(self.path) if _LEFTOVER.fullmatch(name)]
+        if not leftovers:
+            return
+        try:
+            # What took their place must be on the disk before they are gone from it.
+            self._files.fsync_dir(self.path)
+            for name in leftovers:
+                self._clean_one(name)
+        except OSError as error:
+            warnings.warn(
+                f"what an earlier save left in {self.path} cannot be removed yet: {error}",
+                MusterWarning,
+                stacklevel=2,
+            )
+
+    def _clean_one(self, name: str) -> None:
+        found = _LEFTOVER.fullmatch(name)
+        assert found is not None  # the caller has matched it
+        final_name, kind, pid = found.groups()
+        path, final = self.path / name, self.path / final_name
+        if kind == "replaced" and not os.path.lexists(final):
+            self._files.rename(path, final)
+            self._files.fsync_dir(self.path)
+            return
+        # The lock says that nobody else is writing. On a file system whose locks do not reach
+        # other containers it may be wrong, and what belongs to a process that lives is left alone.
+        if _lives_elsewhere(int(pid)):
+            return
+        with alone(path) as free:
+            if free:
+                remove(path, self._files)
+
+    def _try_to_remove(self, path: Path) -> None:
+        with suppress(OSError):
+            if os.path.lexists(path):
+                remove(path, self._files)
+
+    def _free_name(self, name: str, kind: str) -> Path:
+        # Numbered: the same process may have left one that a reader still holds.
+        numbers = itertools.count()
+        while True:
+            number = next(numbers)
+            tail = f"-{number}" if number else ""
+            path = self.path / f".{name}.{kind}-{os.getpid()}{tail}"
+            if not os.path.lexists(path):
+                return path
+
+
+def _text(manifest: Manifest, final: Path) -> bytes:
+    try:
+        return manifests.to_bytes(manifest)
+    except ValueError as error:
+        raise CheckpointError(
+            f"{final} could not be saved: its manifest {error}",
+            "lists and dicts of plain values go into the manifest, which is meant to be small",
+            "NumPy arrays instead of long lists in state_dict()",
+        ) from error
+
+
+def _lives_elsewhere(pid: int) -> bool:
+    if pid == os.getpid():
+        return False
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True

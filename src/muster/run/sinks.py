@@ -1,0 +1,139 @@
+"""Where metrics go besides `metrics.jsonl`: TensorBoard always, Weights & Biases when asked.
+
+A sink is told every line that was written. Neither package is imported before it is needed, and
+TensorBoard's own writer is used, which needs no torch.
+"""
+
+import importlib
+import os
+import platform
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from muster.errors import OptionError
+
+_STAMP = re.compile(r"events\.out\.tfevents\.([0-9]{10,})\.")
+
+
+class Sink(Protocol):
+    """Something that is told the metrics as they are written, in the thread that writes them."""
+
+    def write(
+        self, env_step: int, train_iter: int, seconds: float, values: Mapping[str, float]
+    ) -> None:
+        """Take one line. An exception ends this sink, not the run."""
+
+    def close(self) -> None:
+        """Take no more."""
+
+
+class TensorBoardSink:
+    """Writes an event file that TensorBoard shows; steps are env_step.
+
+    Args:
+        directory: The run's `tb`.
+        purge_from: For a resumed run: TensorBoard forgets what earlier files have from this step
+            on.
+    """
+
+    def __init__(self, directory: Path, purge_from: int | None = None) -> None:
+        self._directory = directory
+        self._purge_from = purge_from
+        self._file: BinaryIO | None = None
+        self._records: Any = None
+        self._event: Any = None
+        self._summary: Any = None
+
+    def write(
+        self, env_step: int, train_iter: int, seconds: float, values: Mapping[str, float]
+    ) -> None:
+        """Write the values as one event and flush it."""
+        if self._records is None:
+            self._open()
+        summary = self._summary(
+            value=[
+                self._summary.Value(tag=name, simple_value=float(value))
+                for name, value in values.items()
+            ]
+        )
+        self._add(self._event(wall_time=time.time(), step=env_step, summary=summary))
+
+    def close(self) -> None:
+        """Close the event file."""
+        if self._file is not None:
+            self._file.close()
+
+    def _open(self) -> None:
+        # A quarter of a second to import, which a command that writes no metrics need not pay.
+        from tensorboard.compat.proto import (  # type: ignore[import-untyped]
+            event_pb2,
+            summary_pb2,
+        )
+        from tensorboard.summary.writer.record_writer import (  # type: ignore[import-untyped]
+            RecordWriter,
+        )
+
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._directory.mkdir(exist_ok=True)
+        self._file = open(self._directory / self._file_name(), "xb")  # noqa: SIM115  # kept open
+        self._records = RecordWriter(self._file)
+        now, step = time.time(), self._purge_from or 0
+        self._add(self._event(wall_time=now, step=step, file_version="brain.Event:2"))
+        if self._purge_from is not None:
+            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            self._add(self._event(wall_time=now, step=step, session_log=start))
+
+    def _file_name(self) -> str:
+        # TensorBoard reads the files of a run in the order of their names. That of a resumed run
+        # must come last, whatever the clock says and however soon it was resumed.
+        found = [_STAMP.match(name) for name in os.listdir(self._directory)]
+        stamp = max([int(time.time()), *(int(match[1]) + 1 for match in found if match)])
+        return f"events.out.tfevents.{stamp:010d}.{platform.node()}.{os.getpid()}.0"
+
+    def _add(self, event: Any) -> None:
+        self._records.write(event.SerializeToString())
+        self._records.flush()
+
+
+class WandbSink:
+    """Sends metrics to Weights & Biases.
+
+    Args:
+        directory: The run directory, for wandb's own files.
+        project: The project there.
+        config: The resolved configuration.
+        options: Further arguments of `wandb.init`.
+
+    Raises:
+        OptionError: The package wandb is not installed.
+    """
+
+    def __init__(
+        self, directory: Path, project: str, config: Mapping[str, Any] | None = None, **options: Any
+    ) -> None:
+        try:
+            wandb: Any = importlib.import_module("wandb")
+        except ImportError as error:
+            raise OptionError(
+                "metrics should go to Weights & Biases, but the package wandb is not there",
+                "it is not installed with muster, as few need it",
+                "pip install wandb",
+            ) from error
+        self._run: Any = wandb.init(
+            project=project, dir=str(directory), config=dict(config or {}), **options
+        )
+        self._run.define_metric("*", step_metric="env_step")
+
+    def write(
+        self, env_step: int, train_iter: int, seconds: float, values: Mapping[str, float]
+    ) -> None:
+        """Send one line."""
+        counts = {"env_step": env_step, "train_iter": train_iter, "seconds": seconds}
+        self._run.log({**values, **counts})
+
+    def close(self) -> None:
+        """Send what is left and end the run there."""
+        self._run.finish()

@@ -1,0 +1,7 @@
+"""The nouns of a training program: who collects, who learns, who evaluates."""
+
+from muster.workers.collector import Collector
+from muster.workers.evaluator import Evaluation, Evaluator, evaluate_policy
+from muster.workers.learner import Learner
+
+__all__ = ["Collector", "Evaluation", "Evaluator", "Learner", "evaluate_policy"]

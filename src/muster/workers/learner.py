@@ -1,0 +1,58 @@
+"""`Learner`: changes the policy's weights, and counts how often."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from muster.errors import TaskError
+
+
+class LearningPolicy(Protocol):
+    """What a learner trains."""
+
+    train_iter: int
+
+    def update(self, batch: Any) -> dict[str, float]:
+        """Take one gradient step and return its metrics."""
+
+    def update_many(self, batches: Any) -> dict[str, float]:
+        """Take one gradient step for each of K batches and return the means."""
+
+    def get_attribute(self, name: str) -> Any:
+        """Return a setting by its name."""
+
+
+class Learner:
+    """Trains a policy on batches.
+
+    Args:
+        policy: What is trained.
+        save: Called by `save_checkpoint`.
+    """
+
+    def __init__(self, policy: LearningPolicy, save: Callable[[], object] | None = None) -> None:
+        self.policy = policy
+        self._save = save
+
+    @property
+    def train_iter(self) -> int:
+        """Updates so far."""
+        return self.policy.train_iter
+
+    def train(self, data: Any, envstep: int = 0) -> dict[str, float]:
+        """Take one gradient step, or K of them for K batches at once, and return the metrics.
+
+        Args:
+            data: A batch [B, ...], or K of them [K, B, ...].
+            envstep: Environment steps so far; nothing here depends on it.
+        """
+        return self.policy.update(data) if data.reward.ndim == 1 else self.policy.update_many(data)
+
+    def save_checkpoint(self) -> None:
+        """Save the policy, in the way that was given to the constructor."""
+        if self._save is None:
+            raise TaskError(
+                "this learner does not know how to save",
+                "it was made without",
+                "Learner(policy, save=lambda: store.save(...))",
+            )
+        self._save()

@@ -1,0 +1,502 @@
+"""CheckpointStore without faults: what is kept, what is pointed at, what is pruned."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from benchmarks.faults.scene import is_save, save_number, which
+
+from muster.errors import MusterWarning, OptionError
+from muster.run import CheckpointError, CheckpointStore, NonFiniteError, RunLockedError
+from muster.run import checkpoint as checkpoint_module
+from muster.run.files import Files
+from muster.run.lock import FileLock
+
+
+def names(paths):
+    return [path.name for path in paths]
+
+
+def hidden(path):
+    return sorted(name for name in os.listdir(path) if name.startswith(".") and name != ".lock")
+
+
+def test_what_was_saved_is_loaded(ram):
+    store = CheckpointStore(ram / "deep" / "checkpoints")
+    path = save_number(store, 3)
+    assert path == ram / "deep" / "checkpoints" / "step-30"
+    loaded = store.load(path)
+    assert is_save(loaded, 3)
+    assert (loaded.path, loaded.step) == (path, 30)
+    assert (loaded.meta["algo"], loaded.meta["env_id"]) == ("dqn", "CartPole-v1")
+    assert is_save(store.load(str(path)), 3)
+    assert is_save(CheckpointStore(store.path).load(), 3)
+    assert sorted(os.listdir(store.path)) == [".lock", "last.json", "step-30"]
+    assert sorted(os.listdir(path)) == [
+        "manifest.json", "optimizer.safetensors", "policy.safetensors", "replay.safetensors"
+    ]  # fmt: skip
+
+
+def test_a_new_store_has_nothing_and_says_so(ram):
+    store = CheckpointStore(ram / "none")
+    assert (store.last(), store.best(), store.best_score(), store.list()) == (None, None, None, [])
+    with pytest.raises(CheckpointError, match="there is no checkpoint"):
+        store.load()
+    assert not (ram / "none").exists()
+
+
+def test_last_is_what_was_saved_last_not_the_highest_step(ram):
+    store = CheckpointStore(ram)
+    for save in (1, 5, 2):
+        save_number(store, save)
+    assert store.last() == ram / "step-20"
+    assert names(store.list()) == ["step-10", "step-20", "step-50"]
+
+
+def test_steps_are_sorted_as_numbers(ram):
+    store = CheckpointStore(ram)
+    for save in (100, 9, 20):
+        save_number(store, save)
+    assert names(store.list()) == ["step-90", "step-200", "step-1000"]
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+def test_saving_the_same_step_again_replaces_it(ram, exchange):
+    class Old(Files):
+        def exchange(self, one, other):
+            return exchange and super().exchange(one, other)
+
+    store = CheckpointStore(ram, files=Old())
+    for save in (1, 2, 3):
+        save_number(store, save, step=7)
+        assert which(store) == save
+        assert names(store.list()) == ["step-7"]
+        assert hidden(ram) == []
+
+
+def test_a_step_may_be_a_numpy_int(ram):
+    assert CheckpointStore(ram).save(np.int64(5), {}, {}).name == "step-5"
+
+
+@pytest.mark.parametrize("step", [-1, True, 10**19], ids=str)
+def test_a_step_is_a_count(ram, step):
+    with pytest.raises(OptionError, match="step"):
+        CheckpointStore(ram).save(step, {}, {})
+
+
+def test_best_is_what_was_called_so(ram):
+    store = CheckpointStore(ram)
+    first, second = save_number(store, 1), save_number(store, 2)
+    store.set_best(first, 12.5)
+    again = CheckpointStore(ram)
+    assert (again.best(), again.best_score(), again.last()) == (first, 12.5, second)
+    again.set_best(str(second), np.float32(13.0))
+    assert (store.best(), store.best_score()) == (second, 13.0)
+
+
+def test_only_a_good_checkpoint_of_this_store_can_be_the_best(ram):
+    store, other = CheckpointStore(ram / "a"), CheckpointStore(ram / "b")
+    path = save_number(store, 1)
+    for wrong in (save_number(other, 1), ram / "a" / "step-99", ram / "a"):
+        with pytest.raises(CheckpointError, match="cannot be the best"):
+            store.set_best(wrong, 1.0)
+    for score in (float("nan"), float("inf")):
+        with pytest.raises(OptionError, match="score"):
+            store.set_best(path, score)
+    (path / "policy.safetensors").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="cannot be the best"):
+        store.set_best(path, 1.0)
+    assert store.best() is None
+
+
+def test_prune_keeps_the_newest_the_last_and_the_best(ram):
+    store = CheckpointStore(ram)
+    for save in (1, 2, 6, 7, 8, 9, 4):
+        save_number(store, save)
+    store.set_best(ram / "step-20", 1.0)
+    removed = store.prune(keep=2)
+    assert sorted(names(removed)) == ["step-10", "step-60", "step-70"]
+    assert names(store.list()) == ["step-20", "step-40", "step-80", "step-90"]
+    assert hidden(ram) == []
+    assert store.prune(keep=2) == []
+    assert which(store) == 4
+
+
+def test_prune_counts_good_ones_only_and_leaves_damaged_ones(ram):
+    store = CheckpointStore(ram)
+    paths = [save_number(store, save) for save in (1, 2, 3, 4)]
+    for path in paths[2:]:
+        file = path / "replay.safetensors"
+        file.write_bytes(file.read_bytes()[:-1] + b"?")
+    assert names(store.prune(keep=1)) == ["step-10"]
+    assert names(store.list()) == ["step-20"]
+    assert paths[3].exists()
+    with pytest.raises(CheckpointError) as caught:
+        store.load()
+    assert caught.value.offer == paths[1]
+
+
+def test_prune_never_takes_the_only_good_one(ram):
+    store = CheckpointStore(ram)
+    paths = [save_number(store, save) for save in (1, 2)]
+    (paths[1] / "manifest.json").unlink()
+    assert store.prune(keep=1) == []
+    assert is_save(store.load(paths[0]), 1)
+
+
+@pytest.mark.parametrize("pointer", ["last.json", "best.json"])
+def test_prune_takes_nothing_while_it_cannot_tell_what_to_keep(ram, pointer):
+    store = CheckpointStore(ram)
+    for save in (1, 2, 3):
+        save_number(store, save)
+    store.set_best(ram / "step-10", 1.0)
+    (ram / pointer).write_text("{}")
+    with pytest.warns(MusterWarning, match="no checkpoint is pruned"):
+        assert store.prune(keep=1) == []
+    assert len(store.list()) == 3
+
+
+@pytest.mark.parametrize("keep", [0, -1])
+def test_prune_keeps_at_least_one(ram, keep):
+    with pytest.raises(OptionError, match="keep"):
+        CheckpointStore(ram).prune(keep)
+
+
+def test_a_changed_file_is_noticed_though_it_was_good_before(ram):
+    store = CheckpointStore(ram)
+    path = save_number(store, 1)
+    assert store.list() == [path]
+    file = path / "policy.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    assert store.list() == []
+
+
+def test_what_a_dead_writer_left_is_removed_by_the_next_save(ram):
+    store = CheckpointStore(ram)
+    save_number(store, 1)
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait(30)
+    for kind in ("partial", "removed"):
+        folder = ram / f".step-50.{kind}-{dead.pid}"
+        folder.mkdir()
+        (folder / "policy.safetensors").write_bytes(b"half")
+    (ram / f".step-60.partial-{os.getpid()}").mkdir()
+    assert names(store.list()) == ["step-10"]
+    assert which(store) == 1
+    save_number(store, 2)
+    assert hidden(ram) == []
+
+
+def test_what_a_living_writer_is_making_is_left_alone(ram):
+    store = CheckpointStore(ram)
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        folder = ram / f".step-50.partial-{other.pid}"
+        folder.mkdir()
+        save_number(store, 1)
+        store.prune(1)
+        assert folder.exists()
+    finally:
+        other.kill()
+        other.wait(30)
+    save_number(store, 2)
+    assert not folder.exists()
+
+
+def test_what_was_moved_aside_comes_back_if_nothing_took_its_place(ram):
+    store = CheckpointStore(ram)
+    path = save_number(store, 1)
+    path.rename(ram / f".step-10.replaced-{os.getpid()}")
+    with pytest.raises(CheckpointError, match=r"last\.json points at step-10, which is not there"):
+        store.load()
+    store.prune(1)
+    assert which(store) == 1
+
+
+def test_leftovers_that_cannot_be_removed_are_told_and_do_not_stop_a_save(ram):
+    class Stubborn(Files):
+        def remove_tree(self, path):
+            raise PermissionError(13, "not today", str(path))
+
+    (ram / f".step-50.partial-{os.getpid()}").mkdir()
+    store = CheckpointStore(ram, files=Stubborn())
+    with pytest.warns(MusterWarning, match="cannot be removed yet"):
+        save_number(store, 1)
+    assert which(store) == 1
+
+
+def test_a_checkpoint_that_is_being_read_is_not_removed(ram):
+    from muster.run.reading import opened
+
+    store = CheckpointStore(ram)
+    old = save_number(store, 1)
+    save_number(store, 2)
+    with opened(old):
+        assert store.prune(keep=1) == []
+        assert is_save(store.load(old), 1)
+        save_number(store, 3, step=10)  # replaced under the reader's hands
+        aside = hidden(ram)
+        assert len(aside) == 1
+        assert len(os.listdir(ram / aside[0])) == 4
+        save_number(store, 4, step=10)  # and again, beside what could not be removed
+        assert hidden(ram) == aside
+    assert which(store) == 4
+    save_number(store, 5)
+    assert hidden(ram) == []
+
+
+def test_an_array_that_changes_while_it_is_written_is_saved_as_it_was_written(ram):
+    weights = np.zeros(1000)
+
+    class Meanwhile(Files):
+        def write(self, fd, data):
+            weights[:] += 1.0
+            return super().write(fd, data)
+
+    store = CheckpointStore(ram, files=Meanwhile())
+    store.save(1, {"policy": {"w": weights}}, {})
+    assert store.load().parts["policy"]["w"].shape == (1000,)
+
+
+def test_the_last_one_may_be_pruned_while_it_is_about_to_be_read(ram, monkeypatch):
+    """Another process saves and prunes between two lines of `load` and of `last`."""
+    from muster.run import reading
+
+    store, writer = CheckpointStore(ram), CheckpointStore(ram)
+    save_number(store, 1)
+    real_load, real_is_dir = reading.load, type(ram).is_dir
+
+    def meanwhile(save):
+        monkeypatch.setattr(reading, "load", real_load)
+        monkeypatch.setattr(type(ram), "is_dir", real_is_dir)
+        save_number(writer, save)
+        writer.prune(keep=1)
+
+    monkeypatch.setattr(reading, "load", lambda path: meanwhile(2) or real_load(path))
+    assert is_save(store.load(), 2)
+    monkeypatch.setattr(type(ram), "is_dir", lambda path: meanwhile(3) or real_is_dir(path))
+    assert is_save(store.load(), 3)
+
+
+def test_without_a_pointer_the_newest_is_the_last_and_damage_to_it_is_not_passed_over(ram):
+    store = CheckpointStore(ram)
+    older, newest = save_number(store, 1), save_number(store, 2)
+    (ram / "last.json").unlink()
+    assert store.last() == newest
+    (newest / "replay.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="replay") as caught:
+        store.last()
+    assert caught.value.offer == older
+
+
+def test_a_best_pointer_with_a_score_that_is_none_is_refused(ram):
+    from muster.run.sealed import seal
+
+    store = CheckpointStore(ram)
+    save_number(store, 1)
+    (ram / "best.json").write_bytes(seal({"checkpoint": "step-10", "score": "high"}))
+    with pytest.raises(CheckpointError, match="no number"):
+        store.best_score()
+    (ram / "best.json").write_bytes(seal({"checkpoint": "../step-10", "score": 1.0}))
+    with pytest.raises(CheckpointError, match="does not name a checkpoint"):
+        store.best()
+
+
+def test_nothing_is_removed_before_what_replaced_it_is_on_the_disk(ram):
+    calls = []
+
+    class Recorder(Files):
+        broken = True
+
+        def fsync_dir(self, path):
+            if path == ram and self.broken and "exchange" in calls:
+                raise OSError(5, "the name is not on the disk")
+            calls.append("fsync" if path == ram else "other")
+            super().fsync_dir(path)
+
+        def exchange(self, one, other):
+            calls.append("exchange")
+            return super().exchange(one, other)
+
+        def rename(self, source, target):
+            calls.append("rename")
+            super().rename(source, target)
+
+        def remove_tree(self, path):
+            calls.append("remove")
+            super().remove_tree(path)
+
+    files = Recorder()
+    store = CheckpointStore(ram, files=files)
+    save_number(store, 1)
+    with pytest.raises(CheckpointError, match="not on the disk"):
+        save_number(store, 2, step=10)
+    assert "remove" not in calls
+    assert len(hidden(ram)) == 1  # the old one
+    files.broken = False
+    save_number(store, 3)
+    store.prune(keep=1)
+    assert calls.count("remove") == 2
+    for number, call in enumerate(calls):
+        if call == "remove":
+            renames = [n for n in range(number) if calls[n] in ("exchange", "rename")]
+            assert "fsync" in calls[renames[-1] : number]
+
+
+def test_two_threads_save_one_after_the_other(ram):
+    store = CheckpointStore(ram)
+    errors = []
+
+    def work(first):
+        try:
+            for save in range(first, first + 20, 2):
+                store.set_best(save_number(store, save), float(save))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert errors == []
+    assert len(store.list()) == 20
+    assert hidden(ram) == []
+
+
+def test_a_save_waits_for_another_writer_and_then_names_it(ram, monkeypatch):
+    monkeypatch.setattr(checkpoint_module, "_LOCK_WAIT", 0.1)
+    store = CheckpointStore(ram)
+    save_number(store, 1)
+    with FileLock(ram / ".lock"), pytest.raises(RunLockedError, match=f"process {os.getpid()}"):
+        save_number(store, 2)
+    save_number(store, 2)
+
+
+def test_a_full_disk_is_said_and_the_old_one_stays(ram):
+    class Full(Files):
+        def write(self, fd, data):
+            raise OSError(28, "No space left on device")
+
+    save_number(CheckpointStore(ram), 1)
+    with pytest.raises(CheckpointError, match="full") as caught:
+        save_number(CheckpointStore(ram, files=Full()), 2)
+    assert "step-20" in str(caught.value)
+    assert isinstance(caught.value.__cause__, OSError)
+    assert which(CheckpointStore(ram)) == 1
+    assert hidden(ram) == []
+
+
+def test_ctrl_c_in_a_save_leaves_the_old_one_and_no_rubbish(ram):
+    class Interrupted(Files):
+        def fsync(self, fd):
+            raise KeyboardInterrupt
+
+    save_number(CheckpointStore(ram), 1)
+    with pytest.raises(KeyboardInterrupt):
+        save_number(CheckpointStore(ram, files=Interrupted()), 2)
+    assert which(CheckpointStore(ram)) == 1
+    assert hidden(ram) == []
+
+
+def test_the_offer_is_the_newest_earlier_one_then_any(ram):
+    store = CheckpointStore(ram)
+    paths = [save_number(store, save) for save in (1, 2, 3, 4)]
+    for path, offer in ((paths[2], paths[1]), (paths[0], paths[3])):
+        manifest = path / "manifest.json"
+        good = manifest.read_bytes()
+        manifest.write_bytes(good[:-5])
+        with pytest.raises(CheckpointError) as caught:
+            store.load(path)
+        assert caught.value.offer == offer
+        assert f"try: --from-checkpoint {offer}" in str(caught.value)
+        manifest.write_bytes(good)
+
+
+def test_the_offer_comes_from_where_the_damaged_one_is(ram):
+    other = CheckpointStore(ram / "b")
+    good, bad = save_number(other, 1), save_number(other, 2)
+    (bad / "extra").touch()
+    with pytest.raises(CheckpointError) as caught:
+        CheckpointStore(ram / "a").load(bad)
+    assert caught.value.offer == good
+
+
+def test_a_store_of_damaged_ones_is_not_a_new_one(ram):
+    store = CheckpointStore(ram)
+    (save_number(store, 1) / "manifest.json").write_text("{}")
+    (ram / "last.json").unlink()
+    with pytest.raises(CheckpointError, match=r"manifest\.json"):
+        store.last()
+
+
+def test_a_policy_that_is_not_finite_is_refused_on_loading_too(ram, monkeypatch):
+    from muster.run import reading
+
+    store = CheckpointStore(ram)
+    good = save_number(store, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(reading, "check_finite", lambda *_: None)
+        bad = store.save(20, {"policy": {"w": np.array([1, np.nan])}}, {})
+    with pytest.raises(NonFiniteError, match="1 of 2") as caught:
+        store.load(bad)
+    assert caught.value.offer == good
+
+
+@pytest.mark.parametrize(
+    "name", [".step-10.partial-1", "step-010", "checkpoint", "step-", "step-1x"]
+)
+def test_only_a_final_name_is_a_checkpoint(ram, name):
+    path = save_number(CheckpointStore(ram), 1).rename(ram / name)
+    with pytest.raises(CheckpointError, match="is not a checkpoint"):
+        CheckpointStore(ram).load(path)
+    (ram / "last.json").unlink()
+    assert CheckpointStore(ram).list() == []
+
+
+def test_a_store_stays_where_it_was_when_the_working_directory_changes(ram, monkeypatch):
+    (ram / "elsewhere").mkdir()
+    monkeypatch.chdir(ram)
+    store = CheckpointStore("checkpoints")
+    monkeypatch.chdir(ram / "elsewhere")
+    save_number(store, 1)
+    assert (ram / "checkpoints" / "step-10").is_dir()
+
+
+def test_the_room_needs_neither_torch_nor_pickle_nor_a_loader_that_runs_code():
+    code = (
+        "import sys, muster.run;"
+        "print([name for name in ('torch', 'tensorboard', 'gymnasium', 'ray', 'wandb') "
+        "if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"
+    from pathlib import Path
+
+    import muster.run
+
+    words = ("pickle", "torch.load", "np.load", "eval(", "exec(", "marshal", "import torch")
+    for file in Path(muster.run.__file__).parent.glob("*.py"):
+        for word in words:
+            assert word not in file.read_text(), f"{word} in {file.name}"
+
+
+def test_no_file_stays_open(ram):
+    store = CheckpointStore(ram)
+    before = len(os.listdir("/proc/self/fd"))
+    for save in (1, 2, 3):
+        save_number(store, save)
+        store.load()
+        store.set_best(ram / f"step-{save * 10}", 1.0)
+    store.prune(1)
+    (ram / "step-30" / "manifest.json").write_text("")
+    with pytest.raises(CheckpointError):
+        store.load()
+    assert len(os.listdir("/proc/self/fd")) == before
