@@ -1,0 +1,92 @@
+"""What an update reads: batches of transitions, checked and cut the way kernels want them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.errors import OptionError
+
+Array = NDArray[Any]
+
+
+class TransitionBatch(Protocol):
+    """What an update reads: `muster.data.Batch` has it. Arrays of B rows, or [K, B]."""
+
+    obs: Any
+    """[B, ...], or a dict of such."""
+    action: Array
+    """Integers [B], as the environment was given them."""
+    reward: Array
+    """[B], summed over the n steps."""
+    next_obs: Any
+    """Like `obs`, after these steps."""
+    discount: Array
+    """[B], gamma^k after k steps; 0 where the episode terminated."""
+    weight: Array
+    """[B], importance; 1 where replay is uniform."""
+
+
+class BatchSlice:
+    """Batch k of K, without copying."""
+
+    def __init__(self, batches: TransitionBatch, k: int) -> None:
+        self.obs = _at(batches.obs, k)
+        self.action = batches.action[k]
+        self.reward = batches.reward[k]
+        self.next_obs = _at(batches.next_obs, k)
+        self.discount = batches.discount[k]
+        self.weight = batches.weight[k]
+
+
+def _at(obs: Any, k: int) -> Any:
+    if isinstance(obs, Mapping):
+        return {key: _at(part, k) for key, part in obs.items()}
+    return obs[k]
+
+
+def count_rows(obs: Any, space: gym.Space[Any]) -> int:
+    """Return how many observations these are, or say that they are none of `space`."""
+    if isinstance(space, gym.spaces.Dict) and isinstance(obs, Mapping):
+        return min(count_rows(obs[key], part) for key, part in space.items())
+    shape: tuple[int, ...] = np.shape(obs)
+    if not shape or shape[1:] != space.shape:
+        raise OptionError(
+            f"act got observations of shape {shape}",
+            f"it wants one row for each environment, and one of them is {space.shape}",
+            "agent.act(obs[None]), if this is a single observation",
+        )
+    return shape[0]
+
+
+def column(name: str, values: Array, dtype: Any, size: int) -> Array:
+    """Return one column of a batch as the kernel wants it; a copy only if it has to be."""
+    array = np.ascontiguousarray(values, dtype)
+    if array.shape != (size,):
+        raise OptionError(
+            f"{name} of the batch has shape {array.shape}, not {(size,)}",
+            "each row is one transition",
+            "agent.update(buffer.sample(batch_size))",
+        )
+    return array if array.flags.writeable else array.copy()
+
+
+def first_not_finite(batch: TransitionBatch) -> str | None:
+    """Name the first value of a batch that is NaN or infinite, or None if there is none."""
+    for name in ("reward", "discount", "weight", "obs", "next_obs"):
+        for label, leaf in _leaves(name, getattr(batch, name)):
+            bad = np.argwhere(~np.isfinite(leaf))
+            if len(bad):
+                at = bad[0].tolist()
+                return f"{label}{at} of the batch is {leaf[tuple(at)]}"
+    return None
+
+
+def _leaves(label: str, value: Any) -> Iterator[tuple[str, Array]]:
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _leaves(f"{label}[{key!r}]", part)
+    else:
+        yield label, np.asarray(value)

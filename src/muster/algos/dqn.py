@@ -1,0 +1,401 @@
+"""DQN: Q-learning with a network, a replay buffer and a target network.
+
+    act:     obs -> Q -> best action, or a random one with probability epsilon
+    update:  batch -> targets (of the target network) -> TD loss -> gradient -> Adam
+             every so many updates: weights -> target network
+
+Mnih et al. 2015, with double Q-learning (van Hasselt et al. 2016), dueling streams (Wang et al.
+2016), n-step returns and importance weights for prioritised replay (Schaul et al. 2016), each of
+them a switch in `DQNConfig`. Differences from the papers: Adam instead of RMSProp, and the Huber
+loss in place of clipped errors, which has the same gradient.
+
+One thread may call `update` while others call `act`: they then act on weights that are changing.
+"""
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.algos.batches import (
+    BatchSlice,
+    TransitionBatch,
+    column,
+    count_rows,
+    first_not_finite,
+)
+from muster.algos.options import (
+    check_flag,
+    check_number,
+    check_whole,
+    check_widths,
+    refuse_together,
+)
+from muster.errors import OptionError
+from muster.nets import Adam, FlatParameters, NonFiniteError, build_q_network, make_net
+from muster.nets.flat import aligned
+from muster.nets.kernels import BAD_SHAPES, td_loss
+from muster.nets.mlp import make_activation
+from muster.nets.registry import Factory
+from muster.rl_utils import get_epsilon_greedy_fn
+from muster.seeding import derive_seed, generator
+
+Array = NDArray[Any]
+
+PARTS = frozenset({"policy", "target", "optimizer", "exploration", "counters"})
+"""What an agent's state is made of."""
+
+
+@dataclass(frozen=True)
+class DQNConfig:
+    """How DQN learns. The defaults are those of Stable-Baselines3's zoo for CartPole-v1."""
+
+    lr: float = 2.3e-3
+    """Learning rate of Adam."""
+    gamma: float = 0.99
+    """Discount per environment step."""
+    batch_size: int = 64
+    """Transitions per update."""
+    buffer_size: int = 100_000
+    """Transitions that replay holds."""
+    learning_starts: int = 1_000
+    """Environment steps before the first update."""
+    train_every: int = 256
+    """Environment steps from one phase of updates to the next."""
+    updates_per_train: int = 128
+    """Updates in each such phase."""
+    target_update: int = 128
+    """Updates from one change of the target network to the next."""
+    tau: float = 1.0
+    """How far the target network then goes towards the learning one: 1 makes it a copy."""
+    double: bool = False
+    """Let the learning network choose the action that the target network values."""
+    dueling: bool = False
+    """Separate streams for value and advantages; the last hidden layer is each stream's own."""
+    n_step: int = 1
+    """Steps whose rewards are summed before the value of what follows is added."""
+    prioritized: bool = False
+    """Draw transitions by the size of their TD error."""
+    alpha: float = 0.6
+    """Prioritised replay: 0 draws all alike, 1 in proportion to the error."""
+    beta_start: float = 0.4
+    """Prioritised replay: how much of the drawing's bias is corrected at first."""
+    beta_end: float = 1.0
+    """The same after `horizon` environment steps; linear in between."""
+    max_grad_norm: float | None = 10.0
+    """A longer gradient is shortened to this. None: never."""
+    huber: bool = True
+    """Errors beyond 1 count linearly; else the loss is half the squared error."""
+    eps_start: float = 1.0
+    """Probability of a random action at first."""
+    eps_end: float = 0.04
+    """What it goes to."""
+    eps_decay: float = 8_000.0
+    """In environment steps. Linear: `eps_end` is reached after so many. Exp: the time constant."""
+    eps_schedule: Literal["linear", "exp"] = "linear"
+    """How it gets there."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Width of each layer between the encoder of observations and the head."""
+    activation: Literal["relu", "tanh"] = "relu"
+    """After each of these layers."""
+    model: str | None = None
+    """Name of a registered network, in place of the one that the options above describe."""
+    horizon: int = 50_000
+    """Environment steps that the run is planned for."""
+
+    def __post_init__(self) -> None:
+        check_number("lr", self.lr, example=1e-3)
+        check_number("gamma", self.gamma, high=1, low_too=True, high_too=True, example=0.99)
+        for name in ("batch_size", "buffer_size", "train_every", "updates_per_train"):
+            check_whole(name, getattr(self, name))
+        for name in ("target_update", "n_step", "horizon"):
+            check_whole(name, getattr(self, name))
+        check_whole("learning_starts", self.learning_starts, low=0)
+        check_number("tau", self.tau, high=1, high_too=True, example=1)
+        for name in ("alpha", "beta_start", "beta_end", "eps_start", "eps_end"):
+            check_number(name, getattr(self, name), high=1, low_too=True, high_too=True)
+        if self.max_grad_norm is not None:
+            check_number("max_grad_norm", self.max_grad_norm, example=10)
+        for name in ("double", "dueling", "prioritized", "huber"):
+            check_flag(name, getattr(self, name))
+        check_number("eps_decay", self.eps_decay, example=10_000)
+        get_epsilon_greedy_fn(0, 0, 1, self.eps_schedule)  # knows which schedules there are
+        make_activation(self.activation)  # knows which activations there are
+        check_widths("hidden", self.hidden)
+        if not isinstance(self.model, str | None):
+            raise OptionError(
+                f"model={self.model!r} is not possible",
+                "a config is written to files, so it holds the name of a registered model",
+                "DQN(cfg, obs_space, action_space, model=MyNetwork)",
+            )
+        size = f"buffer_size={self.buffer_size}"
+        if self.batch_size > self.buffer_size:
+            fix = f"buffer_size={100 * self.batch_size}"
+            refuse_together(f"batch_size={self.batch_size}", size, "no batch would ever fit", fix)
+        if self.n_step >= self.buffer_size:
+            why = "no sum of rewards would ever be complete"
+            refuse_together(f"n_step={self.n_step}", size, why, "n_step=1")
+        if self.dueling and self.model is not None:
+            why = "a model of your own has its own head"
+            refuse_together("dueling=True", f"model={self.model!r}", why, "dueling=False")
+        if self.dueling and not self.hidden:
+            why = "the last hidden layer makes the two streams"
+            refuse_together("dueling=True", "hidden=()", why, "hidden=(64,)")
+
+
+class DQN:
+    """A Q-network that acts and learns.
+
+    Args:
+        cfg: How it learns.
+        obs_space: Of one observation.
+        action_space: Of one action; has to be Discrete.
+        seed: Decides the first weights and all exploration. torch's and NumPy's global generators
+            are neither used nor moved.
+        model: A class or function of (obs_space, n_actions) that makes the torch module from
+            observations to Q [B, n_actions]. None: what the config says.
+    """
+
+    def __init__(
+        self,
+        cfg: DQNConfig,
+        obs_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        seed: int = 0,
+        model: Factory | None = None,
+    ) -> None:
+        if not isinstance(action_space, gym.spaces.Discrete):
+            raise OptionError(
+                f"DQN needs Discrete actions; got {action_space}",
+                "it compares the values of all actions, so they have to be countable",
+                "muster train sac ...",
+            )
+        self.cfg = cfg
+        self.train_iter = 0
+        """Updates so far."""
+        self.td_error: Array = np.zeros(0, np.float32)
+        """q - target of the last update, [B], or of the last `update_many`, [K, B]."""
+        self.epsilon = get_epsilon_greedy_fn(
+            cfg.eps_start, cfg.eps_end, cfg.eps_decay, cfg.eps_schedule
+        )
+        """From environment steps to the probability of a random action."""
+        self.beta = get_epsilon_greedy_fn(cfg.beta_start, cfg.beta_end, cfg.horizon, "linear")
+        """From environment steps to the exponent of importance weights, for prioritised replay."""
+        self.model = build_q_network(
+            obs_space,
+            int(action_space.n),
+            cfg.hidden,
+            cfg.dueling,
+            cfg.model if model is None else model,
+            activation=cfg.activation,
+            seed=derive_seed(seed, "network"),
+        )
+        """The torch module that learns. Its parameters are always up to date."""
+        self._obs_space = obs_space
+        self._first_action = int(action_space.start)
+        self._n_actions = int(action_space.n)
+        self._rng = generator(seed, "explore")
+        self._weights = FlatParameters(self.model)
+        self._target_weights = FlatParameters(copy.deepcopy(self.model))
+        self._net = make_net(self.model, self._weights)
+        self._target = make_net(self._target_weights.module, self._target_weights)
+        self._grad = aligned(self._weights.vector.size)
+        self._adam = Adam(self._weights.vector, cfg.lr)
+
+    def act(self, obs: Any, epsilon: float = 0.0) -> NDArray[np.int64]:
+        """Return an action for each of N observations, int64 [N].
+
+        Args:
+            obs: [N, ...], or a dict of such.
+            epsilon: Probability of a random action; 0 is greedy and draws no random number.
+        """
+        size = count_rows(obs, self._obs_space)
+        if epsilon <= 0:
+            return self._best(obs) + self._first_action
+        whether, which = self._rng.random((2, size))
+        action: NDArray[np.int64] = (which * self._n_actions).astype(np.int64)
+        if epsilon < 1:
+            action = np.where(whether < epsilon, action, self._best(obs))
+        return action + self._first_action
+
+    @np.errstate(over="ignore", invalid="ignore")  # what is not finite is looked for, and named
+    def update(self, batch: TransitionBatch) -> dict[str, float]:
+        """Take one gradient step, and change the target network when it is time.
+
+        Raises:
+            NonFiniteError: The loss or the gradient is NaN or infinite; nothing was changed.
+
+        Returns:
+            `loss`; `q_mean`, of the actions that were taken; `td_error_mean`, of absolute errors;
+            `grad_norm`, before clipping. The errors themselves are in `td_error`.
+        """
+        q, dq, (loss, q_mean, td_error_mean) = self._loss(batch)
+        if not math.isfinite(loss):
+            raise self._not_finite(f"the loss is {loss}", self._cause(batch, q))
+        self._net.backward(dq, self._grad)
+        norm = self._adam.step(self._grad, self.cfg.max_grad_norm)
+        if not math.isfinite(norm):
+            first = int(np.flatnonzero(~np.isfinite(self._grad))[0])
+            name = self._weights.name_at(first)
+            raise self._not_finite(f"the gradient of {name!r} is {self._grad[first]}")
+        self.train_iter += 1
+        if self.train_iter % self.cfg.target_update == 0:
+            self._target_weights.copy_from(self._weights, self.cfg.tau)
+        return {
+            "loss": loss,
+            "q_mean": q_mean,
+            "td_error_mean": td_error_mean,
+            "grad_norm": norm,
+        }
+
+    def update_many(self, batches: TransitionBatch) -> dict[str, float]:
+        """Take K gradient steps: the same bits as K calls of `update`.
+
+        So the targets of the K batches are not computed at once, though the target network may
+        stand still: BLAS may round a row of a large product differently from the same row of a
+        small one. It would save 8 % of an update of a 64 x 64 network, 1 % of a 256 x 256 one.
+
+        Args:
+            batches: With leading shape [K, B].
+
+        Returns:
+            The means over the K updates of what `update` returns.
+        """
+        count = len(batches.action)
+        if not count:
+            raise OptionError(
+                "update_many got no batch", "there is nothing to learn from", "count=1"
+            )
+        metrics = []
+        errors = np.empty(batches.reward.shape, np.float32)
+        for k in range(count):
+            metrics.append(self.update(BatchSlice(batches, k)))
+            errors[k] = self.td_error
+        self.td_error = errors
+        return {name: math.fsum(m[name] for m in metrics) / count for name in metrics[0]}
+
+    def parts(self) -> dict[str, dict[str, Any]]:
+        """Return a copy of all that changes, as plain values and NumPy arrays, part by part.
+
+        `policy` alone is enough to act; the others are needed to go on learning.
+        """
+        return {
+            "policy": dict(self._weights.state_dict()),
+            "target": dict(self._target_weights.state_dict()),
+            "optimizer": self._adam.state_dict(),
+            "exploration": copy.deepcopy(dict(self._rng.bit_generator.state)),
+            "counters": {"train_iter": self.train_iter},
+        }
+
+    def load_parts(self, parts: Mapping[str, dict[str, Any]]) -> None:
+        """Take over what `parts` returned, or some of it.
+
+        Args:
+            parts: With at least `policy`. Without `target`, the target network becomes a copy of
+                it. Other parts that are not there stay as they are.
+        """
+        if "policy" not in parts or not parts.keys() <= PARTS:
+            raise OptionError(
+                f"the parts {sorted(parts)} are not those of a DQN agent",
+                f"it has {sorted(PARTS)}, and needs 'policy'",
+                'agent.load_parts({"policy": ...})',
+            )
+        self._weights.load_state_dict(parts["policy"])
+        self._target_weights.load_state_dict(parts.get("target", parts["policy"]))
+        if "optimizer" in parts:
+            self._adam.load_state_dict(parts["optimizer"])
+        if "exploration" in parts:
+            self._rng.bit_generator.state = parts["exploration"]
+        if "counters" in parts:
+            self.train_iter = int(parts["counters"]["train_iter"])
+
+    def get_attribute(self, name: str) -> Any:
+        """Return a setting of the config, or something else that the agent has, by its name."""
+        return getattr(self.cfg if hasattr(self.cfg, name) else self, name)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all of `parts`."""
+        return self.parts()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over all of what `state_dict` returned."""
+        absent = sorted(PARTS - state.keys())
+        if absent:
+            raise OptionError(
+                f"the agent's state has no {', '.join(absent)}",
+                "learning goes on exactly as before only with all parts",
+                "agent.load_parts(state), to take what is there",
+            )
+        self.load_parts(state)
+
+    def policy_sha256(self) -> str:
+        """Return a hash over the names, shapes and bytes of the policy's weights."""
+        return self._weights.sha256()
+
+    def _best(self, obs: Any) -> NDArray[np.int64]:
+        best: NDArray[np.int64] = self._net.predict(obs).argmax(axis=1)
+        return best
+
+    def _loss(self, batch: TransitionBatch) -> tuple[Array, Array, list[float]]:
+        """Return q, the loss's gradient by it, and the means of a batch; set `td_error`."""
+        size = len(batch.action)
+        action = column("action", batch.action, np.int64, size)
+        if self._first_action:
+            action = action - self._first_action
+        next_q = self._target.predict(batch.next_obs)
+        choose_by = self._net.predict(batch.next_obs) if self.cfg.double else next_q
+        q = self._net.forward(batch.obs)
+        dq = np.empty_like(q)
+        td_error = np.empty(size, np.float32)
+        sums = np.empty(3)
+        problem = td_loss(
+            q,
+            action,
+            column("reward", batch.reward, np.float32, size),
+            column("discount", batch.discount, np.float32, size),
+            next_q,
+            choose_by,
+            column("weight", batch.weight, np.float32, size),
+            self.cfg.huber,
+            dq,
+            td_error,
+            sums,
+        )
+        if problem == BAD_SHAPES:
+            raise OptionError(
+                f"a batch has {size} actions, {len(q)} observations and {len(next_q)} next ones",
+                "each row is one transition",
+                "agent.update(buffer.sample(batch_size))",
+            )
+        if problem >= 0:
+            raise OptionError(
+                f"action[{problem}] is {batch.action[problem]}",
+                f"the actions are {self._first_action} to "
+                f"{self._first_action + self._n_actions - 1}",
+                "store the actions that act() returned",
+            )
+        self.td_error = td_error
+        return q, dq, sums.tolist()
+
+    def _cause(self, batch: TransitionBatch, q: Array) -> str:
+        """Name what made a loss infinite or NaN: the data if it is in there, else a network."""
+        in_data = first_not_finite(batch)
+        if in_data is not None:
+            return in_data
+        if not np.isfinite(q).all():
+            return "the network's output is not finite, though all observations are"
+        if not np.isfinite(self.td_error).all():
+            return "the target network's output is not finite, though all observations are"
+        return "the errors are too large to be squared"
+
+    def _not_finite(self, what: str, cause: str = "") -> NonFiniteError:
+        return NonFiniteError(
+            f"{what} in update {self.train_iter + 1}" + (f": {cause}" if cause else ""),
+            "either the environment gave it, or learning diverged; the weights were not changed",
+            f"lr={self.cfg.lr / 10:g}, max_grad_norm=1, or smaller rewards",
+        )

@@ -1,0 +1,105 @@
+"""Adam over one flat vector: what steps the weights of every network, whatever it is made of."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.errors import OptionError
+from muster.nets import kernels
+from muster.nets.errors import ModelError
+from muster.nets.flat import aligned
+
+Array = NDArray[np.float32]
+
+
+class Adam:
+    """Adam (Kingma & Ba 2015) with clipping of the gradient's norm, in two passes over memory.
+
+    The same as `torch.nn.utils.clip_grad_norm_` and `torch.optim.Adam` up to rounding.
+
+    Args:
+        vector: float32, the weights. Changed in place.
+        lr: Learning rate. May be set between steps.
+        betas: How much of the running means of gradient and squared gradient is kept.
+        eps: Added to the root of the second, against division by nothing.
+    """
+
+    def __init__(
+        self,
+        vector: Array,
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+    ) -> None:
+        for name, value, low, high in (
+            ("lr", lr, 0.0, math.inf),
+            ("betas[0]", betas[0], -1.0, 1.0),
+            ("betas[1]", betas[1], -1.0, 1.0),
+            ("eps", eps, 0.0, math.inf),
+        ):
+            if not low < value < high:
+                raise OptionError(
+                    f"{name}={value!r} is not possible",
+                    "learning rate and eps are positive, betas lie from 0 to below 1",
+                    "Adam(vector, lr=1e-3)",
+                )
+        self.lr = lr
+        self._vector = vector
+        self._betas = float(betas[0]), float(betas[1])
+        self._eps = float(eps)
+        self._mean = aligned(vector.size)
+        self._square = aligned(vector.size)
+        self._steps = 0
+
+    def step(self, grad: Array, max_norm: float | None = None) -> float:
+        """Move the weights against `grad` and return its norm before clipping.
+
+        If the norm is NaN or infinite, nothing is changed at all: look at what is returned.
+
+        Args:
+            grad: float32, as long as the weights.
+            max_norm: A longer gradient is shortened to it. None: never.
+        """
+        if grad.shape != self._vector.shape:
+            raise OptionError(
+                f"the gradient has shape {grad.shape}, and the weights have {self._vector.shape}",
+                "there is one derivative for each weight",
+                "grad = numpy.zeros_like(flat.vector)",
+            )
+        beta1, beta2 = self._betas
+        limit = math.inf if max_norm is None else float(max_norm)
+        norm = kernels.adam(
+            self._vector,
+            self._mean,
+            self._square,
+            grad,
+            float(self.lr),
+            beta1,
+            beta2,
+            self._eps,
+            limit,
+            self._steps + 1,
+        )
+        if math.isfinite(norm):
+            self._steps += 1
+        return norm
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the running means and the number of steps taken."""
+        return {"mean": self._mean.copy(), "square": self._square.copy(), "steps": self._steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        for name in ("mean", "square"):
+            if np.shape(state[name]) != self._vector.shape:
+                raise ModelError(
+                    f"the optimiser's {name!r} has shape {np.shape(state[name])}, and the weights "
+                    f"have {self._vector.shape}",
+                    "it was saved with a network of another size",
+                    "build the network with the config that the optimiser was saved with",
+                )
+        self._mean[:] = state["mean"]
+        self._square[:] = state["square"]
+        self._steps = int(state["steps"])

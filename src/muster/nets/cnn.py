@@ -1,0 +1,59 @@
+"""The network of Mnih et al. 2015 for images of any size."""
+
+import math
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from muster.nets.mlp import draw_weights
+
+NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+"""Channels, kernel and stride of each layer, for 84 x 84."""
+
+
+class NatureCNN(nn.Module):
+    """Three convolutions over uint8 images, to features [B, self.out_features].
+
+    An image smaller than 36 pixels would be nothing after these strides, so it is read with kernels
+    of 3, and with a stride of 2 at first if it has 16 or more. A kernel is never larger than what
+    it is applied to, so every size can be read.
+
+    Args:
+        shape: Of one image: (height, width, channels), (channels, height, width), or
+            (height, width). The channels are the shorter of the two ends.
+        generator: Where the first weights come from. None: torch's global generator.
+    """
+
+    def __init__(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self._channels_last = len(shape) == 3 and shape[2] <= shape[0]
+        self._grey = len(shape) == 2
+        if self._grey:
+            channels, size = 1, list(shape)
+        elif self._channels_last:
+            channels, size = shape[2], list(shape[:2])
+        else:
+            channels, size = shape[0], list(shape[1:])
+        plan = NATURE
+        if min(size) < 36:
+            first = 2 if min(size) >= 16 else 1
+            plan = ((32, 3, first), (64, 3, 1), (64, 3, 1))
+        layers: list[nn.Module] = []
+        for (before, _, _), (out, kernel, stride) in pairwise(((channels, 0, 0), *plan)):
+            kernels = (min(kernel, size[0]), min(kernel, size[1]))
+            layer = nn.Conv2d(before, out, kernels, stride, device="meta")
+            draw_weights(layer, generator)
+            layers += [layer, nn.ReLU()]
+            size = [(n - k) // stride + 1 for n, k in zip(size, kernels, strict=True)]
+        self.layers = nn.Sequential(*layers)
+        self.out_features = plan[-1][0] * math.prod(size)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Return features [B, out_features] of images [B, *shape] with values from 0 to 255."""
+        if self._grey:
+            image = image[:, None]
+        elif self._channels_last:
+            image = image.permute(0, 3, 1, 2)  # a view, and the order that convolves fastest
+        features: Tensor = self.layers(image.float() * (1 / 255))
+        return features.flatten(1)

@@ -1,0 +1,134 @@
+"""Builds the network of a Q-learner: any observation in, one value per action out."""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from muster.errors import OptionError
+from muster.nets.encoders import make_encoder
+from muster.nets.errors import ModelError
+from muster.nets.mlp import MLP, DuelingHead, linear
+from muster.nets.registry import Factory, get_model
+
+
+def build_q_network(
+    obs_space: gym.Space[Any],
+    n_actions: int,
+    hidden: Sequence[int] = (64, 64),
+    dueling: bool = False,
+    model: str | Factory | None = None,
+    *,
+    activation: str = "relu",
+    seed: int = 0,
+) -> nn.Module:
+    """Return a module from observations [B, ...] to Q [B, n_actions].
+
+    Args:
+        obs_space: Of one observation. Images get convolutions, numbers from a finite set become
+            one-hot vectors, the parts of a Dict are encoded one by one.
+        n_actions: How many actions there are.
+        hidden: Width of each layer between the encoder and the head.
+        dueling: Separate streams for the value and the advantages. The last layer of `hidden` is
+            then each stream's own.
+        model: A registered name, or a class or function of (obs_space, n_actions), that takes the
+            place of all this. It is tried on two observations before it is returned.
+        activation: "relu" or "tanh", after each layer of `hidden`.
+        seed: Decides the first weights, alone: torch's global generator is neither used nor moved.
+    """
+    if model is not None:
+        if dueling:
+            raise OptionError(
+                f"dueling=True and model={model!r} contradict each other",
+                "a model of your own has its own head",
+                "dueling=False, and a muster.nets.DuelingHead in the model",
+            )
+        return _build_own(get_model(model), obs_space, n_actions, seed)
+    if dueling and not hidden:
+        raise OptionError(
+            "dueling=True and hidden=() contradict each other",
+            "the last hidden layer makes the two streams",
+            "hidden=(64,)",
+        )
+    generator = torch.Generator().manual_seed(seed)
+    encoder = make_encoder(obs_space, generator)
+    widths = list(hidden)
+    if dueling:
+        widths[-1] *= 2
+    features = int(encoder.out_features)  # type: ignore[arg-type]  # every encoder has it
+    trunk = MLP(features, widths, activation=activation, generator=generator)
+    last = widths[-1] if widths else features
+    make_head = DuelingHead if dueling else linear
+    head = make_head(last, n_actions, generator)
+    return nn.Sequential(OrderedDict(encoder=encoder, trunk=trunk, head=head))
+
+
+def as_tensors(obs: Any) -> Any:
+    """Return an observation (an array, or a dict of them) as torch tensors, sharing memory.
+
+    What is float64 becomes float32, because weights are; other types stay, images as uint8.
+    """
+    if isinstance(obs, Mapping):
+        return {key: as_tensors(part) for key, part in obs.items()}
+    array = np.asarray(obs)
+    if array.dtype == np.float64:
+        array = array.astype(np.float32)
+    if not array.flags.c_contiguous or not array.flags.writeable:
+        array = array.copy()  # torch has no negative strides, and warns about read-only memory
+    return torch.from_numpy(array)
+
+
+def _build_own(factory: Factory, obs_space: gym.Space[Any], n_actions: int, seed: int) -> nn.Module:
+    with _global_generator_seeded(seed):
+        module = factory(obs_space, n_actions)
+        if not isinstance(module, nn.Module):
+            raise ModelError(
+                f"the model returned {module!r}, which is no torch module",
+                "it is called with (obs_space, n_actions) and has to return a torch.nn.Module",
+                "def model(obs_space, n_actions): return MyNetwork(...)",
+            )
+        obs = as_tensors(_two_of(obs_space))
+        training = module.training
+        module.eval()  # or batch norm would remember these two
+        with torch.no_grad():
+            q = module(obs)  # also gives lazy layers their sizes
+        module.train(training)
+    shape = tuple(q.shape) if isinstance(q, Tensor) else None
+    if shape != (2, n_actions):
+        got = f"a tensor of shape {shape}" if shape is not None else repr(q)
+        raise ModelError(
+            f"the model makes {got} out of two observations, not one of shape {(2, n_actions)}",
+            "a Q-network has one output per action, and rows are observations",
+            f"end it with torch.nn.Linear(..., {n_actions})",
+        )
+    return module
+
+
+def _two_of(space: gym.Space[Any]) -> Any:
+    """Return two observations of zeros (or the lowest values), stacked as a vector env does."""
+    if isinstance(space, gym.spaces.Dict):
+        return {key: _two_of(part) for key, part in space.items()}
+    if isinstance(space, gym.spaces.Discrete):
+        return np.full(2, space.start, space.dtype)
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return np.stack([space.start, space.start])
+    if space.shape is None:
+        raise ModelError(
+            f"observations of {space} have no fixed shape",
+            "a batch of them would be no array",
+            "wrap the environment so that it has Box or Dict observations",
+        )
+    return np.zeros((2, *space.shape), space.dtype)
+
+
+@contextmanager
+def _global_generator_seeded(seed: int) -> Iterator[None]:
+    """Let layers built inside draw their weights from `seed`; put the global state back after."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield

@@ -1,0 +1,79 @@
+"""Any torch module behind the face of `FastMLP`: NumPy in, NumPy out, gradient in a flat vector."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from muster.errors import OptionError
+from muster.nets.fast_mlp import FastMLP, fast_mlp
+from muster.nets.flat import FlatParameters
+from muster.nets.q_network import as_tensors
+
+Array = NDArray[np.float32]
+
+
+def make_net(module: nn.Module, flat: FlatParameters) -> "FastMLP | TorchNet":
+    """Return the fastest way to run a module: by hand where that is possible, else by torch."""
+    return fast_mlp(module, flat) or TorchNet(module, flat)
+
+
+class TorchNet:
+    """A module run by torch and autograd.
+
+    Args:
+        module: From observations to q [B, actions].
+        flat: Its parameters.
+    """
+
+    def __init__(self, module: nn.Module, flat: FlatParameters) -> None:
+        self._module = module
+        self._flat = flat
+        self._q: Tensor | None = None
+        self._grad: Array | None = None
+        self._views: list[Tensor] = []
+
+    def forward(self, obs: Any) -> Array:
+        """Return q, [B, actions], in training mode, and keep what `backward` needs."""
+        self._set_mode(training=True)
+        with torch.enable_grad():
+            self._q = self._module(as_tensors(obs))
+        return self._q.detach().numpy()
+
+    def predict(self, obs: Any) -> Array:
+        """Return q, [B, actions], in evaluation mode: dropout is off, batch norm does not learn."""
+        self._set_mode(training=False)
+        with torch.no_grad():
+            q: Tensor = self._module(as_tensors(obs))
+        return q.numpy()
+
+    def backward(self, dq: Array, grad: Array) -> None:
+        """Write the gradient of sum(dq * q) of the last `forward` into a flat vector.
+
+        Args:
+            dq: float32 [B, actions].
+            grad: float32, as long as the flat vector.
+        """
+        if self._q is None or dq.shape != tuple(self._q.shape):
+            raise OptionError(
+                f"backward got dq of shape {dq.shape}",
+                "it belongs to the q of the last forward, once",
+                "q = net.forward(obs), then net.backward(dq, grad) with a dq for each q",
+            )
+        if grad is not self._grad:
+            named = self._module.named_parameters()
+            pieces = ((grad[self._flat.names_and_slices[n]], p.shape) for n, p in named)
+            self._views = [torch.from_numpy(piece).view(shape) for piece, shape in pieces]
+            self._grad = grad
+        grad[:] = 0
+        # Autograd adds to a gradient that is there: so it writes into the flat vector itself.
+        for parameter, view in zip(self._module.parameters(), self._views, strict=True):
+            parameter.grad = view
+        self._q.backward(torch.from_numpy(dq))  # type: ignore[no-untyped-call]
+        self._q = None
+
+    def _set_mode(self, training: bool) -> None:
+        if self._module.training is not training:
+            self._module.train(training)

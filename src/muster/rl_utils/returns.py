@@ -1,0 +1,72 @@
+"""What an action turned out to be worth: n-step sums and the targets of Q-learning.
+
+    rewards and ends of T steps -> n_step -> reward sum, discount, steps taken
+    reward sum, discount, Q of the next observation -> td_targets -> what Q should have said
+
+Ends come in two kinds. After a *terminated* episode nothing can be earned, so nothing is added for
+the next observation. A *truncated* one was cut off: the sum stops there, but the value of its true
+final observation counts.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.errors import OptionError
+
+Floats = NDArray[np.floating[Any]]
+
+
+def td_targets(
+    reward: Floats, discount: Floats, next_q: Floats, choose_by: Floats | None = None
+) -> Floats:
+    """Return reward + discount * next_q[best], the target of Q-learning, [B].
+
+    Args:
+        reward: [B], the sum over the steps taken.
+        discount: [B], gamma^k after k steps; 0 where the episode terminated.
+        next_q: [B, actions], the target network's values of the observation after these steps.
+        choose_by: [B, actions], whose best action is valued. None: `next_q` itself (Mnih et al.
+            2015). The learning network's values: double DQN (van Hasselt et al. 2016, eq. 4).
+    """
+    best = (next_q if choose_by is None else choose_by).argmax(axis=1)
+    targets: Floats = reward + discount * next_q[np.arange(len(best)), best]
+    return targets
+
+
+def n_step(
+    reward: Floats,
+    terminated: NDArray[np.bool_],
+    truncated: NDArray[np.bool_],
+    gamma: float,
+    n: int,
+) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    """Return the discounted reward sum over up to `n` steps from each step on, and what follows it.
+
+    Args:
+        reward: [T], of consecutive steps of one environment; episodes follow one another.
+        terminated: bool [T], the episode ended with this step.
+        truncated: bool [T], the episode was cut off after this step.
+        gamma: Discount per step.
+        n: How many steps to sum over at most. A sum stops at the end of its episode, and at T.
+
+    Returns:
+        The sums [T]; the discounts [T] of the value that follows, gamma^k or 0 where the sum ends
+        in a terminated step; and k [T], the number of steps that were summed.
+    """
+    if n < 1:
+        raise OptionError(f"n={n!r} is not possible", "it counts steps, from one on", "n=3")
+    total = np.zeros_like(reward)
+    discount = np.ones_like(reward)
+    steps = np.zeros(len(reward), np.int64)
+    going = np.ones(len(reward), np.bool_)
+    at = np.arange(len(reward))
+    for k in range(n):
+        total[going] += gamma**k * reward[at[going]]
+        steps[going] += 1
+        discount[going] = np.where(terminated[at[going]], 0, gamma ** (k + 1))
+        going &= ~(terminated[at] | truncated[at])
+        going &= at + 1 < len(reward)
+        at = np.where(going, at + 1, at)
+    return total, discount, steps
