@@ -69,10 +69,12 @@ def test_the_tutorial_with_real_workers_solves_cartpole(tmp_path):
 
 def test_the_programs_of_the_readme_do_what_it_says(tmp_path):
     readme = (ROOT / "README.md").read_text()
-    (program,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-    out = run(["-c", program], tmp_path)
+    training, loop = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    out = run(["-c", loop], tmp_path)
     assert "saved after 10 updates\n" in out and out.splitlines()[-1] == "80 9"
     assert "`saved after 10 updates`" in readme and "`80 9`" in readme
+    steps, acts = run(["-c", training], tmp_path).split()
+    assert int(steps) >= 2_000 and acts == "True"
 
 
 def test_the_error_that_the_readme_shows_is_the_one_that_users_see():

@@ -133,7 +133,7 @@ def leaves(fault_odds=6, shapes_that_fail=SHAPES):
         dress=st.sampled_from(DRESSES),
         forward=actions,
         back=actions,
-        fault=seldom(MOMENTS * 2 + TWICE, odds=fault_odds),
+        fault=seldom(MOMENTS + TWICE, odds=fault_odds),
         finish=seldom(MOMENTS, odds=8),
         returns_early=seldom(some_of(LOOPS, [1, 2, 3]), (), odds=4),
         pauses=seldom([1, 2, 3], 0, odds=2),
@@ -654,7 +654,9 @@ def threads_that_take_turns_often():
     sys.setswitchinterval(usual)
 
 
-one_at_a_time = programs(kinds=("serial",), own_keys=False)
+one_at_a_time = st.one_of(
+    programs(leaves(fault_odds=odds), ("serial",), own_keys=False) for odds in (6, 2)
+)
 calm = calm_leaves()
 
 

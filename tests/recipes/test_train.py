@@ -11,8 +11,9 @@ import pytest
 
 from muster.algos.dqn import DQNConfig
 from muster.errors import OptionError
-from muster.recipes import TrainOptions, train
+from muster.recipes.options import TrainOptions
 from muster.recipes.policy import load_policy
+from muster.recipes.train import train
 from muster.workers import evaluate_policy
 
 SMALL = {

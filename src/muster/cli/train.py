@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import fields, make_dataclass
 
 from muster.errors import OptionError
+from muster.recipes.algorithms import ALGORITHMS, check_algorithm, configuration_of
 
 
 def main(argv: Sequence[str]) -> int:
@@ -13,12 +14,16 @@ def main(argv: Sequence[str]) -> int:
         _explain(argv)
         return 0 if argv and argv[-1] in ("-h", "--help") else 2
     algo, env, *rest = argv
+    check_algorithm(algo)
+    from muster.envs import make_envs
+
+    make_envs(env).close()  # what can be refused without torch, which takes a second, is first
     import torch
 
     from muster.cli.arguments import parse
-    from muster.recipes import TrainOptions, train
+    from muster.recipes.options import TrainOptions
     from muster.recipes.presets import preset
-    from muster.recipes.train import configuration_of
+    from muster.recipes.train import train
 
     config_class = configuration_of(algo)
     all_options = make_dataclass("Options", [], bases=(TrainOptions, config_class), frozen=True)
@@ -53,5 +58,5 @@ def _explain(argv: Sequence[str]) -> None:
             "it is given after the algorithm",
             f"muster train {argv[0]} CartPole-v1",
         )
-    print("usage: muster train ALGO ENV [options]\n\nalgorithms: dqn\n")
+    print(f"usage: muster train ALGO ENV [options]\n\nalgorithms: {', '.join(ALGORITHMS)}\n")
     print("All options, with their defaults: muster train dqn CartPole-v1 --help")

@@ -1,21 +1,18 @@
 """`train`: from the name of an algorithm and an environment to a finished run."""
 
-import difflib
 from dataclasses import asdict, fields, replace
 from typing import Any
 
 from muster.algos.dqn import DQN, DQNConfig
 from muster.envs import make_envs
 from muster.errors import MusterError, OptionError
+from muster.recipes.algorithms import configuration_of, unknown
 from muster.recipes.dqn import train_dqn
 from muster.recipes.graceful import StopRequest
 from muster.recipes.options import TrainOptions
 from muster.recipes.presets import preset
 from muster.recipes.result import RunResult
 from muster.run import Checkpoint, RunDirectory
-
-ALGORITHMS: dict[str, type] = {"dqn": DQNConfig}
-"""Name of an algorithm: its configuration."""
 
 
 def train(algo: str, env: str, **options: Any) -> RunResult:
@@ -32,7 +29,7 @@ def train(algo: str, env: str, **options: Any) -> RunResult:
     own = {field.name for field in fields(config_class)}
     for name in options:
         if name not in common | own:
-            raise unknown("option", name, sorted(common | own))
+            raise unknown("option", name, common | own)
     settings = {**preset(algo, env), **options}
     train_options = TrainOptions(**{k: v for k, v in settings.items() if k in common})
     config = config_class(**{k: v for k, v in settings.items() if k in own})
@@ -48,23 +45,6 @@ def train(algo: str, env: str, **options: Any) -> RunResult:
             raise
         run.write_result(result.as_json())
     return replace(result, stop_signal=stop.signal)
-
-
-def configuration_of(algo: str) -> type:
-    """Return the configuration class of an algorithm, or refuse its name."""
-    if algo not in ALGORITHMS:
-        raise unknown("algorithm", algo, sorted(ALGORITHMS))
-    return ALGORITHMS[algo]
-
-
-def unknown(kind: str, name: str, known: list[str]) -> OptionError:
-    """Make the error for a name that is not known, with the nearest one that is."""
-    near = difflib.get_close_matches(name, known, n=1)
-    return OptionError(
-        f"there is no {kind} {name!r}",
-        f"the nearest is {near[0]!r}" if near else f"there are: {', '.join(known)}",
-        near[0] if near else "muster train --help",
-    )
 
 
 def _try_out(env: str, config: DQNConfig, seed: int) -> None:
