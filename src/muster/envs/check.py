@@ -1,0 +1,201 @@
+"""`check_env`: what `muster doctor ENV` says about an environment before anybody trains on it.
+
+    can it be made -> gymnasium's own checker -> same seed, same steps -> restored -> steps/s
+
+Nothing here raises because of the environment: what is wrong with it ends up in `problems`.
+"""
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.utils.env_checker import check_env as gymnasium_check_env
+
+from muster.envs.base import StepResult, VectorEnv
+from muster.envs.errors import EnvError, one_line
+from muster.envs.make import env_maker, make_envs
+from muster.errors import MusterWarning
+
+STEPS = 20
+"""Steps that are done to compare two envs."""
+
+_TIMED_SECONDS = 0.2
+
+
+@dataclass(slots=True)
+class CheckReport:
+    """What was found out about an environment."""
+
+    env_id: str
+    """Its id, or the name of its factory."""
+    backend: str = ""
+    """What would run it: "gymnasium" or "envpool"."""
+    observation_space: str = ""
+    """As a policy would see it."""
+    action_space: str = ""
+    """As a policy would see it."""
+    gymnasium_warnings: list[str] = field(default_factory=list)
+    """What gymnasium's checker warned of: worth reading, but no reason not to train."""
+    reproducible: bool | None = None
+    """Whether the same seed and actions twice gave the same steps; None if it did not get there."""
+    restorable: bool | None = None
+    """Whether a running episode was restored to the very step, and went on as before."""
+    steps_per_s: float | None = None
+    """Steps per second of one bare env with random actions, resets included."""
+    problems: list[str] = field(default_factory=list)
+    """What should be fixed; empty if all is well."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether there are no problems."""
+        return not self.problems
+
+
+def check_env(
+    env_id: str | Callable[..., gym.Env[Any, Any]], backend: str = "auto", **env_kwargs: Any
+) -> CheckReport:
+    """Look at an environment as a training run would use it. Takes a second or two.
+
+    Args:
+        env_id: As for `make_envs`.
+        backend: As for `make_envs`.
+        **env_kwargs: As for `make_envs`.
+
+    Raises:
+        UnknownEnvError: there is no such id.
+        MissingPackageError: a package has to be installed first.
+        OptionError: an argument makes no sense.
+    """
+
+    def make() -> VectorEnv:
+        return make_envs(env_id, num_envs=1, seed=0, backend=backend, **env_kwargs)
+
+    report = CheckReport(env_id if isinstance(env_id, str) else "")
+    try:
+        with make() as envs:
+            report.env_id, report.backend = envs.env_id, envs.backend
+            report.observation_space = str(envs.single_observation_space)
+            report.action_space = str(envs.single_action_space)
+    except EnvError as error:
+        report.problems.append(str(error))
+        return report
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if report.backend == "gymnasium":
+            _run_gymnasium_checker(report, env_maker(env_id, env_kwargs))
+        try:
+            _compare_two(report, make)
+            _restore_one(report, make)
+            if report.backend == "gymnasium":
+                report.steps_per_s = _bare_rate(env_maker(env_id, env_kwargs))
+            else:
+                report.steps_per_s = _pool_rate(make)
+        except EnvError as error:
+            report.problems.append(str(error))
+        except Exception as error:  # from the bare env, without a VectorEnv around it
+            report.problems.append(one_line(error))
+    return report
+
+
+def _run_gymnasium_checker(report: CheckReport, make_one: Callable[[], gym.Env[Any, Any]]) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            env = make_one()
+            # The bare env, as gymnasium asks for; rendering is not what training needs.
+            gymnasium_check_env(env.unwrapped, skip_render_check=True)
+            env.close()
+        except Exception as error:
+            report.problems.append(f"gymnasium's checker: {one_line(error)}")
+    seen = dict.fromkeys(_plain(str(each.message)) for each in caught)
+    report.gymnasium_warnings.extend(seen)
+
+
+def _plain(message: str) -> str:
+    """Return a message of gymnasium's logger without its colours."""
+    return message.replace("\x1b[33m", "").replace("\x1b[0m", "").removeprefix("WARN: ").strip()
+
+
+def _fixed_actions(envs: VectorEnv, count: int) -> list[Any]:
+    space = envs.single_action_space
+    space.seed(0)
+    return [np.array([space.sample()]) for _ in range(count)]
+
+
+def _compare_two(report: CheckReport, make: Callable[[], VectorEnv]) -> None:
+    with make() as one, make() as two:
+        report.reproducible = _same(one.reset(), two.reset())
+        for action in _fixed_actions(one, STEPS):
+            if not _same_step(one.step(action), two.step(action)):
+                report.reproducible = False
+    if not report.reproducible:
+        report.problems.append(
+            "the same seed and actions gave different steps: take random numbers from "
+            "self.np_random, after super().reset(seed=seed)"
+        )
+
+
+def _restore_one(report: CheckReport, make: Callable[[], VectorEnv]) -> None:
+    with make() as one, make() as two, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        one.reset()
+        actions = _fixed_actions(one, 2 * STEPS)
+        for action in actions[:STEPS]:
+            one.step(action)
+        two.load_state_dict(one.state_dict())
+        report.restorable = not any(issubclass(each.category, MusterWarning) for each in caught)
+        if report.restorable:
+            for action in actions[STEPS:]:
+                if not _same_step(one.step(action), two.step(action)):
+                    report.restorable = False
+    # EnvPool never restores, and says so at every resume; a resume then begins new episodes.
+    if not report.restorable and report.backend == "gymnasium" and report.reproducible:
+        report.problems.append(
+            "a running episode cannot be restored from its seed and actions: what the env does "
+            "depends on something that reset(seed=...) does not set"
+        )
+
+
+def _same_step(one: StepResult, two: StepResult) -> bool:
+    return all(_same(a, b) for a, b in zip(one[:4], two[:4], strict=True))
+
+
+def _same(one: Any, two: Any) -> bool:
+    if isinstance(one, dict):
+        return all(_same(one[name], two[name]) for name in one)
+    return bool(one.tobytes() == two.tobytes())
+
+
+def _bare_rate(make_one: Callable[[], gym.Env[Any, Any]]) -> float:
+    env = make_one()
+    try:
+        env.action_space.seed(0)
+        actions = [env.action_space.sample() for _ in range(64)]
+        env.reset(seed=0)
+        steps, started = 0, time.perf_counter()
+        while time.perf_counter() - started < _TIMED_SECONDS:
+            for action in actions:
+                _, _, terminated, truncated, _ = env.step(action)
+                if terminated or truncated:
+                    env.reset()
+            steps += len(actions)
+        return steps / (time.perf_counter() - started)
+    finally:
+        env.close()
+
+
+def _pool_rate(make: Callable[[], VectorEnv]) -> float:
+    with make() as envs:
+        actions = _fixed_actions(envs, 64)
+        envs.reset()
+        steps, started = 0, time.perf_counter()
+        while time.perf_counter() - started < _TIMED_SECONDS:
+            for action in actions:
+                envs.step(action)
+            steps += len(actions)
+        return steps / (time.perf_counter() - started)

@@ -1,0 +1,84 @@
+"""What can go wrong with an environment.
+
+MusterError
+├── EnvError             (RuntimeError)  an env failed, or gave or was given a value it must not
+├── UnknownEnvError      (ValueError)    there is no environment of this id
+└── MissingPackageError  (ImportError)   the environment needs a package that is not installed
+"""
+
+import traceback
+
+from muster.errors import MusterError
+
+INSTALL_ENVS = 'pip install "muster-rl[envs]"'
+
+
+class EnvError(MusterError, RuntimeError):
+    """An environment failed, or a value at its boundary was refused; nothing of it was stored.
+
+    Attributes:
+        env: Index of the environment, 0 <= env < num_envs; None if it is not about a single one.
+        episode: Number of its episode.
+        step: Steps of that episode, with the one that failed; 0 is its reset.
+        seed: What the episode was reset with.
+        field: What was refused, such as `reward` or `observation['image']`; else what was called:
+            `init`, `reset`, `step` or `close`.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        why: str,
+        fix: str,
+        *,
+        env: int | None = None,
+        episode: int | None = None,
+        step: int | None = None,
+        seed: int | None = None,
+        field: str | None = None,
+    ) -> None:
+        super().__init__(what, why, fix)
+        self.env = env
+        self.episode = episode
+        self.step = step
+        self.seed = seed
+        self.field = field
+
+
+class UnknownEnvError(MusterError, ValueError):
+    """There is no environment of this id, here or in the packages that could be asked."""
+
+
+class MissingPackageError(MusterError, ImportError):
+    """An environment or a backend needs a package that is not installed."""
+
+
+class RefusedValue(Exception):
+    """A value that is not what its space says: internal, becomes an EnvError with the place.
+
+    Args:
+        index: The row that it is in: an index into what was given, not always that of an env.
+        field: Which value it is.
+        what: What is wrong, as the end of the sentence "`field` of env 3 ...".
+        why: Why that is refused.
+        fix: One line to try.
+    """
+
+    def __init__(self, index: int, field: str, what: str, why: str, fix: str) -> None:
+        super().__init__(index, field, what, why, fix)
+        self.index = index
+        self.field = field
+        self.what = what
+        self.why = why
+        self.fix = fix
+
+
+def one_line(error: BaseException) -> str:
+    """Return an exception's type and message without the line breaks."""
+    return " ".join("".join(traceback.format_exception_only(error)).split())
+
+
+def brief(value: object) -> str:
+    """Return how a value prints, cut to what fits into a message."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."

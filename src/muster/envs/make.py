@@ -1,0 +1,217 @@
+"""`make_envs`: from the id of an environment to a `VectorEnv`, or to an error that helps.
+
+id -> Gymnasium's registry ─ there ──────────────────────> GymnasiumVectorEnv
+          └ not there -> the package it comes with -> EnvPool's registry -> EnvPoolVectorEnv
+                                                            └ UnknownEnvError, nearest id
+"""
+
+import copy
+import difflib
+import importlib
+import importlib.util
+import operator
+import re
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import gymnasium as gym
+
+from muster.envs.base import VectorEnv
+from muster.envs.errors import INSTALL_ENVS, MissingPackageError, UnknownEnvError
+from muster.envs.vector import GymnasiumVectorEnv
+from muster.errors import MusterError, OptionError
+from muster.framework.names import name_of
+
+BACKENDS = ("auto", "gymnasium", "envpool")
+
+MAX_ENVS = 65_536
+
+_PLUGINS = {
+    "ALE/": ("ale_py", "ale-py", INSTALL_ENVS),
+    "MiniGrid-": ("minigrid", "minigrid", "pip install minigrid"),
+    "BabyAI-": ("minigrid", "minigrid", "pip install minigrid"),
+}
+"""Beginning of an id: the module that registers such ids, the package it is in, how to get it."""
+
+
+def make_envs(
+    env_id: str | Callable[..., gym.Env[Any, Any]],
+    num_envs: int = 1,
+    seed: int = 0,
+    backend: str = "auto",
+    **env_kwargs: Any,
+) -> VectorEnv:
+    """Make several environments of one kind, stepped together in this process.
+
+    Args:
+        env_id: An id of Gymnasium, such as "CartPole-v1"; "module:Id-v0" imports the module first;
+            or an id of EnvPool; or a function that returns a new `gymnasium.Env`.
+        num_envs: How many.
+        seed: Where every random number in them comes from.
+        backend: "gymnasium", "envpool", or "auto": Gymnasium, unless only EnvPool has the id. What
+            was taken is in `.backend`.
+        **env_kwargs: For each environment, such as `max_episode_steps=200`.
+
+    Raises:
+        UnknownEnvError: there is no such id; the message names the nearest one.
+        MissingPackageError: a package has to be installed; the message has the command.
+        EnvError: an environment cannot be made, or has spaces that are not supported.
+        OptionError: an argument makes no sense.
+    """
+    num_envs = _whole_number("num_envs", num_envs, 1, MAX_ENVS)
+    seed = _whole_number("seed", seed, None, None)
+    if backend not in BACKENDS:
+        raise OptionError(
+            f"backend={backend!r} is not possible",
+            f"the backends are {', '.join(BACKENDS)}",
+            'backend="auto"',
+        )
+    if not isinstance(env_id, str):
+        make_one = _from_factory(env_id, backend, env_kwargs)
+        return GymnasiumVectorEnv(name_of(env_id), make_one, num_envs, seed)
+    missing: MusterError | None = None
+    if backend != "envpool":
+        try:
+            make_one = env_maker(env_id, env_kwargs)
+        except (UnknownEnvError, MissingPackageError) as error:
+            if backend == "gymnasium" or not _has_envpool():
+                raise
+            missing = error
+        else:
+            return GymnasiumVectorEnv(env_id, make_one, num_envs, seed)
+
+    from muster.envs.envpool import EnvPoolVectorEnv, import_envpool
+
+    pooled = import_envpool().list_all_envs()
+    if env_id in pooled:
+        return EnvPoolVectorEnv(env_id, num_envs, seed, env_kwargs)
+    if isinstance(missing, MissingPackageError):
+        raise missing
+    raise _unknown(env_id, pooled if missing is None else [*gym.registry, *pooled])
+
+
+def env_maker(
+    env_id: str | Callable[..., gym.Env[Any, Any]], env_kwargs: dict[str, Any]
+) -> Callable[[], gym.Env[Any, Any]]:
+    """Return what makes one bare environment of Gymnasium.
+
+    Raises:
+        UnknownEnvError: Gymnasium has no such id.
+        MissingPackageError: a package has to be installed.
+    """
+    if not isinstance(env_id, str):
+        return _from_factory(env_id, "gymnasium", env_kwargs)
+    spec = _find_spec(env_id)
+    if spec is None:
+        raise _unknown(env_id, gym.registry)
+    return _maker(env_id, spec, env_kwargs)
+
+
+def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec | None:
+    """Return what Gymnasium knows of this id, after importing the package that registers it."""
+    module, _, name = env_id.rpartition(":")
+    if module:
+        _import_plugin(env_id, module, module, f"pip install the package that has {module!r}")
+    if name not in gym.registry:
+        for prefix, (plugin, package, fix) in _PLUGINS.items():
+            if name.startswith(prefix):
+                _import_plugin(env_id, plugin, package, fix)
+    return gym.registry.get(name)
+
+
+def _import_plugin(env_id: str, module: str, package: str, fix: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{env_id!r} needs the package {package!r}, which cannot be imported", str(error), fix
+        ) from error
+
+
+def _maker(
+    env_id: str, spec: gym.envs.registration.EnvSpec, env_kwargs: dict[str, Any]
+) -> Callable[[], gym.Env[Any, Any]]:
+    spec = copy.deepcopy(spec)
+    # GymnasiumVectorEnv does what these wrappers do, once for all envs instead of in each.
+    spec.disable_env_checker = True
+    spec.order_enforce = False
+
+    def make_one() -> gym.Env[Any, Any]:
+        try:
+            with warnings.catch_warnings():
+                # Box2D warns while it is imported, and crashes where warnings are errors.
+                warnings.filterwarnings("ignore", "builtin type", DeprecationWarning)
+                return gym.make(spec, **env_kwargs)
+        except gym.error.DependencyNotInstalled as error:
+            line = re.search(r'pip install "?(gymnasium\[[\w-]+\])"?', str(error))
+            extra = line.group(1) if line else "gymnasium[all]"
+            fix = INSTALL_ENVS if "box2d" in extra else f'pip install "{extra}"'
+            raise MissingPackageError(
+                f"{env_id!r} needs a package that is not installed", str(error), fix
+            ) from error
+
+    return make_one
+
+
+def _from_factory(
+    factory: object, backend: str, env_kwargs: dict[str, Any]
+) -> Callable[[], gym.Env[Any, Any]]:
+    if not callable(factory):
+        raise OptionError(
+            f"env_id={factory!r} is not possible",
+            "it is an id, or a function that returns a new gymnasium.Env",
+            'make_envs("CartPole-v1")',
+        )
+    if backend == "envpool":
+        raise OptionError(
+            "backend='envpool' is not possible for a function",
+            "EnvPool has environments of its own, known by ids",
+            'backend="auto"',
+        )
+    return lambda: factory(**env_kwargs)
+
+
+def _unknown(env_id: str, known: Iterable[str]) -> UnknownEnvError:
+    near = nearest_id(env_id, known)
+    hint = f" Nearest: {near!r}" if near else ""
+    return UnknownEnvError(
+        f"No environment {env_id!r}.{hint}",
+        "no package that is installed has registered this id",
+        f"make_envs({near!r})" if near else 'make_envs("package:Id-v0"), if a package has it',
+    )
+
+
+def nearest_id(env_id: str, known: Iterable[str]) -> str | None:
+    """Return the known id that is most like this one: the newest version of the same name first."""
+    by_name: dict[str, list[str]] = {}
+    for each in known:
+        by_name.setdefault(_name(each), []).append(each)
+    names = difflib.get_close_matches(_name(env_id), by_name, n=1, cutoff=0.6)
+    return max(by_name[names[0]], key=_version) if names else None
+
+
+def _name(env_id: str) -> str:
+    return re.sub(r"-v\d+$", "", env_id).lower()
+
+
+def _version(env_id: str) -> int:
+    found = re.search(r"-v(\d+)$", env_id)
+    return int(found.group(1)) if found else -1
+
+
+def _has_envpool() -> bool:
+    return importlib.util.find_spec("envpool") is not None
+
+
+def _whole_number(name: str, value: object, least: int | None, most: int | None) -> int:
+    """Return an argument that is an integer in a range, or raise OptionError."""
+    span = "an integer" if least is None else f"an integer from {least} to {most}"
+    try:
+        # A bool is an integer to Python, and a mistake here.
+        number = operator.index(value) if not isinstance(value, bool) else None  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is not None and (least is None or most is None or least <= number <= most):
+        return number
+    raise OptionError(f"{name}={value!r} is not possible", f"it is {span}", f"{name}=1")

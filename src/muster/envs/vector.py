@@ -1,0 +1,385 @@
+"""`GymnasiumVectorEnv`: real `gymnasium.Env` objects, stepped one after the other in this process.
+
+    actions -> every env.step -> stack, check -> env.reset(seed) where ended -> commit -> arrays
+
+Not `gymnasium.vector`, because every episode has a reset seed of its own, which makes it possible
+to restore: reset with the seed, apply the actions again. Failures name the env and its episode.
+"""
+
+import contextlib
+import operator
+import warnings
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import gymnasium as gym
+import numpy as np
+
+from muster.envs.actions import LONGEST_LOG, ActionLog
+from muster.envs.base import Episode, StepResult, VectorEnv, bad_state
+from muster.envs.errors import EnvError, RefusedValue, brief, one_line
+from muster.envs.observations import TOP_BYTES, Array, Observation
+from muster.envs.rewards import real_number, refuse_infinite_rewards
+from muster.errors import MusterError, MusterWarning
+
+OneEnv = gym.Env[Any, Any]
+
+
+class GymnasiumVectorEnv(VectorEnv):
+    """Environments of this process, each restored exactly if it is a function of seed and actions.
+
+    Args:
+        env_id: What to call them.
+        make_one: Makes one environment; called `num_envs` times.
+        num_envs: How many to make.
+        seed: Seed of the run.
+        checks: False only to measure what the checks cost.
+    """
+
+    backend = "gymnasium"
+
+    def __init__(
+        self,
+        env_id: str,
+        make_one: Callable[[], OneEnv],
+        num_envs: int,
+        seed: int,
+        checks: bool = True,
+    ) -> None:
+        self._envs: list[OneEnv] = []
+        try:
+            for index in range(num_envs):
+                self._envs.append(_make(env_id, make_one, index))
+            first = self._envs[0]
+            for index, env in enumerate(self._envs):
+                _require_same_spaces(env_id, first, env, index)
+            super().__init__(
+                env_id, num_envs, seed, first.observation_space, first.action_space, checks
+            )
+        except BaseException:
+            for env in self._envs:
+                _close_quietly(env)
+            raise
+        self._steps = [env.step for env in self._envs]
+        self._log = ActionLog(self._actions, num_envs)
+        self._returns = [0.0] * num_envs
+
+    def reset(self) -> Observation:
+        """See VectorEnv."""
+        self._require_open()
+        self._unready = "the last reset failed"
+        numbers = [number + 1 for number in self._numbers]
+        indices = list(range(self.num_envs))
+        obs = self._reset(indices, numbers)
+        self._numbers = numbers
+        self._returns = [0.0] * self.num_envs
+        for index in indices:
+            self._log.restart(index)
+        self._obs = obs
+        self._unready = None
+        return self.obs
+
+    def step(self, actions: Any) -> StepResult:
+        """See VectorEnv."""
+        if self._unready is not None:
+            self._require_ready("step()")
+        try:
+            chosen, for_envs = self._actions.check(actions)
+        except RefusedValue as value:
+            self._refuse_in_step(value)
+        row = chosen.tobytes()  # now, because an env may change its action
+        self._unready = "the last step failed, after some envs had done it and others had not"
+        raws: list[Any] = []
+        rewards: list[Any] = []
+        flags: list[tuple[int, Any, Any]] = []
+        try:
+            for env_step, action in zip(self._steps, for_envs, strict=True):
+                raw, reward, end, cut, _ = env_step(action)
+                if end is not False or cut is not False:
+                    flags.append((len(raws), end, cut))
+                raws.append(raw)
+                rewards.append(reward)
+        except Exception as error:
+            env = len(raws)
+            self._raise_failure("step", error, env, self._numbers[env], self._running_step(env))
+
+        try:
+            returns, reward_row = self._add_rewards(rewards)
+            obs = final = self._observations.stack(raws)
+            terminated, truncated, ended = self._flags(flags)
+        except RefusedValue as value:
+            self._refuse_in_step(value)
+        if ended:
+            first = self._reset(ended, [self._numbers[env] + 1 for env in ended])
+            obs = self._observations.copy(final)
+            self._observations.put(obs, ended, first)
+
+        # From here on nothing can fail: the step counts.
+        self._log.append(row)
+        self._returns = returns
+        episodes = [self._finish(env) for env in ended] if ended else []
+        self._obs = obs
+        self._unready = None
+        theirs = self._observations.copy(obs)  # what the caller has, they may change
+        return (
+            theirs,
+            reward_row,
+            terminated,
+            truncated,
+            {"final_obs": final if ended else theirs, "episodes": episodes},
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """See VectorEnv. `actions` holds those of all running episodes, one env after the other."""
+        episodes = [self._log.episode(env) for env in range(self.num_envs)]
+        known = [actions for actions in episodes if actions is not None]
+        return {
+            **self._head(),
+            "returns": np.array(self._returns, np.float64),
+            "lengths": np.array([self._log.length(env) for env in range(self.num_envs)]),
+            "kept": np.array([actions is not None for actions in episodes]),
+            "actions": np.concatenate([*known, self._no_actions()]),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See VectorEnv."""
+        self._require_open()
+        self._check_head(state)
+        episodes = self._saved_episodes(state)
+        self._unready = "the last load_state_dict failed, after some envs were restored"
+        numbers = state["episodes"].tolist()
+        returns = state["returns"].tolist()
+        obs = self._observations.copy(state["obs"]) if state["started"] else None
+        for env in range(self.num_envs if state["started"] else 0):
+            number = numbers[env]
+            problem = self._restore(env, number, returns[env], episodes[env], obs)
+            if problem is not None:
+                warnings.warn(
+                    f"env {env} of {self.env_id!r} begins episode {number + 1} instead of going "
+                    f"on with episode {number}: {problem}",
+                    MusterWarning,
+                    stacklevel=2,
+                )
+                numbers[env], returns[env], episodes[env] = number + 1, 0.0, self._no_actions()
+                self._observations.put(obs, [env], self._reset([env], [number + 1]))
+        self._log.load([actions for actions in episodes if actions is not None])
+        self._numbers, self._returns, self._obs = numbers, returns, obs
+        self._unready = "they were never reset" if obs is None else None
+
+    def close(self) -> None:
+        """See VectorEnv."""
+        envs, self._envs, self._steps = self._envs, [], []
+        self._unready = "they are closed"
+        failed: EnvError | None = None
+        for index, env in enumerate(envs):
+            try:
+                env.close()
+            except Exception as error:
+                if failed is None:
+                    failed = _call_failed(self.env_id, "close", error, index)
+                    failed.__cause__ = error
+        if failed is not None:
+            raise failed
+
+    def _running_step(self, env: int) -> int:
+        return self._log.length(env) + 1
+
+    def _require_open(self) -> None:
+        if not self._envs:
+            self._require_ready("reset()")
+
+    def _reset(self, indices: list[int], numbers: list[int]) -> Any:
+        """Begin the episodes of these numbers in these envs and return checked rows for them."""
+        raws = []
+        for env, number in zip(indices, numbers, strict=True):
+            try:
+                raw, _ = self._envs[env].reset(seed=self.episode_seed(env, number))
+            except Exception as error:
+                self._raise_failure("reset", error, env, number, 0)
+            raws.append(raw)
+        try:
+            return self._observations.stack(raws)
+        except RefusedValue as value:
+            self._refuse(value, indices[value.index], numbers[value.index], 0)
+
+    def _add_rewards(self, rewards: list[Any]) -> tuple[list[float], Array]:
+        """Return the new returns of all envs, and the rewards as float32 [N]."""
+        try:
+            # Not operator.add: 0.0 + np.float32(1) is a float32, and returns would lose precision.
+            returns = list(map(float.__add__, self._returns, rewards))
+            if NotImplemented in returns:
+                exact = [real_number(env, reward) for env, reward in enumerate(rewards)]
+                returns = list(map(operator.add, self._returns, exact))
+            row = np.array(rewards, np.float32)
+        except (OverflowError, RuntimeWarning):  # the second one where warnings are errors
+            refuse_infinite_rewards(rewards)
+            raise
+        if self._checks:
+            # As in all_finite; what was finite and is too large for float32 is Inf in the row.
+            top = row.tobytes()[TOP_BYTES]
+            if 0x7F in top or 0xFF in top:
+                refuse_infinite_rewards(rewards)
+        return returns, row
+
+    def _flags(self, flags: list[tuple[int, Any, Any]]) -> tuple[Array, Array, list[int]]:
+        """Return terminated and truncated as bool [N], and which envs ended.
+
+        Args:
+            flags: Index, terminated and truncated where they are not just False.
+        """
+        terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
+        ended = []
+        for env, end, cut in flags:
+            end = terminated[env] = _flag(env, "terminated", end)
+            cut = truncated[env] = _flag(env, "truncated", cut)
+            if end or cut:
+                ended.append(env)
+        return terminated, truncated, ended
+
+    def _finish(self, env: int) -> Episode:
+        """Close the books on an episode, and open those of the next one."""
+        number = self._numbers[env]
+        done = Episode(env, number, float(self._returns[env]), self._log.length(env))
+        self._numbers[env] = number + 1
+        self._returns[env] = 0.0
+        self._log.restart(env)
+        return done
+
+    def _raise_failure(
+        self, call: str, error: Exception, env: int, number: int, step: int
+    ) -> NoReturn:
+        seed = self.episode_seed(env, number)
+        raise _call_failed(self.env_id, call, error, env, number, step, seed) from error
+
+    def _no_actions(self) -> Array:
+        return np.zeros((0, *self._actions.shape), self._actions.dtype)
+
+    def _saved_episodes(self, state: dict[str, Any]) -> list[Array | None]:
+        """Return the actions of a state's running episodes; None for those that were too long."""
+        for name, kind in (("returns", "f"), ("lengths", "i"), ("kept", "b")):
+            self._check_column(state, name, kind)
+        lengths, kept, actions = state["lengths"], state["kept"], state.get("actions")
+        empty = self._no_actions()
+        if (
+            not isinstance(actions, np.ndarray)
+            or actions.dtype != empty.dtype
+            or (lengths < 0).any()
+            or actions.shape != (int(lengths[kept].sum()), *empty.shape[1:])
+        ):
+            raise bad_state("its actions do not fit its lengths, or the action space")
+        try:
+            self._actions.check_values(actions)
+        except RefusedValue as value:
+            raise bad_state(f"one of its actions {value.what}; {value.why}") from None
+        ends = np.cumsum(np.where(kept, lengths, 0))
+        return [
+            actions[end - length : end] if keep else None
+            for end, length, keep in zip(ends, lengths, kept, strict=True)
+        ]
+
+    def _restore(
+        self, env: int, number: int, return_: float, actions: Array | None, obs: Any
+    ) -> str | None:
+        """Bring an env to where it was; return None, or why it is not the same."""
+        if actions is None:
+            return f"it is longer than the {LONGEST_LOG} steps that are remembered"
+        row = self._reset([env], [number])
+        total, count = 0.0, 0
+        for action in self._actions.for_envs(actions):
+            count += 1
+            try:
+                raw, reward, terminated, truncated, _ = self._steps[env](action)
+                total += float(reward)
+            except Exception as error:
+                self._raise_failure("step", error, env, number, count)
+            if terminated or truncated:
+                return f"done again, it ended after {count} of {len(actions)} steps"
+        if count:
+            try:
+                row = self._observations.stack([raw])
+            except RefusedValue as value:
+                self._refuse(value, env, number, count)
+        if not self._observations.same_bits(row, obs, env):
+            return "the same reset seed and actions led to another observation"
+        if total != return_:
+            return "the same reset seed and actions led to another return"
+        return None
+
+
+def _make(env_id: str, make_one: Callable[[], OneEnv], index: int) -> OneEnv:
+    try:
+        env = make_one()
+    except MusterError:
+        raise
+    except Exception as error:
+        raise _call_failed(env_id, "init", error, index) from error
+    if not isinstance(env, gym.Env):
+        raise EnvError(
+            f"{env_id!r} made {brief(env)}, which is no environment",
+            "a factory returns a new gymnasium.Env each time it is called",
+            'make_envs(lambda: gymnasium.make("CartPole-v1"))',
+            env=index,
+            field="init",
+        )
+    return env
+
+
+def _require_same_spaces(env_id: str, first: OneEnv, env: OneEnv, index: int) -> None:
+    for name in ("observation_space", "action_space"):
+        here, there = getattr(env, name), getattr(first, name)
+        if here != there:
+            raise EnvError(
+                f"{name} of env {index} of {env_id!r} is {here}, and that of env 0 is {there}",
+                "envs that are stepped together have the same spaces",
+                "make_envs once for each kind of env",
+                env=index,
+                field=name,
+            )
+
+
+def _call_failed(
+    env_id: str,
+    call: str,
+    error: Exception,
+    env: int,
+    episode: int | None = None,
+    step: int | None = None,
+    seed: int | None = None,
+) -> EnvError:
+    """Return the error for an exception out of an env, with a hint where the cause is known."""
+    place = f"env {env} of {env_id!r}"
+    if episode is not None:
+        place += f" (episode {episode}, step {step}, seed {seed})"
+    why = "the environment itself raised this exception"
+    fix = "read the traceback above; muster doctor ENV checks an environment"
+    if "unpack" in str(error) and isinstance(error, ValueError | TypeError):
+        returned = "obs, info" if call == "reset" else "obs, reward, terminated, truncated, info"
+        why = f"probably it does not return what {call} has to return"
+        fix = f"return {returned}"
+    elif call == "reset" and "2**32" in str(error):
+        fix = "use seed % 2**32 in reset: seeds of episodes have 63 bits"
+    return EnvError(
+        f"{call} of {place} failed: {one_line(error)}",
+        why,
+        fix,
+        env=env,
+        episode=episode,
+        step=step,
+        seed=seed,
+        field=call,
+    )
+
+
+def _flag(env: int, field: str, value: Any) -> bool:
+    if value is True or value is False:
+        return bool(value)
+    if np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biu" and value in (0, 1):
+        return bool(value)
+    why = "it is either True or False"
+    raise RefusedValue(env, field, f"is {brief(value)}", why, f"return bool({field})")
+
+
+def _close_quietly(env: OneEnv) -> None:
+    # Something else failed before, and that is what has to be seen.
+    with contextlib.suppress(Exception):
+        env.close()
