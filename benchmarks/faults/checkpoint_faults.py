@@ -122,6 +122,9 @@ def main() -> None:
             "trials": sum(report["trials"] for report in faults.values()),
             "violations": sum(report["violations"] for report in faults.values()),
             "states_neither_old_nor_new": sum(each.get("neither", 0) for each in outcomes),
+            "refused_until_the_next_writer_where_names_cannot_be_exchanged": sum(
+                each.get(writes.GIVEN_BACK, 0) for each in outcomes
+            ),
             "silent_accepts": sum(each.get("silently accepted", 0) for each in outcomes),
             "executions": sum(report.get("executions", 0) for report in faults.values()),
         },

@@ -21,6 +21,7 @@ from muster.run import CheckpointError, CheckpointStore
 from muster.run.files import Buffer, Files
 
 SMALL = 2_000
+GIVEN_BACK = "given back by the next writer"
 
 
 class Died(BaseException):
@@ -168,7 +169,7 @@ def _one_failure(place: Path, tally: Tally, scenario: str, mode: str, at: int) -
     lost = found not in (old, makes) and "no exchange" in scenario
     if lost and mode in ("for ever", "dies"):
         # Such a file system has a moment without the name; the next writer gives it back.
-        tally.counts["given back by the next writer"] += 1
+        tally.counts[GIVEN_BACK] += 1
         found = _after_the_next_writer(place)
     details = {"scenario": scenario, "mode": mode, "call": at, "of": files.calls[-1:]}
     if not files.fired:
@@ -184,14 +185,15 @@ def _one_failure(place: Path, tally: Tally, scenario: str, mode: str, at: int) -
     if not raised and not warned and mode != "after":
         tally.counts["failures of no consequence, unsaid"] += 1
     ok = ok and _goes_on(place, before)
-    tally.add("new" if found == makes else "old", ok, found=found, raised=raised, **details)
+    known = {makes: "new", old: "old", "nothing yet": "old"}
+    tally.add(known.get(found, "neither"), ok, found=found, raised=raised, **details)
     return True
 
 
 def _after_the_next_writer(place: Path) -> int | str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        CheckpointStore(place).prune(keep=10)
+        CheckpointStore(place).clean()
     return which(CheckpointStore(place), SMALL)
 
 
@@ -237,7 +239,7 @@ def cut_the_power(root: Path, tally: Tally, images: int = 4) -> None:
                 model.after_power_cut(call, image, left)
                 found = which(CheckpointStore(left), SMALL)
                 if found not in (max(before), makes) and "no exchange" in scenario:
-                    tally.counts["given back by the next writer"] += 1
+                    tally.counts[GIVEN_BACK] += 1
                     found = _after_the_next_writer(left)
                 done = call == len(model.history)
                 ok = found == makes if done else found in (max(before), makes)

@@ -172,7 +172,8 @@ def test_the_seed_alone_decides_weights_and_exploration(rng):
     np.random.seed(2)
     same, other = _agent(7), _agent(8)
     assert one.policy_sha256() == same.policy_sha256() != other.policy_sha256()
-    sequences = [[a.act(obs, 0.9).tolist() for _ in range(5)] for a in (one, same, other)]
+    # All actions random: what differs then is not the network.
+    sequences = [[a.act(obs, 1.0).tolist() for _ in range(5)] for a in (one, same, other)]
     assert sequences[0] == sequences[1] != sequences[2]
 
 

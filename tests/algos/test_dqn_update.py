@@ -11,6 +11,7 @@ from torch import nn
 
 from muster import OptionError
 from muster.algos import DQN, DQNConfig, NonFiniteError
+from muster.algos.batches import column
 from muster.nets import FastMLP, TorchNet, build_q_network
 
 BOX = spaces.Box(-1, 1, (4,))
@@ -338,6 +339,17 @@ def test_a_batch_may_be_of_other_types_and_read_only(make_batch):
         value.flags.writeable = False
     other.update(SimpleNamespace(**changed))
     assert one.policy_sha256() == other.policy_sha256()
+
+
+def test_the_kernel_gets_columns_of_one_kind():
+    # For memory of another kind (read-only, strided, float64) numba would compile it anew.
+    frozen = np.arange(4, dtype=np.float32)
+    frozen.flags.writeable = False
+    for values in (frozen, np.arange(8.0)[::2], np.arange(4)):
+        got = column("reward", values, np.float32, 4)
+        assert got.flags.writeable and got.flags.c_contiguous and got.dtype == np.float32
+    own = np.arange(4, dtype=np.float32)
+    assert column("reward", own, np.float32, 4) is own
 
 
 def test_a_dict_of_images_and_numbers_is_learnt_from(rng):

@@ -214,7 +214,7 @@ def test_what_was_moved_aside_comes_back_if_nothing_took_its_place(ram):
     path.rename(ram / f".step-10.replaced-{os.getpid()}")
     with pytest.raises(CheckpointError, match=r"last\.json points at step-10, which is not there"):
         store.load()
-    store.prune(1)
+    store.clean()
     assert which(store) == 1
 
 

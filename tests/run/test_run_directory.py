@@ -142,6 +142,16 @@ def test_resume_goes_on_and_remembers_each_start():
         assert all("earlier" not in each for each in earlier)
 
 
+def test_resume_finds_a_checkpoint_that_was_being_replaced():
+    with create("run") as run:
+        path = save_number(run.checkpoints, 1)
+    path.rename(path.with_name(f".step-10.replaced-{os.getpid()}"))
+    (path.parent / f".step-10.partial-{os.getpid()}").mkdir()
+    with RunDirectory.open("run", writable=True) as run:
+        assert which(run.checkpoints) == 1
+        assert not list(path.parent.glob(".step*"))
+
+
 @pytest.mark.parametrize("path", ["missing", None])
 def test_resume_without_a_run_is_not_a_fresh_start(here, path):
     with pytest.raises((RunDirectoryError, OptionError), match=r"no run|nothing to resume"):

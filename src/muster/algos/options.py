@@ -35,10 +35,10 @@ def check_number(
         high_too: Whether `high` itself is allowed.
         example: A value that would do.
     """
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         above = value >= low if low_too else value > low
         below = value <= high if high_too else value < high
-        if above and below:
+        if above and below:  # NaN is neither
             return
     lower = f"from {low:g} on" if low_too else f"above {low:g}"
     upper = "" if high == math.inf else f", {'up to' if high_too else 'below'} {high:g}"

@@ -222,6 +222,15 @@ class CheckpointStore:
             self._place.clean()
         return removed
 
+    def clean(self) -> None:
+        """Remove what killed writers left; every save does so, too.
+
+        Where the file system cannot exchange two names, a writer that was killed while it replaced
+        a checkpoint has left it under another name; this gives it back.
+        """
+        with self._writing(f"{self.path} could not be cleaned"):
+            pass
+
     # The writing half. All of it runs with the lock held.
 
     @contextmanager

@@ -142,6 +142,7 @@ class RunDirectory:
         try:
             run = cls(place, lock, checkpoint)
             run._prepare(argv)
+            run.checkpoints.clean()
         except BaseException:
             lock.release()
             raise
