@@ -111,8 +111,8 @@ def product(a: Array, b: Array, out: Array) -> Callable[[], object]:
     """Return a call that writes a @ b into `out`, by the library that is fastest at this size.
 
     NumPy's BLAS (OpenBLAS) is called with less overhead; torch's (MKL) multiplies large matrices
-    faster: 64 x 256 x 256 in 47 us and not 61 on an Intel Xeon, and as fast on an AMD EPYC. The
-    choice hangs on sizes alone, never on a measurement, so that the same run gives the same bits.
+    faster: 64 x 256 x 256 in 47 us and not 61, measured on an Intel Xeon. The choice hangs on sizes
+    alone, never on a measurement, so that the same run gives the same bits.
     """
     multiplications = a.shape[0] * a.shape[1] * b.shape[1]
     if multiplications > 2**18 and _HAS_MKL:
