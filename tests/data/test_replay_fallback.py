@@ -2,15 +2,14 @@
 
 import hashlib
 import importlib
-import logging
-import sys
 
 import numpy as np
 import pytest
 from gymnasium import spaces
 from histories import World, run, vector_buffer
 
-from muster.data import ReplayBuffer, _jit, kernels, sum_tree
+from muster import jit
+from muster.data import ReplayBuffer, kernels, sum_tree
 
 
 @pytest.fixture
@@ -18,7 +17,7 @@ def without_numba(monkeypatch):
     """Return a function that puts the NumPy twins in place of the compiled kernels."""
 
     def switch():
-        monkeypatch.setenv(_jit.ENVIRONMENT_VARIABLE, "0")
+        monkeypatch.setenv(jit.ENVIRONMENT_VARIABLE, "0")
         importlib.reload(kernels)
         importlib.reload(sum_tree)
 
@@ -69,41 +68,3 @@ def test_a_whole_program_gives_the_same_bits(without_numba):
     without_numba()
     assert kernels.resolve is kernels.resolve_numpy and sum_tree.find is sum_tree.find_numpy
     assert [play(*each) for each in programs] + [play_images()] == compiled
-
-
-def loops(x):
-    return x
-
-
-def twin(x):
-    return x
-
-
-@pytest.fixture
-def told(caplog):
-    _jit._tell_once.cache_clear()
-    caplog.set_level(logging.WARNING, "muster")
-    yield lambda: caplog.messages
-    _jit._tell_once.cache_clear()
-
-
-def test_numba_compiles_where_it_can(told):
-    assert _jit.jit(twin)(loops) is not twin
-    assert _jit.jit(twin)(loops)(3) == 3
-    assert not told()
-
-
-def test_without_numba_the_twin_is_used_and_the_log_says_so_once(monkeypatch, told):
-    monkeypatch.setitem(sys.modules, "numba", None)
-    assert _jit.jit(twin)(loops) is twin
-    assert _jit.jit(twin)(loops) is twin
-    (message,) = told()
-    assert "numba cannot be imported" in message
-
-
-def test_without_a_place_for_its_cache_the_twin_is_used(told):
-    namespace = {}
-    exec("def homeless(x):\n    return x\n", namespace)  # numba caches by source file
-    assert _jit.jit(twin)(namespace["homeless"]) is twin
-    (message,) = told()
-    assert "NUMBA_CACHE_DIR" in message

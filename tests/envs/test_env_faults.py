@@ -156,6 +156,17 @@ def test_a_single_value_that_is_not_finite_is_found_anywhere_in_the_batch(size, 
         assert caught.value.env == env
 
 
+@pytest.mark.parametrize("size", [2, 2000])
+@pytest.mark.parametrize("shape", [(3,), (1,), (), (1, 2)])
+def test_a_shape_that_is_wrong_in_all_envs_alike_is_found(size, shape):
+    space = spaces.Box(-1, 1, (size,), np.float32)
+    values = [np.zeros(size, np.float32), np.zeros(shape, np.float32)]
+    envs = make_envs(lambda: Showing(space, values), num_envs=2)
+    envs.reset()
+    with pytest.raises(EnvError, match=r"observation of env 0 .* has shape"):
+        envs.step([0, 0])
+
+
 def test_a_wrong_first_observation_is_refused_as_step_0():
     envs = make_envs(
         one_of_many(Walk_like, lambda: Showing(Scripted.observation_space, [None]), 1), 2
@@ -202,6 +213,8 @@ def test_integers_out_of_their_space_are_refused():
             "",
         ),
     ]
+    small = spaces.Box(0, 9, (1,), np.int32)
+    cases.append((small, [np.zeros(1, np.int32), np.array([2**40])], "int64", "int32"))
     for space, values, what, why in cases:
         envs = make_envs(lambda s=space, v=values: Showing(s, v))
         envs.reset()

@@ -75,6 +75,18 @@ def test_a_state_is_a_copy_that_later_steps_do_not_change():
     assert all((state[name] == value).all() for name, value in before.items())
 
 
+@pytest.mark.parametrize("kind", [list, np.uint8, np.int32, np.int64])
+def test_actions_of_any_integer_type_are_remembered(kind):
+    envs, other = make_envs(Walk, num_envs=2), make_envs(Walk, num_envs=2)
+    envs.reset()
+    for row in ([0, 2], [1, 0], [2, 2]):
+        envs.step(row if kind is list else np.array(row, kind))
+    assert envs.state_dict()["actions"].tolist() == [0, 1, 2, 2, 0, 2]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        other.load_state_dict(envs.state_dict())
+
+
 def test_envs_that_were_never_reset_are_restored_as_such():
     envs, other = make_envs(Walk, num_envs=2), make_envs(Walk, num_envs=2)
     other.load_state_dict(envs.state_dict())
@@ -200,6 +212,7 @@ def test_a_state_that_does_not_fit_together_is_refused():
     for change in (
         {"actions": state["actions"][:-1]},
         {"actions": state["actions"].astype(np.float64)},
+        {"actions": state["actions"].astype(np.int8)},
         {"actions": state["actions"] + 5},
         {"actions": None},
         {"lengths": np.array([3, 4])},

@@ -1,12 +1,9 @@
 """Each compiled kernel against its NumPy twin, and what happens where numba cannot be had."""
 
-import importlib
-import logging
-
 import numpy as np
 import pytest
 
-from muster.nets import _jit, kernels
+from muster.nets import kernels
 
 SHAPES = [(1, 1), (2, 64), (3, 5), (17, 33), (64, 64)]
 
@@ -113,56 +110,3 @@ def test_a_single_nan_among_the_next_values_is_not_passed_over(rng, loss, action
     inputs[5] = inputs[4]
     loss(*inputs, True, *outputs)
     assert np.isnan(outputs[2][0])
-
-
-def _squared_twin(x):
-    x *= x
-
-
-def _squared(x):
-    for i in range(x.size):
-        x[i] *= x[i]
-
-
-class _NoPlace:
-    """numba where no directory can be written: what njit(cache=True) does then."""
-
-    class config:
-        DISABLE_JIT = 0
-
-    @staticmethod
-    def njit(**options):
-        def refuse(function):
-            raise RuntimeError("cannot cache function '_squared': no locator available")
-
-        return refuse
-
-
-def _no_numba(name):
-    raise ImportError("No module named 'numba'")
-
-
-@pytest.mark.parametrize(
-    ("fake", "message"),
-    [(lambda name: _NoPlace, "nowhere to keep"), (_no_numba, "cannot be imported")],
-)
-def test_without_numba_the_twin_runs_and_it_is_said_once(monkeypatch, caplog, fake, message):
-    _jit._tell_once.cache_clear()
-    monkeypatch.setattr(importlib, "import_module", fake)
-    with caplog.at_level(logging.WARNING, "muster"):
-        for _ in range(2):
-            assert _jit.jit(_squared_twin)(_squared) is _squared_twin
-    assert len(caplog.records) == 1
-    assert message in caplog.text
-    _jit._tell_once.cache_clear()
-
-
-def test_numpy_can_be_asked_for(monkeypatch):
-    monkeypatch.setenv("MUSTER_NUMBA", "0")
-    assert _jit.jit(_squared_twin)(_squared) is _squared_twin
-
-
-def test_loops_are_never_run_as_python(monkeypatch):
-    numba = importlib.import_module("numba")
-    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
-    assert _jit.jit(_squared_twin)(_squared) is _squared_twin

@@ -6,14 +6,14 @@
 
 A slot is a place in the store: id % slots, so the same environment's next step is `num_envs` slots
 further on. `next_at` is a slot, or -1 - p for place p among the final observations. Each kernel
-stands beside its NumPy twin (see `_jit`).
+stands beside its NumPy twin (see `muster.jit`).
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.data._jit import jit
 from muster.data.batch import Array
+from muster.jit import jit
 
 TERMINATED = 1
 TRUNCATED = 2

@@ -9,7 +9,7 @@ down and up level by level, because the loads of one level do not wait for each 
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.data._jit import jit
+from muster.jit import jit
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

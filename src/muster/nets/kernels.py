@@ -8,7 +8,7 @@
 Inside a network a batch lies feature by feature, [features, B]: that is the order in which BLAS
 multiplies torch's [out, in] weights fastest. Rows [B, actions] exist only at the ends. Arrays are
 float32 and C-contiguous unless a docstring says otherwise. Each kernel stands beside its NumPy
-twin (see `_jit`).
+twin (see `muster.jit`).
 """
 
 import math
@@ -16,7 +16,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.nets._jit import jit
+from muster.jit import jit
 from muster.rl_utils.returns import td_targets
 
 Array = NDArray[np.float32]
@@ -38,7 +38,7 @@ def add_bias_numpy(z: Array, bias: Array, floor: float) -> None:
     np.maximum(z, np.float32(floor), out=z)
 
 
-@jit(add_bias_numpy)
+@jit(add_bias_numpy, "contract")
 def add_bias(z: Array, bias: Array, floor: float) -> None:
     """z[features, B] = max(z + bias, floor): ReLU with floor 0, nothing more with -inf."""
     low = np.float32(floor)
@@ -54,7 +54,7 @@ def to_rows_numpy(z: Array, bias: Array, q: Array) -> None:
     np.add(z.T, bias, out=q)
 
 
-@jit(to_rows_numpy)
+@jit(to_rows_numpy, "contract")
 def to_rows(z: Array, bias: Array, q: Array) -> None:
     """q[B, actions] = z[actions, B].T + bias."""
     for i in range(q.shape[0]):
@@ -68,7 +68,7 @@ def to_columns_numpy(dq: Array, d: Array, grad_bias: Array) -> None:
     d.sum(axis=1, out=grad_bias)
 
 
-@jit(to_columns_numpy)
+@jit(to_columns_numpy, "contract")
 def to_columns(dq: Array, d: Array, grad_bias: Array) -> None:
     """d[actions, B] = dq[B, actions].T, and the gradient of the last bias."""
     for j in range(d.shape[0]):
@@ -88,7 +88,7 @@ def through_activation_numpy(d: Array, h: Array, kind: int, grad_bias: Array) ->
     d.sum(axis=1, out=grad_bias)
 
 
-@jit(through_activation_numpy, reorder=True)
+@jit(through_activation_numpy, "reorder")
 def through_activation(d: Array, h: Array, kind: int, grad_bias: Array) -> None:
     """Take the gradient d[features, B] of a layer's output h back to before its activation.
 
@@ -123,7 +123,7 @@ def fold_dueling_numpy(
     bias[:] = adv_bias - adv_bias.mean() + value_bias
 
 
-@jit(fold_dueling_numpy)
+@jit(fold_dueling_numpy, "contract")
 def fold_dueling(
     value: Array, value_bias: Array, adv: Array, adv_bias: Array, weight: Array, bias: Array
 ) -> None:
@@ -166,7 +166,7 @@ def unfold_dueling_numpy(
     adv_bias[:] = bias - bias.mean()
 
 
-@jit(unfold_dueling_numpy)
+@jit(unfold_dueling_numpy, "contract")
 def unfold_dueling(
     weight: Array, bias: Array, value: Array, value_bias: Array, adv: Array, adv_bias: Array
 ) -> None:
@@ -225,7 +225,7 @@ def td_loss_numpy(
     return -1
 
 
-@jit(td_loss_numpy)
+@jit(td_loss_numpy, "contract")
 def td_loss(
     q: Array,
     action: Ints,
@@ -335,7 +335,7 @@ def adam_numpy(
     return norm
 
 
-@jit(adam_numpy, reorder=True)
+@jit(adam_numpy, "reorder")
 def adam(
     p: Array,
     m: Array,

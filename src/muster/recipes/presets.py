@@ -16,6 +16,22 @@ _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         "train_every": 64,
         "updates_per_train": 64,
     },
+    ("dqn", "LunarLander-v3"): {
+        "batch_size": 128,
+        "env_steps": 400_000,
+        "eps_decay": 30_000.0,
+        "eps_end": 0.05,
+        "eval_every": 10_000,
+        "hidden": (128, 128),
+        "horizon": 300_000,
+        "learning_starts": 2_000,
+        "lr": 6.3e-4,
+        "num_envs": 8,
+        "stop_at": 200.0,
+        "target_update": 500,
+        "train_every": 32,
+        "updates_per_train": 32,
+    },
 }
 
 

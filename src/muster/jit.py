@@ -1,0 +1,69 @@
+"""Compile a kernel with numba where that works, and use its NumPy twin where it does not.
+
+A kernel is written twice, as loops and in NumPy. numba compiles the loops at the first call and
+keeps the result on disk, so that later processes load it in milliseconds. Where it has no place to
+keep it, NumPy is the better choice: it needs no warm-up at all. `MUSTER_NUMBA=0` asks for NumPy.
+"""
+
+import functools
+import importlib
+import logging
+import os
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
+ENVIRONMENT_VARIABLE = "MUSTER_NUMBA"
+
+Rounding = Literal["exact", "contract", "reorder"]
+
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+# Without "nnan" and "ninf": NaN and infinity have to come through, they are looked for.
+_FASTMATH: dict[Rounding, set[str]] = {
+    "exact": set(),
+    "contract": {"contract"},
+    "reorder": {"contract", "nsz", "reassoc"},
+}
+
+_log = logging.getLogger("muster")
+
+
+def jit(numpy_twin: Kernel, rounding: Rounding = "exact") -> Callable[[Kernel], Kernel]:
+    """Return a decorator that compiles loops, or puts `numpy_twin` in their place.
+
+    Args:
+        numpy_twin: Does the same in NumPy, with the same arguments.
+        rounding: `exact` rounds as written, so the twin can give the same bits. `contract` lets a
+            product and a sum round once. `reorder` also lets sums be taken in another order, which
+            vectorises reductions. Whichever: the same in every call and process on one kind of CPU.
+    """
+
+    def decorate(loops: Kernel) -> Kernel:
+        if os.environ.get(ENVIRONMENT_VARIABLE) == "0":
+            return numpy_twin
+        compiled: Kernel | None = _compile(loops, rounding)
+        return numpy_twin if compiled is None else compiled
+
+    return decorate
+
+
+def _compile(loops: Callable[..., Any], rounding: Rounding) -> Any:
+    try:
+        numba = importlib.import_module("numba")
+    except ImportError as error:  # absent, or not made for this NumPy
+        _tell_once(f"numba cannot be imported ({error})")
+        return None
+    if numba.config.DISABLE_JIT:  # the loops would run as Python, a thousand times slower
+        return None
+    try:
+        # The kernels keep the GIL: they take microseconds, and beside a busy Python thread getting
+        # it back takes milliseconds.
+        return numba.njit(cache=True, error_model="numpy", fastmath=_FASTMATH[rounding])(loops)
+    except RuntimeError as error:  # "cannot cache function ...: no locator available"
+        _tell_once(f"numba has nowhere to keep what it compiles ({error}); set NUMBA_CACHE_DIR")
+        return None
+
+
+@functools.cache
+def _tell_once(reason: str) -> None:
+    _log.warning("kernels run on NumPy alone, which is slower: %s", reason)
