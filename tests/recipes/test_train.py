@@ -11,6 +11,7 @@ import pytest
 
 from muster.algos.dqn import DQNConfig
 from muster.errors import OptionError
+from muster.recipes.graceful import StopRequest
 from muster.recipes.options import TrainOptions
 from muster.recipes.policy import load_policy
 from muster.recipes.train import train
@@ -180,3 +181,15 @@ def test_a_signal_ends_with_a_checkpoint_its_exit_code_and_a_run_to_resume(tmp_p
     subprocess.run([sys.executable, *more], cwd=tmp_path, check=True, timeout=60)
     resumed = json.loads((tmp_path / "run" / "result.json").read_text())
     assert resumed["env_steps"] == result["env_steps"] + 32
+
+
+def test_a_signal_that_is_ignored_stays_ignored():
+    stop = StopRequest()
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with stop.listening():
+            signal.raise_signal(signal.SIGINT)
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert stop.signal is None

@@ -20,12 +20,17 @@ class StopRequest:
         """Take SIGINT and SIGTERM as requests, in the main thread; elsewhere nothing is done.
 
         The loop in progress runs to its end, so what is saved is a whole number of loops. After
-        the first signal the usual handlers are back: a second one ends the process.
+        the first signal the usual handlers are back: a second one ends the process. A signal that
+        is ignored, as under nohup, stays ignored.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {
+            number: signal.getsignal(number)
+            for number in (signal.SIGINT, signal.SIGTERM)
+            if signal.getsignal(number) is not signal.SIG_IGN
+        }
 
         def restore() -> None:
             for number, handler in before.items():
