@@ -247,6 +247,10 @@ def test_the_log_gives_back_the_actions_of_every_running_episode():
                 assert log.episode(env).tolist() == model[env]
                 assert log.length(env) == len(model[env])
     assert log.size < 3000 * 3 * 8  # what no episode needs is not kept
+    log.load([np.array([1, 2]), np.array([], int), np.array([3, 4, 5])])
+    log.append(np.array([6, 7, 8]).tobytes())
+    assert [log.episode(env).tolist() for env in range(3)] == [[1, 2, 6], [7], [3, 4, 5, 8]]
+    assert [log.length(env) for env in range(3)] == [3, 1, 4]
 
 
 def test_the_log_of_an_endless_episode_is_bounded_and_the_others_stay():

@@ -43,8 +43,10 @@ def test_loading_a_state_restarts_all_episodes_says_so_and_is_the_same_every_tim
             envs.step([0, 1, 0])
         state = envs.state_dict()
     rows = []
-    for _ in range(2):
+    for used in range(2):
         with make_envs("CartPole-v1", 3, backend="envpool") as other:
+            for _ in range(used):
+                other.reset()
             with pytest.warns(MusterWarning, match="the 3 running episodes of 'CartPole-v1' resta"):
                 other.load_state_dict(state)
             assert (other.state_dict()["episodes"] == state["episodes"] + 1).all()
