@@ -49,6 +49,29 @@ def test_an_env_that_ignores_its_seed_is_not_reproducible():
     assert any("gymnasium's checker" in problem for problem in report.problems)
 
 
+def test_an_env_whose_steps_alone_ignore_the_seed_is_not_reproducible():
+    rng = np.random.default_rng(0)
+
+    class Restless(Scripted):
+        def reward(self):
+            return rng.random()
+
+    report = check_env(Restless)
+    assert report.reproducible is False and not report.ok
+
+
+def test_an_env_that_fails_outside_of_a_vector_env_is_a_problem_and_no_error():
+    class Demanding(Walk):
+        def reset(self, *, seed=None, options=None):
+            if seed is None:
+                raise ValueError("I want a seed")
+            return super().reset(seed=seed)
+
+    report = check_env(Demanding)
+    assert "ValueError: I want a seed" in report.problems
+    assert report.restorable is True and report.steps_per_s is None
+
+
 def test_an_env_that_depends_on_its_past_is_not_restorable():
     class Aging(Walk):
         """Shows how often it was reset: the same for two new ones, but not after a replay."""

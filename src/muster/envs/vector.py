@@ -193,7 +193,7 @@ class GymnasiumVectorEnv(VectorEnv):
         raws = []
         for env, number in zip(indices, numbers, strict=True):
             try:
-                raw, _ = self._envs[env].reset(seed=self.episode_seed(env, number))
+                raw, _ = self._envs[env].reset(seed=self._seeds[env](number))
             except Exception as error:
                 self._raise_failure("reset", error, env, number, 0)
             raws.append(raw)
@@ -207,7 +207,9 @@ class GymnasiumVectorEnv(VectorEnv):
         try:
             # Not operator.add: 0.0 + np.float32(1) is a float32, and returns would lose precision.
             returns = list(map(float.__add__, self._returns, rewards))
-            if NotImplemented in returns:
+            try:
+                sum(returns)
+            except TypeError:  # one of them is NotImplemented: not a float or an int was added
                 exact = [real_number(env, reward) for env, reward in enumerate(rewards)]
                 returns = list(map(operator.add, self._returns, exact))
             row = np.array(rewards, np.float32)
