@@ -1,6 +1,6 @@
 """What a step of `GymnasiumVectorEnv` costs above the envs themselves, and what its checks cost.
 
-    python benchmarks/env_check_cost.py [--rounds 101] [--json FILE]
+    python benchmarks/env_check_cost.py [--rounds 201] [--json FILE]
 
 CartPole-v1 with the same random actions in four ways, in a random order in each round so that all
 see the same machine: a plain loop over `env.step` (with seeded resets, as ours), our vector env,
@@ -30,10 +30,11 @@ COUNTS = (1, 8, 64)
 ENV_STEPS = 1_600
 """Env steps per measurement, over all envs."""
 
+# Of a bare step, because the machine's clock changes: 27 % are 2 us where a bare step is 7.5 us.
 BOUNDS = {
-    "8 envs: above_bare_us": 2.0,
+    "8 envs: above_bare_percent": 30.0,
     "8 envs: checks_percent": 3.0,
-    "64 envs: above_bare_us": 2.0,
+    "64 envs: above_bare_percent": 15.0,
     "64 envs: checks_percent": 3.0,
 }
 
@@ -122,6 +123,7 @@ def measure(count: int, rounds: int) -> dict[str, dict[str, float]]:
             continue  # warm up
         figures = {f"{name}_us": value for name, value in us.items()}
         figures["above_bare_us"] = us["checked"] - us["bare"]
+        figures["above_bare_percent"] = 100 * (us["checked"] - us["bare"]) / us["bare"]
         figures["checks_us"] = us["checked"] - us["unchecked"]
         figures["checks_percent"] = 100 * (us["checked"] - us["unchecked"]) / us["checked"]
         for name, value in figures.items():
@@ -137,7 +139,7 @@ def main() -> None:
     """Measure, print JSON, and write it where it was asked for."""
     parser = argparse.ArgumentParser(description="Measure what checked env steps cost.")
     parser.add_argument(
-        "--rounds", type=int, default=101, help="rounds to take the median of (101)"
+        "--rounds", type=int, default=201, help="rounds to take the median of (201)"
     )
     parser.add_argument("--json", type=Path, help="also write the result to this file")
     options = parser.parse_args()
