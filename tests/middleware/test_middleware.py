@@ -73,6 +73,24 @@ def test_the_best_evaluation_so_far_is_told_of_also_where_returns_are_negative()
     assert best == [10, 30]
 
 
+def test_a_resumed_run_remembers_how_good_the_best_was():
+    best = []
+    evaluator = FakeEvaluator([5.0, 9.0])
+    task = Task().use(evaluate(evaluator, 10, lambda ctx: best.append(ctx.env_step), best=7.0))
+    task.use(counting).run(2)
+    assert best == [20]
+
+
+def test_a_run_that_a_signal_ends_is_not_evaluated():
+    evaluator = FakeEvaluator([1.0])
+
+    def interrupted(ctx):
+        ctx.finish, ctx.stopped_by = True, "signal"
+
+    Task().use(evaluate(evaluator, 0)).use(counting).use(interrupted).run(5)
+    assert evaluator.evaluated == []
+
+
 @pytest.mark.parametrize(("every", "expected"), [(20, [20, 40, 50]), (0, [50])])
 def test_a_checkpoint_is_saved_every_so_many_steps_and_always_at_the_end(every, expected):
     saved = []

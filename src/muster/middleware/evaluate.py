@@ -10,6 +10,7 @@ def evaluate(
     evaluator: Evaluator,
     every: int,
     on_best: Callable[[Context], object] | None = None,
+    best: float | None = None,
 ) -> Middleware:
     """Evaluate on the way back, and set `ctx.finish` when the policy is good enough.
 
@@ -17,21 +18,23 @@ def evaluate(
         evaluator: Does it, and knows what is good enough.
         every: Environment steps from one evaluation to the next; 0 for only at the end.
         on_best: Called with ctx when an evaluation was the best so far.
+        best: The best so far of a run that is resumed.
     """
-    best = -float("inf")
 
     def _evaluate(ctx: Context) -> Generator[None, None, None]:
         nonlocal best
         before = ctx.get("env_step", 0)
         yield
         due = every > 0 and ctx.env_step // every > before // every
-        if not (due or ctx.finish):
+        # Who sends a signal wants to leave now, not after a hundred episodes.
+        at_end = ctx.finish and ctx.get("stopped_by") != "signal"
+        if not (due or at_end):
             return
         stop, mean = evaluator.eval(None, ctx.train_iter, ctx.env_step)
         ctx.evaluation = evaluator.last
         ctx.setdefault("metrics", {})["eval/return"] = mean
         ctx.finish = ctx.finish or stop
-        if mean > best:
+        if best is None or mean > best:
             best = mean
             if on_best is not None:
                 on_best(ctx)

@@ -93,7 +93,7 @@ def train_dqn(
         task.use(Progress(total, quiet=options.quiet))
         task.use(middleware.checkpoint(save, options.checkpoint_every))
         task.use(middleware.log_metrics(writer))
-        task.use(middleware.evaluate(evaluator, options.eval_every, save_best))
+        task.use(middleware.evaluate(evaluator, options.eval_every, save_best, store.best_score()))
         task.use(middleware.collect(collector, buffer, agent.epsilon))
         task.use(middleware.train(learner, buffer, cfg.updates_per_train, agent.beta))
         task.use(middleware.guard(store.last))
