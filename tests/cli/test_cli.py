@@ -63,4 +63,6 @@ def test_train_eval_play_and_doctor_work_together(tmp_path, monkeypatch, capsys)
     assert main(["play", "run", "--episodes", "1", "--video", "out.mp4"]) == 0
     assert (tmp_path / "out.mp4").stat().st_size > 1000
     assert main(["doctor", "CartPole-v1"]) == 0
-    assert "torch" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "torch" in shown and "restorable         True" in shown
+    assert max(map(len, shown.splitlines())) <= 80

@@ -36,7 +36,10 @@ def main(argv: Sequence[str]) -> int:
     from muster.envs import check_env
 
     report = check_env(options.env)
-    print(report)
+    print(f"{report.env_id}, run by {report.backend}")
+    for name in ("observation_space", "action_space", "reproducible", "restorable", "steps_per_s"):
+        text = " ".join(str(getattr(report, name)).split())
+        print(f"  {name:18} {text if len(text) <= 60 else text[:57] + '...'}")
     for problem in report.problems:
         print(f"problem: {problem}")
     return 1 if report.problems else 0
