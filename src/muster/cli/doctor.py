@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     print(f"{report.env_id}, run by {report.backend}")
     for name in ("observation_space", "action_space", "reproducible", "restorable", "steps_per_s"):
         text = " ".join(str(getattr(report, name)).split())
-        print(f"  {name:18} {text if len(text) <= 60 else text[:57] + '...'}")
+        print(f"  {name:18} {text if len(text) <= 59 else text[:56] + '...'}")
     for problem in report.problems:
         print(f"problem: {problem}")
     return 1 if report.problems else 0
