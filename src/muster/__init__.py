@@ -1,22 +1,22 @@
 """Distributed deep-RL training: write the loop once as middleware, run it anywhere.
 
-Importing this loads neither torch nor ray; each is loaded by the part that needs it.
+Importing this loads nothing: each name loads the part that it is in when it is asked for. So the
+command line listens to Ctrl-C, and answers a typo, a few milliseconds after Python has started.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from muster.errors import (
-    MiddlewareError,
-    MusterError,
-    MusterWarning,
-    OptionError,
-    RunCancelled,
-    TaskError,
-)
-from muster.framework import AbsentKeyError, Context, Middleware, StepWrapper, Task
-from muster.framework.wrapper import StepTimer
-
 if TYPE_CHECKING:
+    from muster.errors import (
+        MiddlewareError,
+        MusterError,
+        MusterWarning,
+        OptionError,
+        RunCancelled,
+        TaskError,
+    )
+    from muster.framework import AbsentKeyError, Context, Middleware, StepWrapper, Task
+    from muster.framework.wrapper import StepTimer
     from muster.recipes.policy import load_policy
     from muster.recipes.train import train
 
@@ -40,16 +40,33 @@ __all__ = [
     "train",
 ]
 
-_LOADED_WHEN_ASKED_FOR = {
-    "load_policy": "muster.recipes.policy",
-    "train": "muster.recipes.train",
+_HOMES = {
+    "muster.errors": (
+        "MiddlewareError",
+        "MusterError",
+        "MusterWarning",
+        "OptionError",
+        "RunCancelled",
+        "TaskError",
+    ),
+    "muster.framework": ("AbsentKeyError", "Context", "Middleware", "StepWrapper", "Task"),
+    "muster.framework.wrapper": ("StepTimer",),
+    "muster.recipes.policy": ("load_policy",),
+    "muster.recipes.train": ("train",),
 }
-"""What needs torch, and the module that it is in."""
+"""Module: the names of this package that are in it."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LOADED_WHEN_ASKED_FOR:
-        raise AttributeError(f"module 'muster' has no attribute {name!r}")
-    import importlib
+    for module, names in _HOMES.items():
+        if name in names:
+            import importlib
 
-    return getattr(importlib.import_module(_LOADED_WHEN_ASKED_FOR[name]), name)
+            value = getattr(importlib.import_module(module), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'muster' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

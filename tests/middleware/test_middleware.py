@@ -8,6 +8,7 @@ import pytest
 from muster import Task
 from muster.middleware import checkpoint, evaluate, guard, log_metrics, stop_after
 from muster.middleware.guard import GuardError
+from muster.workers import Evaluator
 
 
 def counting(ctx):
@@ -89,6 +90,15 @@ def test_a_run_that_a_signal_ends_is_not_evaluated():
 
     Task().use(evaluate(evaluator, 0)).use(counting).use(interrupted).run(5)
     assert evaluator.evaluated == []
+
+
+def test_an_evaluation_that_is_abandoned_ends_the_run_without_a_result():
+    saved = []
+    evaluator = Evaluator(SimpleNamespace(act=None), "CartPole-v1", abandon=lambda: True)
+    task = Task().use(checkpoint(lambda ctx: saved.append(ctx.env_step), 0))
+    ctx = task.use(evaluate(evaluator, 20, lambda ctx: saved.append("best"))).use(counting).run(9)
+    assert ctx.env_step == 20 and ctx.stopped_by == "signal" and "evaluation" not in ctx
+    assert saved == [20]
 
 
 @pytest.mark.parametrize(("every", "expected"), [(20, [20, 40, 50]), (0, [50])])

@@ -3,12 +3,13 @@
 Exit codes: 0 done, 1 a run failed, 2 bad input, 130 and 143 after Ctrl-C and SIGTERM.
 """
 
-import difflib
 import importlib
 import sys
 from collections.abc import Sequence
 
+from muster.cli.leaving import leave_at_once_on_signals
 from muster.errors import MusterError, OptionError
+from muster.spelling import nearest
 
 VERBS = {
     "train": "train an agent",
@@ -19,7 +20,14 @@ VERBS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line and return its exit code."""
+    """Run a command line and return its exit code.
+
+    Args:
+        argv: What follows `muster`. None for the command line of this process, which then also
+            leaves at once when it is told to by a signal; a caller's own handlers are left alone.
+    """
+    if argv is None:
+        leave_at_once_on_signals()
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_help())
@@ -27,20 +35,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     verb, *rest = arguments
     try:
         if verb not in VERBS:
-            near = difflib.get_close_matches(verb, VERBS, n=1)
+            near = nearest(verb, VERBS)
             raise OptionError(
-                f"there is no verb {verb!r}",
+                f"there is no verb {verb!r:.80}",
                 f"there are: {', '.join(VERBS)}",
-                f"muster {near[0] if near else 'train dqn CartPole-v1'}",
+                f"muster {near or 'train dqn CartPole-v1'}",
             )
         # The verb's module is imported now, so that a typo is answered before torch is loaded.
         code: int = importlib.import_module(f"muster.cli.{verb}").main(rest)
         return code
     except MusterError as error:
-        print(f"muster: {error}", file=sys.stderr)
+        print(f"muster: {error if error.run_failed else _on_three_lines(error)}", file=sys.stderr)
         return 1 if error.run_failed else 2
     except KeyboardInterrupt:
         return 130
+
+
+def _on_three_lines(error: MusterError) -> str:
+    """Return the message of bad input, in which a quoted message of others may have had lines."""
+    return str(MusterError(*(" ".join(part.split()) for part in error.args)))
 
 
 def _help() -> str:

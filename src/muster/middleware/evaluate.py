@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator
 
 from muster.framework import Context, Middleware
-from muster.workers import Evaluator
+from muster.workers import EvaluationAbandoned, Evaluator
 
 
 def evaluate(
@@ -13,6 +13,8 @@ def evaluate(
     best: float | None = None,
 ) -> Middleware:
     """Evaluate on the way back, and set `ctx.finish` when the policy is good enough.
+
+    An evaluation that is abandoned because of a signal ends the run without a result.
 
     Args:
         evaluator: Does it, and knows what is good enough.
@@ -30,7 +32,11 @@ def evaluate(
         at_end = ctx.finish and ctx.get("stopped_by") != "signal"
         if not (due or at_end):
             return
-        stop, mean = evaluator.eval(None, ctx.train_iter, ctx.env_step)
+        try:
+            stop, mean = evaluator.eval(None, ctx.train_iter, ctx.env_step)
+        except EvaluationAbandoned:
+            ctx.finish, ctx.stopped_by = True, "signal"
+            return
         ctx.evaluation = evaluator.last
         ctx.setdefault("metrics", {})["eval/return"] = mean
         ctx.finish = ctx.finish or stop

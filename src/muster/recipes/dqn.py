@@ -58,7 +58,12 @@ def train_dqn(
     collector = Collector(agent, envs, steps=max(1, cfg.train_every // options.num_envs))
     learner = Learner(agent)
     evaluator = Evaluator(
-        agent, env, episodes=options.eval_episodes, stop_at=options.stop_at, seed=options.seed
+        agent,
+        env,
+        episodes=options.eval_episodes,
+        stop_at=options.stop_at,
+        seed=options.seed,
+        abandon=stop.is_requested,
     )
     store = run.checkpoints
 

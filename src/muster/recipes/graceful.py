@@ -20,8 +20,9 @@ class StopRequest:
         """Take SIGINT and SIGTERM as requests, in the main thread; elsewhere nothing is done.
 
         The loop in progress runs to its end, so what is saved is a whole number of loops. After
-        the first signal the usual handlers are back: a second one ends the process. A signal that
-        is ignored, as under nohup, stays ignored.
+        the first signal the handlers of before are back: a second one is what it was before, the
+        end of the process on the command line, KeyboardInterrupt elsewhere. A signal that is
+        ignored, as under nohup, stays ignored.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -47,11 +48,15 @@ class StopRequest:
         finally:
             restore()
 
+    def is_requested(self) -> bool:
+        """Whether a signal came."""
+        return self.signal is not None
+
     def middleware(self) -> Middleware:
         """Make a middleware that sets `ctx.finish` when a signal came."""
 
         def _stop_on_signal(ctx: Context) -> None:
-            if self.signal is not None:
+            if self.is_requested():
                 ctx.finish = True
                 ctx.stopped_by = "signal"
 

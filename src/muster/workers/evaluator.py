@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from muster.envs import make_envs
-from muster.errors import OptionError
+from muster.errors import MusterError, OptionError
 from muster.seeding import derive_seed
 
 MOST_ENVS = 20
@@ -42,8 +42,17 @@ class Evaluation:
         return len(self.returns)
 
 
+class EvaluationAbandoned(MusterError):
+    """Somebody asked an evaluation to stop before all its episodes were played."""
+
+
 def evaluate_policy(
-    policy: GreedyPolicy, env: Any, episodes: int = 20, seed: int = 0, **env_kwargs: Any
+    policy: GreedyPolicy,
+    env: Any,
+    episodes: int = 20,
+    seed: int = 0,
+    abandon: Callable[[], bool] | None = None,
+    **env_kwargs: Any,
 ) -> Evaluation:
     """Play `episodes` episodes greedily in new environments and return what came of it.
 
@@ -52,7 +61,11 @@ def evaluate_policy(
         env: Id of the environment, or a function that makes one.
         episodes: How many; the same ones for the same seed.
         seed: Decides where they start.
+        abandon: Asked before every step; True ends it without a result.
         **env_kwargs: For each environment.
+
+    Raises:
+        EvaluationAbandoned: `abandon` said so.
     """
     if episodes < 1:
         raise OptionError(
@@ -65,6 +78,12 @@ def evaluate_policy(
         returns: list[list[float]] = [[] for _ in range(count)]
         obs = envs.reset()
         while any(len(played) < each for played in returns):
+            if abandon is not None and abandon():
+                raise EvaluationAbandoned(
+                    f"the evaluation of {episodes} episodes was abandoned",
+                    "it was asked to stop; a mean of the episodes so far would prefer short ones",
+                    "evaluate_policy(policy, env, episodes) again",
+                )
             obs, _, _, _, info = envs.step(policy.act(obs))
             for episode in info["episodes"]:
                 if len(returns[episode.env]) < each:
@@ -87,6 +106,7 @@ class Evaluator:
         episodes: Episodes in each.
         stop_at: Mean return at which training may stop; None for never.
         seed: Decides where the episodes start.
+        abandon: Asked before every step; True ends an evaluation with EvaluationAbandoned.
         env_kwargs: For each environment.
     """
 
@@ -98,6 +118,7 @@ class Evaluator:
         episodes: int = 20,
         stop_at: float | None = None,
         seed: int = 0,
+        abandon: Callable[[], bool] | None = None,
         env_kwargs: dict[str, Any] | None = None,
     ) -> None:
         self.stop_at = stop_at
@@ -108,6 +129,7 @@ class Evaluator:
         self._every = every
         self._episodes = episodes
         self._seed = seed
+        self._abandon = abandon
         self._env_kwargs = env_kwargs or {}
         self._evaluated_at = -every
 
@@ -130,7 +152,12 @@ class Evaluator:
         """
         self._evaluated_at = train_iter
         self.last = evaluate_policy(
-            self._policy, self._env, self._episodes, self._seed, **self._env_kwargs
+            self._policy,
+            self._env,
+            self._episodes,
+            self._seed,
+            self._abandon,
+            **self._env_kwargs,
         )
         stop = self.stop_at is not None and self.last.mean >= self.stop_at
         if stop and save_checkpoint is not None:
