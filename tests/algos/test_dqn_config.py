@@ -3,11 +3,15 @@
 import dataclasses
 import json
 import math
+from typing import get_args
 
 import pytest
 
 from muster import OptionError
 from muster.algos import DQNConfig
+from muster.algos.dqn_config import Activation, Schedule
+from muster.nets.mlp import ACTIVATIONS
+from muster.rl_utils import get_epsilon_greedy_fn
 
 WHOLE = ["batch_size", "buffer_size", "train_every", "updates_per_train", "target_update",
          "n_step", "horizon"]  # fmt: skip
@@ -30,8 +34,7 @@ SWITCHES = ["double", "dueling", "prioritized", "huber"]
 def test_senseless_values_are_refused_by_name(name, value):
     with pytest.raises(OptionError) as caught:
         DQNConfig(**{name: value})
-    asked = "type" if name == "eps_schedule" else name
-    assert str(caught.value).startswith(f"{asked}={value!r} is not ")
+    assert str(caught.value).startswith(f"{name}={value!r} is not ")
 
 
 @pytest.mark.parametrize(
@@ -71,3 +74,25 @@ def test_a_config_is_plain_and_frozen():
     )
     with pytest.raises(dataclasses.FrozenInstanceError):
         cfg.lr = 1
+
+
+def test_the_config_names_the_activations_and_schedules_that_there_are():
+    assert set(get_args(Activation)) == set(ACTIVATIONS)
+    for schedule in get_args(Schedule):
+        assert get_epsilon_greedy_fn(1.0, 0.0, 10.0, schedule)(0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("buffer_size", 10**30),
+        ("batch_size", 10**30),
+        ("horizon", 10**30),
+        ("lr", 1e30),
+        ("hidden", (10**30,)),
+        ("hidden", (64,) * 300),
+    ],
+)
+def test_what_no_machine_could_do_is_refused(name, value):
+    with pytest.raises(OptionError, match=f"^{name}=.* is not possible"):
+        DQNConfig(**{name: value})

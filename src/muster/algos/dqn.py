@@ -15,8 +15,7 @@ One thread may call `update` while others call `act`: they then act on weights t
 import copy
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -29,123 +28,21 @@ from muster.algos.batches import (
     count_rows,
     first_not_finite,
 )
-from muster.algos.options import (
-    check_flag,
-    check_number,
-    check_whole,
-    check_widths,
-    refuse_together,
-)
+from muster.algos.dqn_config import DQNConfig
 from muster.errors import OptionError
 from muster.nets import Adam, FlatParameters, NonFiniteError, build_q_network, make_net
 from muster.nets.flat import aligned
 from muster.nets.kernels import BAD_SHAPES, td_loss
-from muster.nets.mlp import make_activation
 from muster.nets.registry import Factory
 from muster.rl_utils import get_epsilon_greedy_fn
 from muster.seeding import derive_seed, generator
 
 Array = NDArray[Any]
 
+__all__ = ["DQN", "PARTS", "DQNConfig"]
+
 PARTS = frozenset({"policy", "target", "optimizer", "exploration", "counters"})
 """What an agent's state is made of."""
-
-
-@dataclass(frozen=True)
-class DQNConfig:
-    """How DQN learns. The defaults are those of Stable-Baselines3's zoo for CartPole-v1."""
-
-    lr: float = 2.3e-3
-    """Learning rate of Adam."""
-    gamma: float = 0.99
-    """Discount per environment step."""
-    batch_size: int = 64
-    """Transitions per update."""
-    buffer_size: int = 100_000
-    """Transitions that replay holds."""
-    learning_starts: int = 1_000
-    """Environment steps before the first update."""
-    train_every: int = 256
-    """Environment steps from one phase of updates to the next."""
-    updates_per_train: int = 128
-    """Updates in each such phase."""
-    target_update: int = 128
-    """Updates from one change of the target network to the next."""
-    tau: float = 1.0
-    """How far the target network then goes towards the learning one: 1 makes it a copy."""
-    double: bool = False
-    """Let the learning network choose the action that the target network values."""
-    dueling: bool = False
-    """Separate streams for value and advantages; the last hidden layer is each stream's own."""
-    n_step: int = 1
-    """Steps whose rewards are summed before the value of what follows is added."""
-    prioritized: bool = False
-    """Draw transitions by the size of their TD error."""
-    alpha: float = 0.6
-    """Prioritised replay: 0 draws all alike, 1 in proportion to the error."""
-    beta_start: float = 0.4
-    """Prioritised replay: how much of the drawing's bias is corrected at first."""
-    beta_end: float = 1.0
-    """The same after `horizon` environment steps; linear in between."""
-    max_grad_norm: float | None = 10.0
-    """A longer gradient is shortened to this. None: never."""
-    huber: bool = True
-    """Errors beyond 1 count linearly; else the loss is half the squared error."""
-    eps_start: float = 1.0
-    """Probability of a random action at first."""
-    eps_end: float = 0.04
-    """What it goes to."""
-    eps_decay: float = 8_000.0
-    """In environment steps. Linear: `eps_end` is reached after so many. Exp: the time constant."""
-    eps_schedule: Literal["linear", "exp"] = "linear"
-    """How it gets there."""
-    hidden: tuple[int, ...] = (256, 256)
-    """Width of each layer between the encoder of observations and the head."""
-    activation: Literal["relu", "tanh"] = "relu"
-    """After each of these layers."""
-    model: str | None = None
-    """Name of a registered network, in place of the one that the options above describe."""
-    horizon: int = 50_000
-    """Environment steps that the run is planned for."""
-
-    def __post_init__(self) -> None:
-        check_number("lr", self.lr, example=1e-3)
-        check_number("gamma", self.gamma, high=1, low_too=True, high_too=True, example=0.99)
-        for name in ("batch_size", "buffer_size", "train_every", "updates_per_train"):
-            check_whole(name, getattr(self, name))
-        for name in ("target_update", "n_step", "horizon"):
-            check_whole(name, getattr(self, name))
-        check_whole("learning_starts", self.learning_starts, low=0)
-        check_number("tau", self.tau, high=1, high_too=True, example=1)
-        for name in ("alpha", "beta_start", "beta_end", "eps_start", "eps_end"):
-            check_number(name, getattr(self, name), high=1, low_too=True, high_too=True)
-        if self.max_grad_norm is not None:
-            check_number("max_grad_norm", self.max_grad_norm, example=10)
-        for name in ("double", "dueling", "prioritized", "huber"):
-            check_flag(name, getattr(self, name))
-        check_number("eps_decay", self.eps_decay, example=10_000)
-        get_epsilon_greedy_fn(0, 0, 1, self.eps_schedule)  # knows which schedules there are
-        make_activation(self.activation)  # knows which activations there are
-        check_widths("hidden", self.hidden)
-        if not isinstance(self.model, str | None):
-            raise OptionError(
-                f"model={self.model!r} is not possible",
-                "a config is written to files, so it holds the name of a registered model",
-                "DQN(cfg, obs_space, action_space, model=MyNetwork)",
-            )
-        size = f"buffer_size={self.buffer_size}"
-        if self.batch_size > self.buffer_size:
-            fix = f"buffer_size={100 * self.batch_size}"
-            refuse_together(f"batch_size={self.batch_size}", size, "no batch would ever fit", fix)
-        if self.n_step >= self.buffer_size:
-            why = "no sum of rewards would ever be complete"
-            refuse_together(f"n_step={self.n_step}", size, why, "n_step=1")
-        if self.dueling and self.model is not None:
-            why = "a model of your own has its own head"
-            refuse_together("dueling=True", f"model={self.model!r}", why, "dueling=False")
-        if self.dueling and not self.hidden:
-            why = "the last hidden layer makes the two streams"
-            refuse_together("dueling=True", "hidden=()", why, "hidden=(64,)")
 
 
 class DQN:

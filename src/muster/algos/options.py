@@ -1,16 +1,28 @@
-"""Checks of what a config says: one function per kind of value, one message for all of them."""
+"""Checks of what a config says: one function per kind of value, one message for all of them.
+
+Imports nothing, so that the command line can refuse a value before it loads what is slow.
+"""
 
 import math
+from typing import Any, get_args
 
 from muster.errors import OptionError
 
+MOST_STEPS = 10**15
+"""Largest count of steps or updates: a thousand years of a machine, and exact in a float."""
+MOST_ROWS = 10**10
+"""Most transitions in a buffer. Whether they fit into memory is seen when their size is known."""
+WIDEST = 65_536
+"""Widest layer."""
+MOST_LAYERS = 256
 
-def check_whole(name: str, value: object, low: int = 1) -> None:
-    """Raise OptionError unless `value` is an integer from `low` on."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+
+def check_whole(name: str, value: object, low: int = 1, high: int = MOST_STEPS) -> None:
+    """Raise OptionError unless `value` is an integer from `low` to `high`."""
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise OptionError(
             f"{name}={value!r} is not possible",
-            f"it is a whole number from {low} on",
+            f"it is a whole number from {low} to {high:,}",
             f"{name}={max(low, 1)}",
         )
 
@@ -40,24 +52,30 @@ def check_number(
         below = value <= high if high_too else value < high
         if above and below:  # NaN is neither
             return
-    lower = f"from {low:g} on" if low_too else f"above {low:g}"
+    lower = "" if low == -math.inf else f" from {low:g} on" if low_too else f" above {low:g}"
     upper = "" if high == math.inf else f", {'up to' if high_too else 'below'} {high:g}"
     raise OptionError(
         f"{name}={value!r} is not possible",
-        f"it is a finite number {lower}{upper}",
+        f"it is a finite number{lower}{upper}",
         f"{name}={example:g}",
     )
 
 
 def check_widths(name: str, value: object) -> None:
     """Raise OptionError unless `value` is a sequence of layer widths; it may be empty."""
-    if isinstance(value, tuple | list) and all(
-        isinstance(width, int) and not isinstance(width, bool) and width > 0 for width in value
+    if (
+        isinstance(value, tuple | list)
+        and len(value) <= MOST_LAYERS
+        and all(
+            isinstance(width, int) and not isinstance(width, bool) and 0 < width <= WIDEST
+            for width in value
+        )
     ):
         return
     raise OptionError(
-        f"{name}={value!r} is not possible",
-        "it holds one width for each layer, a whole number from 1 on",
+        f"{name}={value!r:.60} is not possible",
+        f"it holds one width for each of at most {MOST_LAYERS} layers, "
+        f"a whole number from 1 to {WIDEST:,}",
         f"{name}=(64, 64)",
     )
 
@@ -66,6 +84,25 @@ def check_flag(name: str, value: object) -> None:
     """Raise OptionError unless `value` is True or False."""
     if not isinstance(value, bool):
         raise OptionError(f"{name}={value!r} is not possible", "it is a switch", f"{name}=True")
+
+
+def check_choice(name: str, value: object, choices: Any) -> None:
+    """Raise OptionError unless `value` is one of a Literal's."""
+    words = get_args(choices)
+    if value not in words:
+        raise OptionError(
+            f"{name}={value!r} is not possible",
+            f"it is one of {', '.join(map(repr, words))}",
+            f'{name}="{words[0]}"',
+        )
+
+
+def check_text(name: str, value: object) -> None:
+    """Raise OptionError unless `value` is a text that is not empty, or None."""
+    if value is not None and not (isinstance(value, str) and value):
+        raise OptionError(
+            f"{name}={value!r} is not possible", "it is a text, or not given", f"{name}=None"
+        )
 
 
 def refuse_together(one: str, other: str, why: str, fix: str) -> None:

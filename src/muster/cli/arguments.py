@@ -1,33 +1,210 @@
-"""Command-line options from a dataclass: tyro reads them, and a typo gets its nearest match."""
+"""Command-line options from a dataclass: tyro reads them, and a mistake gets three lines.
 
-import difflib
-from collections.abc import Sequence
-from dataclasses import fields
-from typing import TypeVar
+argv -> unknown options? -> tyro -> object
+└ refused -> which option alone is refused? -> OptionError
+"""
+
+import contextlib
+import io
+import re
+import types
+import typing
+from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import tyro
 
 from muster.errors import OptionError
+from muster.spelling import nearest
 
 T = TypeVar("T")
 
+_HELP = ("-h", "--help")
+_LOOKS_LIKE_AN_OPTION = re.compile(r"--|-[A-Za-z]")
+
+
+@dataclass(frozen=True)
+class _Option:
+    """What the command line knows of one field."""
+
+    kind: Any
+    """Its type, without None."""
+    positional: bool
+    required: bool
+
+    @property
+    def takes(self) -> int | None:
+        """How many words follow it; None: as many as there are."""
+        if get_origin(self.kind) is tuple:
+            return None
+        return 0 if self.kind is bool else 1
+
+    @property
+    def description(self) -> str:
+        """What a value has to be, as the end of "it is ..."."""
+        if get_origin(self.kind) is Literal:
+            return f"one of {', '.join(get_args(self.kind))}"
+        if get_origin(self.kind) is tuple:
+            return "whole numbers with spaces between them"
+        names = {int: "a whole number", float: "a number", bool: "a switch, without a value"}
+        return names.get(self.kind, "a text")
+
 
 def parse(cls: type[T], argv: Sequence[str], prog: str, default: T | None = None) -> T:
-    """Return an object of `cls` from `argv`. A bad value ends the process with code 2.
+    """Return an object of `cls` from `argv`, or show its help and leave.
 
     Raises:
-        OptionError: There is no such option; the message names the nearest one.
+        OptionError: An option is not known, has no value or one of another type, or a word is left
+            over. What values mean is not checked here: tyro takes any error of `cls` for its own.
     """
-    known = {f"--{field.name.replace('_', '-')}" for field in fields(cls)}  # type: ignore[arg-type]
-    known |= {f"--no-{name[2:]}" for name in known} | {"--help"}
-    for argument in argv:
-        option = argument.split("=")[0].replace("_", "-")
-        if option.startswith("--") and option not in known:
-            near = difflib.get_close_matches(option, known, n=1, cutoff=0.5)
-            raise OptionError(
-                f"there is no option {option}",
-                f"the nearest is {near[0]}" if near else "none is near",
-                f"{prog} ... {near[0]}" if near else f"{prog} --help",
-            )
-    parsed: T = tyro.cli(cls, args=list(argv), prog=prog, default=default)  # type: ignore[assignment]
+    if not set(_HELP).isdisjoint(argv):
+        tyro.cli(cls, args=["--help"], prog=prog, default=default)
+    options = _options(cls)
+    _check_names(argv, options, prog)
+    parsed = _try(cls, argv, prog, default)
+    if parsed is None:
+        raise _mistake(cls, argv, prog, default, options)
     return parsed
+
+
+def value_of(option: str, argv: Sequence[str]) -> str | None:
+    """Return what `argv` gives for an option that has to be known before the others are read."""
+    found = None
+    for place, word in enumerate(argv):
+        if word == option and place + 1 < len(argv) and not _is_option(argv[place + 1]):
+            found = argv[place + 1]
+        elif word.startswith(f"{option}="):
+            found = word.partition("=")[2]
+    return found
+
+
+def _options(cls: type) -> dict[str, _Option]:
+    hints = typing.get_type_hints(cls, include_extras=True)
+    found = {}
+    for field in fields(cls):
+        hint = hints[field.name]
+        positional = tyro.conf.Positional in getattr(hint, "__metadata__", ())
+        kind = get_args(hint)[0] if get_origin(hint) is typing.Annotated else hint
+        if get_origin(kind) in (typing.Union, types.UnionType):
+            kind = next(each for each in get_args(kind) if each is not type(None))
+        required = field.default is MISSING and field.default_factory is MISSING
+        name = field.name.replace("_", "-")
+        found[name if positional else f"--{name}"] = _Option(kind, positional, required)
+    return found
+
+
+def _is_option(word: str) -> bool:
+    """Whether a word names an option, and is no value such as -1 or -inf."""
+    if _LOOKS_LIKE_AN_OPTION.match(word) is None:
+        return False
+    with contextlib.suppress(ValueError):
+        float(word)
+        return False
+    return True
+
+
+def _check_names(argv: Sequence[str], options: dict[str, _Option], prog: str) -> None:
+    known = {name for name, option in options.items() if not option.positional}
+    for word in argv:
+        name = word.partition("=")[0].replace("_", "-")
+        if _is_option(word) and name not in known and _without_no(name, options) is None:
+            near = nearest(name.lstrip("-"), [each[2:] for each in known])
+            if name.startswith("--no-") and near is None:
+                near = nearest(name[5:], [each[2:] for each in known])
+            raise OptionError(
+                f"there is no option {_shown(name)}",
+                f"the nearest is --{near}" if near else "none is near",
+                f"{prog} ... --{near}" if near else f"{prog} --help",
+            )
+
+
+def _without_no(name: str, options: dict[str, _Option]) -> str | None:
+    """Return the switch that `--no-...` turns off."""
+    switch = f"--{name[5:]}"
+    is_switch = name.startswith("--no-") and switch in options and options[switch].takes == 0
+    return switch if is_switch else None
+
+
+def _try(cls: type[T], argv: Sequence[str], prog: str, default: T | None) -> T | None:
+    """Return what tyro reads, or None if it refuses; what it would print is not shown."""
+    unseen = io.StringIO()
+    with (
+        contextlib.redirect_stderr(unseen),
+        contextlib.redirect_stdout(unseen),
+        contextlib.suppress(SystemExit),
+    ):
+        parsed: T = tyro.cli(cls, args=list(argv), prog=prog, default=default)  # type: ignore[assignment]
+        return parsed
+    return None
+
+
+def _mistake(
+    cls: type, argv: Sequence[str], prog: str, default: object, options: dict[str, _Option]
+) -> OptionError:
+    """Say what tyro refused: the first option that it also refuses alone, or a word left over."""
+    places = [name for name, option in options.items() if option.positional]
+    left_over: list[tuple[str, str | None]] = []
+    given: list[tuple[str, list[str]]] = []
+    for name, words in _split(argv, options):
+        if name.startswith("--"):
+            given.append((name, words))
+        else:
+            left_over.append((words[0], given[-1][0] if given else None))
+    stand_in = ["x"] * sum(options[name].required for name in places)
+    for name, words in given:
+        option = options[_without_no(name, options) or name]
+        if option.takes == 1 and not words:
+            return OptionError(
+                f"{name} has no value", f"it is {option.description}", f"{prog} --help"
+            )
+        if _try(cls, [*stand_in, name, *words], prog, default) is None:
+            return OptionError(
+                f"{name} {_shown(' '.join(words))} is not possible",
+                f"it is {option.description}",
+                f"{prog} --help",
+            )
+    if len(left_over) > len(places):
+        word, before = left_over[len(places)]
+        switch = before is not None and options[_without_no(before, options) or before].takes == 0
+        return OptionError(
+            f"{_shown(word)} belongs to no option",
+            f"{before} is a switch, without a value" if switch else "options begin with --",
+            f"{prog} --help",
+        )
+    absent = [name for name in places if options[name].required][len(left_over) :]
+    if absent:
+        return OptionError(
+            f"{prog} does not say which {absent[0]}",
+            f"it is given after {prog}",
+            f"{prog} {absent[0].upper()}",
+        )
+    return OptionError(
+        f"{_shown(' '.join(argv))} cannot be read", "the options do not fit", f"{prog} --help"
+    )
+
+
+def _split(argv: Sequence[str], options: dict[str, _Option]) -> Iterator[tuple[str, list[str]]]:
+    """Yield each option with the words that it takes, and each other word with an empty name."""
+    rest = list(argv)
+    while rest:
+        word = rest.pop(0)
+        if not _is_option(word):
+            yield "", [word]
+            continue
+        name, equals, value = word.partition("=")
+        name = name.replace("_", "-")
+        if equals:
+            yield name, [value]
+            continue
+        takes = options[_without_no(name, options) or name].takes
+        words: list[str] = []
+        while rest and not _is_option(rest[0]) and (takes is None or len(words) < takes):
+            words.append(rest.pop(0))
+        yield name, words
+
+
+def _shown(text: str) -> str:
+    """Return a word as a message can show it: on one line, and not too long."""
+    plain = text if text.isprintable() and text else repr(text)
+    return plain if len(plain) <= 80 else f"{plain[:77]}..."

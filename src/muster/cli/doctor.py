@@ -33,9 +33,12 @@ def main(argv: Sequence[str]) -> int:
             print(f"  {name:10} not installed")
     if options.env is None:
         return 0
-    from muster.envs import check_env
+    from muster.envs import UnknownEnvError, check_env
 
-    report = check_env(options.env)
+    try:
+        report = check_env(options.env)
+    except UnknownEnvError as error:
+        raise error.to_try("muster doctor {}") from None
     print(f"{report.env_id}, run by {report.backend}")
     for name in ("observation_space", "action_space", "reproducible", "restorable", "steps_per_s"):
         text = " ".join(str(getattr(report, name)).split())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import tyro
 
 from muster.cli.arguments import parse
+from muster.cli.played import check_played
 
 
 @dataclass(frozen=True)
@@ -21,15 +22,20 @@ class EvalOptions:
     """Decides where they start."""
     json: bool = False
     """Print JSON."""
+    model: str | None = None
+    """Network of the policy, if it is code of your own: module:Class."""
+    env: str | None = None
+    """Environment of the policy, if it is code of your own: module:Id."""
 
 
 def main(argv: Sequence[str]) -> int:
     """Evaluate and print."""
     options = parse(EvalOptions, argv, "muster eval")
+    check_played(options.episodes, options.seed, f"muster eval {options.run}")
     from muster.recipes.policy import load_policy
     from muster.workers import evaluate_policy
 
-    policy = load_policy(options.run)
+    policy = load_policy(options.run, options.model, options.env)
     found = evaluate_policy(policy, policy.env, options.episodes, options.seed)
     if options.json:
         shown = {

@@ -7,6 +7,7 @@ from pathlib import Path
 import tyro
 
 from muster.cli.arguments import parse
+from muster.cli.played import check_played
 from muster.errors import MusterError
 
 
@@ -26,17 +27,22 @@ class PlayOptions:
     """Decides where they start."""
     video: str | None = None
     """Write an mp4 file in place of opening a window."""
+    model: str | None = None
+    """Network of the policy, if it is code of your own: module:Class."""
+    env: str | None = None
+    """Environment of the policy, if it is code of your own: module:Id."""
 
 
 def main(argv: Sequence[str]) -> int:
     """Play and print the returns."""
     options = parse(PlayOptions, argv, "muster play")
+    check_played(options.episodes, options.seed, f"muster play {options.run}")
     import gymnasium as gym
 
     from muster.envs import make_envs
     from muster.recipes.policy import load_policy
 
-    policy = load_policy(options.run)
+    policy = load_policy(options.run, options.model, options.env)
     make_envs(policy.env).close()  # names what is missing
     env = gym.make(policy.env, render_mode="rgb_array" if options.video else "human")
     frames = []

@@ -1,11 +1,25 @@
-"""`muster train ALGO ENV`: a shell over `muster.recipes.train`."""
+"""`muster train ALGO ENV`: a shell over `muster.recipes.train`.
+
+What can be refused is refused in the order of what it costs to know: algorithm, options,
+environment, and only then is torch loaded.
+"""
 
 import signal
 from collections.abc import Sequence
-from dataclasses import fields, make_dataclass
+from dataclasses import dataclass, fields, make_dataclass
+from typing import Any
 
+from muster.cli.wording import as_typed
 from muster.errors import OptionError
-from muster.recipes.algorithms import ALGORITHMS, check_algorithm, configuration_of
+from muster.recipes.algorithms import ALGORITHMS, check_algorithm
+
+
+@dataclass(frozen=True)
+class FileOption:
+    """What only the command line has."""
+
+    config: str | None = None
+    """A file of options, such as config.yaml of a run. The other options here come before it."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -15,25 +29,14 @@ def main(argv: Sequence[str]) -> int:
         return 0 if argv and argv[-1] in ("-h", "--help") else 2
     algo, env, *rest = argv
     check_algorithm(algo)
-    from muster.envs import make_envs
-
-    make_envs(env).close()  # what can be refused without torch, which takes a second, is first
+    options = _read_options(algo, env, rest)
+    _check_env(algo, env, options)
     import torch
 
-    from muster.cli.arguments import parse
-    from muster.recipes.options import TrainOptions
-    from muster.recipes.presets import preset
     from muster.recipes.train import train
 
-    config_class = configuration_of(algo)
-    all_options = make_dataclass("Options", [], bases=(TrainOptions, config_class), frozen=True)
-    chosen = parse(
-        all_options, rest, f"muster train {algo} {env}", all_options(**preset(algo, env))
-    )
     torch.set_num_threads(1)  # small networks lose more by waiting for threads than they gain
-    result = train(
-        algo, env, **{field.name: getattr(chosen, field.name) for field in fields(chosen)}
-    )
+    result = train(algo, env, **options)
     score = "not evaluated"
     if result.eval_return_mean is not None:
         score = (
@@ -49,6 +52,41 @@ def main(argv: Sequence[str]) -> int:
     if result.stop_signal is not None:
         return 128 + signal.Signals(result.stop_signal)
     return 0
+
+
+def _read_options(algo: str, env: str, argv: Sequence[str]) -> dict[str, Any]:
+    """Return all options by name: those of `argv`, the file, the preset and the defaults."""
+    from muster.cli.arguments import parse, value_of
+    from muster.recipes.presets import preset
+    from muster.recipes.settings import all_options, read_file, resolve
+
+    prog = f"muster train {algo} {env}"
+    file = value_of("--config", argv)
+    before = {**preset(algo, env), **({} if file is None else read_file(file, algo, env))}
+    flat = all_options(algo)
+    with_file = make_dataclass("Options", [], bases=(flat, FileOption), frozen=True)
+    chosen = parse(with_file, argv, prog, with_file(**before))
+    options = {field.name: getattr(chosen, field.name) for field in fields(flat)}
+    try:
+        resolve(algo, env, options)
+    except OptionError as error:
+        raise as_typed(error, prog, options) from None
+    return options
+
+
+def _check_env(algo: str, env: str, options: dict[str, Any]) -> None:
+    """Refuse an environment that is not known, or whose observations would not fit into memory."""
+    from muster.envs import UnknownEnvError, make_envs
+    from muster.recipes.memory import check_memory
+    from muster.recipes.settings import resolve
+
+    try:
+        with make_envs(env) as envs:
+            check_memory(resolve(algo, env, options).config, envs.single_observation_space)
+    except UnknownEnvError as error:
+        raise error.to_try("muster train {} {}", algo) from None
+    except OptionError as error:
+        raise as_typed(error, f"muster train {algo} {env}", options) from None
 
 
 def _explain(argv: Sequence[str]) -> None:

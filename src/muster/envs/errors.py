@@ -46,7 +46,28 @@ class EnvError(MusterError, RuntimeError):
 
 
 class UnknownEnvError(MusterError, ValueError):
-    """There is no environment of this id, here or in the packages that could be asked."""
+    """There is no environment of this id, here or in the packages that could be asked.
+
+    Attributes:
+        nearest: The id that was probably meant, or None.
+    """
+
+    def __init__(self, what: str, why: str, fix: str, nearest: str | None = None) -> None:
+        super().__init__(what, why, fix)
+        self.nearest = nearest
+
+    def to_try(self, line: str, *before: str) -> "UnknownEnvError":
+        """Return this error with a line to try in the words of the caller.
+
+        Args:
+            line: How the caller names an environment, with a `{}` for each of `before`, and one for
+                the id.
+            before: What comes before the id.
+        """
+        what, why, fix = self.args
+        if self.nearest is not None:
+            fix = line.format(*before, self.nearest)
+        return UnknownEnvError(what, why, fix, self.nearest)
 
 
 class MissingPackageError(MusterError, ImportError):

@@ -18,7 +18,8 @@ from typing import Any
 import gymnasium as gym
 
 from muster.envs.base import VectorEnv
-from muster.envs.errors import INSTALL_ENVS, MissingPackageError, UnknownEnvError
+from muster.envs.envpool_ids import surely_not_in_envpool
+from muster.envs.errors import INSTALL_ENVS, MissingPackageError, UnknownEnvError, one_line
 from muster.envs.vector import GymnasiumVectorEnv
 from muster.errors import MusterError, OptionError
 from muster.framework.names import name_of
@@ -77,6 +78,8 @@ def make_envs(
         except (UnknownEnvError, MissingPackageError) as error:
             if backend == "gymnasium" or not _has_envpool():
                 raise
+            if isinstance(error, UnknownEnvError) and surely_not_in_envpool(env_id, gym.registry):
+                raise
             missing = error
         else:
             return GymnasiumVectorEnv(env_id, make_one, num_envs, seed)
@@ -123,9 +126,11 @@ def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec | None:
 def _import_plugin(env_id: str, module: str, package: str, fix: str) -> None:
     try:
         importlib.import_module(module)
-    except ImportError as error:
+    except Exception as error:  # the id may name any module, or none: "..:x"
         raise MissingPackageError(
-            f"{env_id!r} needs the package {package!r}, which cannot be imported", str(error), fix
+            f"{env_id!r} needs the package {package!r}, which cannot be imported",
+            one_line(error),
+            fix,
         ) from error
 
 
@@ -176,9 +181,10 @@ def _unknown(env_id: str, known: Iterable[str]) -> UnknownEnvError:
     near = nearest_id(env_id, known)
     hint = f" Nearest: {near!r}" if near else ""
     return UnknownEnvError(
-        f"No environment {env_id!r}.{hint}",
+        f"No environment {env_id!r:.120}.{hint}",
         "no package that is installed has registered this id",
-        f"make_envs({near!r})" if near else 'make_envs("package:Id-v0"), if a package has it',
+        f"make_envs({near!r})" if near else "package:Id-v0 as the id, if a package has it",
+        near,
     )
 
 

@@ -3,18 +3,25 @@
 obs_space, n_actions -> build_q_network -> module -> FlatParameters -> make_net -> q, gradient
                                                            |                          |
                                                            +----------- Adam <--------+
+
+Importing this does not load torch: `registry` knows names of networks without it.
 """
 
-from muster.nets.adam import Adam
-from muster.nets.cnn import NatureCNN
-from muster.nets.encoders import DictEncoder, Flatten, OneHot, make_encoder
-from muster.nets.errors import ModelError, NonFiniteError
-from muster.nets.fast_mlp import FastMLP, fast_mlp, why_not_fast
-from muster.nets.flat import FlatParameters
-from muster.nets.mlp import MLP, DuelingHead
-from muster.nets.q_network import build_q_network
-from muster.nets.registry import get_model, register_model
-from muster.nets.torch_net import TorchNet, make_net
+from typing import TYPE_CHECKING
+
+from muster.lazy import load_when_asked_for
+
+if TYPE_CHECKING:
+    from muster.nets.adam import Adam
+    from muster.nets.cnn import NatureCNN
+    from muster.nets.encoders import DictEncoder, Flatten, OneHot, make_encoder
+    from muster.nets.errors import ModelError, NonFiniteError
+    from muster.nets.flat import FlatParameters
+    from muster.nets.mlp import MLP, DuelingHead
+    from muster.nets.numpy_mlp import FastMLP, fast_mlp, why_not_fast
+    from muster.nets.q_network import build_q_network
+    from muster.nets.registry import get_model, register_model
+    from muster.nets.torch_net import TorchNet, make_net
 
 __all__ = [
     "MLP",
@@ -37,3 +44,28 @@ __all__ = [
     "register_model",
     "why_not_fast",
 ]
+
+__getattr__ = load_when_asked_for(
+    __name__,
+    {
+        "Adam": "muster.nets.adam",
+        "DictEncoder": "muster.nets.encoders",
+        "DuelingHead": "muster.nets.mlp",
+        "FastMLP": "muster.nets.numpy_mlp",
+        "FlatParameters": "muster.nets.flat",
+        "Flatten": "muster.nets.encoders",
+        "MLP": "muster.nets.mlp",
+        "ModelError": "muster.nets.errors",
+        "NatureCNN": "muster.nets.cnn",
+        "NonFiniteError": "muster.nets.errors",
+        "OneHot": "muster.nets.encoders",
+        "TorchNet": "muster.nets.torch_net",
+        "build_q_network": "muster.nets.q_network",
+        "fast_mlp": "muster.nets.numpy_mlp",
+        "get_model": "muster.nets.registry",
+        "make_encoder": "muster.nets.encoders",
+        "make_net": "muster.nets.torch_net",
+        "register_model": "muster.nets.registry",
+        "why_not_fast": "muster.nets.numpy_mlp",
+    },
+)

@@ -1,14 +1,23 @@
-"""Networks by name: what `model="..."` in a config or on the command line may say."""
+"""Networks by name: what `model="..."` in a config or on the command line may say.
 
-import difflib
+Names are checked without torch; it is loaded when a network is registered or built.
+"""
+
+import importlib
 from collections.abc import Callable
-
-from torch import nn
+from typing import TYPE_CHECKING
 
 from muster.errors import OptionError
+from muster.spelling import nearest
 
-Factory = Callable[..., nn.Module]
+if TYPE_CHECKING:
+    from torch import nn
+
+Factory = Callable[..., "nn.Module"]
 """Called with (obs_space, n_actions); returns a module from observations to Q [B, n_actions]."""
+
+BUILT_IN = ("mlp", "nature_cnn")
+"""Functions of `muster.nets.builtin`."""
 
 _models: dict[str, Factory] = {}
 
@@ -28,6 +37,12 @@ def register_model(name: str, factory: Factory) -> None:
             'register_model("my_net", MyNet)',
         )
     _check_factory(factory)
+    if name in BUILT_IN:
+        raise OptionError(
+            f"the model {name!r} is one of muster's own",
+            "two networks under one name would make a config mean two things",
+            f'register_model("my_{name}", ...)',
+        )
     known = _models.get(name)
     if known is not None and known is not factory:
         raise OptionError(
@@ -38,24 +53,39 @@ def register_model(name: str, factory: Factory) -> None:
     _models[name] = factory
 
 
+def is_registered(name: str) -> bool:
+    """Whether `register_model` was called for this name."""
+    return name in _models
+
+
+def check_name(name: str) -> None:
+    """Raise OptionError if no model has this name; the message has the nearest."""
+    if name in _models or name in BUILT_IN:
+        return
+    known = sorted({*_models, *BUILT_IN})
+    near = nearest(name, known)
+    raise OptionError(
+        f"there is no model {name!r:.120}",
+        f"there are {', '.join(map(repr, known))}, and module:Class for code of your own",
+        'model="{}"'.format(near or "my_module:MyNetwork"),
+    )
+
+
 def get_model(model: str | Factory) -> Factory:
     """Return what builds a network: the factory of that name, or the one that was passed."""
     if not isinstance(model, str):
         _check_factory(model)
         return model
+    check_name(model)
     if model in _models:
         return _models[model]
-    near = difflib.get_close_matches(model, _models, n=1, cutoff=0.5)
-    raise OptionError(
-        f"there is no model {model!r}",
-        f"registered are {', '.join(map(repr, sorted(_models)))}"
-        if _models
-        else "no model was registered; register_model has to run before the network is built",
-        f'model="{near[0]}"' if near else f'register_model("{model}", MyNetwork)',
-    )
+    built_in: Factory = getattr(importlib.import_module("muster.nets.builtin"), model)
+    return built_in
 
 
 def _check_factory(factory: object) -> None:
+    from torch import nn
+
     if isinstance(factory, nn.Module):
         name = type(factory).__name__
         raise OptionError(

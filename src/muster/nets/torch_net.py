@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from muster.errors import OptionError
-from muster.nets.fast_mlp import FastMLP, fast_mlp
 from muster.nets.flat import FlatParameters
+from muster.nets.numpy_mlp import FastMLP, fast_mlp
 from muster.nets.q_network import as_tensors
 
 Array = NDArray[np.float32]

@@ -1,13 +1,13 @@
 """The algorithms by name. Knows where they are, and loads one when it is asked for."""
 
-import difflib
 import importlib
 from collections.abc import Collection
 
 from muster.errors import OptionError
+from muster.spelling import nearest
 
-ALGORITHMS = {"dqn": ("muster.algos.dqn", "DQNConfig")}
-"""Name of an algorithm: the module and the class of its configuration."""
+ALGORITHMS = {"dqn": ("muster.algos.dqn_config", "DQNConfig")}
+"""Name of an algorithm: the module and the class of its configuration. Neither loads torch."""
 
 
 def check_algorithm(algo: str) -> None:
@@ -24,11 +24,18 @@ def configuration_of(algo: str) -> type:
     return config
 
 
-def unknown(kind: str, name: str, known: Collection[str]) -> OptionError:
-    """Make the error for a name that is not known, with the nearest one that is."""
-    near = difflib.get_close_matches(name, known, n=1)
+def unknown(kind: str, name: str, known: Collection[str], fix: str | None = None) -> OptionError:
+    """Make the error for a name that is not known, with the nearest one that is.
+
+    Args:
+        kind: What it should name.
+        name: What it says.
+        known: The names that there are.
+        fix: What to try, with `{}` where the right name goes; the name alone if it is not given.
+    """
+    near = nearest(name, known)
     return OptionError(
-        f"there is no {kind} {name!r}",
-        f"the nearest is {near[0]!r}" if near else f"there are: {', '.join(sorted(known))}",
-        near[0] if near else "muster train --help",
+        f"there is no {kind} {name!r:.120}",
+        f"the nearest is {near!r}" if near else f"there are: {', '.join(sorted(known))}",
+        "muster train --help" if near is None else (fix or "{}").format(near),
     )

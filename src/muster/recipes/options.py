@@ -3,7 +3,12 @@
 import math
 from dataclasses import dataclass
 
+from muster.algos.options import check_flag, check_number, check_text, check_whole
 from muster.errors import OptionError
+
+MOST_SEED = 2**63 - 1
+MOST_ENVS = 65_536
+"""As many as `make_envs` makes."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +25,8 @@ class TrainOptions:
     """Decides everything random. The same seed gives the same policy."""
     num_envs: int = 1
     """Environments that step together."""
+    device: str = "cpu"
+    """Where networks are computed. So far there is no other than cpu."""
     run_dir: str | None = None
     """Directory of the run. Default: a new one under runs/."""
     resume: bool = False
@@ -38,16 +45,27 @@ class TrainOptions:
     """Say nothing but the result."""
 
     def __post_init__(self) -> None:
-        for name in ("env_steps", "num_envs", "eval_episodes"):
-            _check_count(name, getattr(self, name), 1)
-        for name in ("eval_every", "checkpoint_every", "seed"):
-            _check_count(name, getattr(self, name), 0)
-        for name in ("stop_at", "seconds"):
-            value = getattr(self, name)
-            if value is not None and not math.isfinite(value):
-                raise _impossible(name, value, "it is a number")
-        if self.seconds is not None and self.seconds <= 0:
-            raise _impossible("seconds", self.seconds, "there would be no time to train")
+        if self.env_steps is not None:
+            check_whole("env_steps", self.env_steps)
+        check_whole("num_envs", self.num_envs, high=MOST_ENVS)
+        check_whole("eval_episodes", self.eval_episodes, high=1_000_000)
+        check_whole("seed", self.seed, low=0, high=MOST_SEED)
+        for name in ("eval_every", "checkpoint_every"):
+            check_whole(name, getattr(self, name), low=0)
+        if self.stop_at is not None:
+            check_number("stop_at", self.stop_at, low=-math.inf, example=475)
+        if self.seconds is not None:
+            check_number("seconds", self.seconds, example=60)
+        for name in ("resume", "save_replay", "quiet"):
+            check_flag(name, getattr(self, name))
+        for name in ("run_dir", "from_checkpoint"):
+            check_text(name, getattr(self, name))
+        if self.device != "cpu":
+            raise OptionError(
+                f"device={self.device} is not possible",
+                "networks are computed on the processor only, so far",
+                "device=cpu",
+            )
         if self.resume and self.run_dir is None:
             raise OptionError(
                 "--resume does not say which run",
@@ -60,13 +78,3 @@ class TrainOptions:
                 "one goes on with a run, the other starts a new one",
                 "--resume --run-dir ..., or --from-checkpoint ...",
             )
-
-
-def _check_count(name: str, value: int | None, at_least: int) -> None:
-    if value is not None and (isinstance(value, bool) or value < at_least):
-        raise _impossible(name, value, f"it is a whole number, {at_least} or more")
-
-
-def _impossible(name: str, value: object, why: str) -> OptionError:
-    option = name.replace("_", "-")
-    return OptionError(f"--{option} {value} is not possible", why, "muster train --help")

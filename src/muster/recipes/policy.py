@@ -1,14 +1,20 @@
 """`load_policy`: a saved policy that acts as it did when it was evaluated."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from muster.algos.dqn import DQN, DQNConfig
+from muster.algos.dqn import DQN
+from muster.algos.dqn_config import DQNConfig
 from muster.envs import make_envs
-from muster.run import Checkpoint, RunDirectory
+from muster.errors import OptionError
+from muster.nets import get_model
+from muster.nets.registry import Factory
+from muster.recipes.models import load_model, refuse_code_of_a_file
+from muster.run import Checkpoint, RunDirectory, RunDirectoryError
 from muster.run.config_io import from_dict
 from muster.run.yaml_text import load
 
@@ -48,17 +54,55 @@ class LoadedPolicy:
         return self._agent.act(np.asarray(obs)[None], epsilon)[0]
 
 
-def load_policy(path: str | Path) -> LoadedPolicy:
-    """Load the policy of a run (its best checkpoint, else the last), or of one checkpoint."""
+def load_policy(
+    path: str | Path, model: str | Factory | None = None, env: str | None = None
+) -> LoadedPolicy:
+    """Load the policy of a run (its best checkpoint, else the last), or of one checkpoint.
+
+    Args:
+        path: The run directory, or a checkpoint in it.
+        model: The network, if it is code of your own: `module:Class`, or the class itself. The run
+            knows its name, but a file is never the reason that code is loaded.
+        env: Id of the environment, if it is `module:Id`, for the same reason.
+    """
     run = RunDirectory.open(path)
-    checkpoint = run.checkpoints.load(run.checkpoint or run.checkpoints.best())
     config = load(run.read_config())
     names = DQNConfig.__dataclass_fields__
     cfg = from_dict({name: value for name, value in config.items() if name in names}, DQNConfig)
-    envs = make_envs(config["env"])
+    if isinstance(model, str):
+        load_model(model)
+    elif model is None:
+        refuse_code_of_a_file(cfg.model, path)
+    checkpoint = run.checkpoints.load(run.checkpoint or run.checkpoints.best())
+    env = _env_of(config, path) if env is None else env
+    envs = make_envs(env)
     try:
-        agent = DQN(cfg, envs.single_observation_space, envs.single_action_space)
+        agent = DQN(
+            cfg,
+            envs.single_observation_space,
+            envs.single_action_space,
+            model=get_model(model) if isinstance(model, str) else model,
+        )
     finally:
         envs.close()
     agent.load_parts({"policy": checkpoint.parts["policy"]})
-    return LoadedPolicy(agent, envs.single_observation_space, config["env"], checkpoint)
+    return LoadedPolicy(agent, envs.single_observation_space, env, checkpoint)
+
+
+def _env_of(config: dict[str, Any], path: object) -> str:
+    """Return the id of the environment that a run's file names, if that loads no code of others."""
+    env = config.get("env")
+    if not isinstance(env, str):
+        raise RunDirectoryError(
+            f"the config.yaml in {path} names no environment",
+            "it is not what muster writes",
+            "muster eval runs/<env>/<algo>/<date-time>-<seed>",
+        )
+    module = env.rpartition(":")[0]
+    if module and module not in sys.modules:
+        raise OptionError(
+            f"the policy in {path} is of an environment of code, {env!r:.80}",
+            "a file may come from anybody, so it cannot say which code is run",
+            f"--env {env:.80}, or load_policy(path, env={env!r:.80}), if you trust it",
+        )
+    return env

@@ -1,45 +1,46 @@
 """`train`: from the name of an algorithm and an environment to a finished run."""
 
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
-from muster.algos.dqn import DQN, DQNConfig
-from muster.envs import make_envs
+from muster.algos.dqn import DQN
+from muster.envs import UnknownEnvError, make_envs
 from muster.errors import MusterError, OptionError
-from muster.recipes.algorithms import configuration_of, unknown
 from muster.recipes.dqn import train_dqn
 from muster.recipes.graceful import StopRequest
-from muster.recipes.options import TrainOptions
-from muster.recipes.presets import preset
+from muster.recipes.memory import check_memory
+from muster.recipes.models import load_model
 from muster.recipes.result import RunResult
+from muster.recipes.settings import Settings, resolve
 from muster.run import Checkpoint, RunDirectory
+from muster.run.yaml_text import load
 
 
-def train(algo: str, env: str, **options: Any) -> RunResult:
+def train(algo: str, env: str, config: str | Path | None = None, **options: Any) -> RunResult:
     """Train an agent, with a run directory that can be trusted and resumed.
 
     Args:
         algo: Name of the algorithm: `dqn`.
         env: Id of the environment.
+        config: A file of options, such as the `config.yaml` of a run.
         **options: Fields of `TrainOptions` and of the algorithm's configuration. What is not given
-            comes from the preset for this environment, or is the default.
+            comes from the file, or else from the preset for this environment, or is the default.
     """
-    config_class = configuration_of(algo)
-    common = {field.name for field in fields(TrainOptions)}
-    own = {field.name for field in fields(config_class)}
-    for name in options:
-        if name not in common | own:
-            raise unknown("option", name, common | own)
-    settings = {**preset(algo, env), **options}
-    train_options = TrainOptions(**{k: v for k, v in settings.items() if k in common})
-    config = config_class(**{k: v for k, v in settings.items() if k in own})
-    _try_out(env, config, train_options.seed)
+    settings = resolve(algo, env, options, config)
+    load_model(settings.config.model)
+    try:
+        _try_out(env, settings)
+    except UnknownEnvError as error:
+        raise error.to_try("muster.train({!r}, {!r})", algo) from None
     stop = StopRequest()
-    with stop.listening(), _open_run(algo, env, train_options) as run:
-        start_from = _start_from(run, algo, env, train_options)
-        run.write_config({"algo": algo, "env": env, **asdict(train_options), **asdict(config)})
+    start_from = None if settings.options.resume else _policy_to_start_from(algo, env, settings)
+    with stop.listening(), _open_run(algo, env, settings) as run:
+        if settings.options.resume:
+            start_from = _checked(run, algo, env, settings)
+        run.write_config({"algo": algo, "env": env, **_to_write(settings)})
         try:
-            result = train_dqn(env, config, train_options, run, start_from, stop)
+            result = train_dqn(env, settings.config, settings.options, run, start_from, stop)
         except MusterError as error:
             error.run_failed = True
             raise
@@ -47,32 +48,51 @@ def train(algo: str, env: str, **options: Any) -> RunResult:
     return replace(result, stop_signal=stop.signal)
 
 
-def _try_out(env: str, config: DQNConfig, seed: int) -> None:
+def _try_out(env: str, settings: Settings) -> None:
     """Have everything refused that does not fit together, before anything is written."""
+    seed = settings.options.seed
     envs = make_envs(env, seed=seed)
     try:
-        DQN(config, envs.single_observation_space, envs.single_action_space, seed)
+        check_memory(settings.config, envs.single_observation_space)
+        DQN(settings.config, envs.single_observation_space, envs.single_action_space, seed)
     finally:
         envs.close()
 
 
-def _open_run(algo: str, env: str, options: TrainOptions) -> RunDirectory:
+def _open_run(algo: str, env: str, settings: Settings) -> RunDirectory:
+    options = settings.options
     return RunDirectory.create(options.run_dir, env, algo, options.seed, resume=options.resume)
 
 
-def _start_from(run: RunDirectory, algo: str, env: str, options: TrainOptions) -> Checkpoint | None:
-    if options.resume:
-        checkpoint = run.checkpoints.load(run.checkpoint)
-    elif options.from_checkpoint is not None:
-        source = RunDirectory.open(options.from_checkpoint)
-        checkpoint = source.checkpoints.load(source.checkpoint)
-    else:
-        return None
+def _to_write(settings: Settings) -> dict[str, Any]:
+    """Return what another run can be told with `--config`: not where this one is."""
+    options = asdict(settings.options)
+    for name in ("run_dir", "resume"):
+        del options[name]
+    return {**options, **asdict(settings.config)}
+
+
+def _policy_to_start_from(algo: str, env: str, settings: Settings) -> Checkpoint | None:
+    path = settings.options.from_checkpoint
+    return None if path is None else _checked(RunDirectory.open(path), algo, env, settings)
+
+
+def _checked(run: RunDirectory, algo: str, env: str, settings: Settings) -> Checkpoint:
+    """Load a checkpoint of `run`, or say that it is of something else."""
+    checkpoint = run.checkpoints.load(run.checkpoint)
     saved = (checkpoint.meta.get("algo"), checkpoint.meta.get("env"))
     if saved != (algo, env):
         raise OptionError(
             f"{checkpoint.path} is of {saved[0]} on {saved[1]}",
             f"this run is {algo} on {env}",
             f"muster train {saved[0]} {saved[1]} ...",
+        )
+    model = load(run.read_config()).get("model")
+    if model != settings.config.model:
+        raise OptionError(
+            f"the policy in {checkpoint.path} is of the model {model!r:.80}",
+            f"this run's model is {settings.config.model!r:.80}; "
+            "a run's own files do not choose it, because it may be code",
+            f"--model {model:.80}" if model else "leave --model out",
         )
     return checkpoint

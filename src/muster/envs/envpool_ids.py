@@ -1,0 +1,42 @@
+"""Says that EnvPool does not have an id without loading EnvPool, which takes more than a second.
+
+EnvPool writes most of its ids out in its `registration.py` files, and puts some together: those of
+Atari games (`Pong-v5`) and of dm_control. So the text is believed only for what looks like a slip
+of an id that Gymnasium has, and never where it could be an Atari game.
+"""
+
+import functools
+import importlib.util
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from muster.spelling import is_one_slip
+
+_VERSION = re.compile(r"-v\d+$")
+
+
+def surely_not_in_envpool(env_id: str, known: Iterable[str]) -> bool:
+    """Whether `env_id` is a slip of one of the ids `known`, and is none of EnvPool's.
+
+    False does not mean that EnvPool has it: then EnvPool itself has to be asked.
+    """
+    name = _VERSION.sub("", env_id)
+    names = {_VERSION.sub("", each).lower() for each in known}
+    same_name = name.lower() in names
+    if env_id.endswith("-v5") or not (
+        same_name or any(is_one_slip(name.lower(), each) for each in names)
+    ):
+        return False
+    text = _registrations()
+    written_out = re.escape(env_id if same_name else name)
+    return bool(text) and re.search(rf"\b{written_out}\b", text) is None
+
+
+@functools.cache
+def _registrations() -> str:
+    spec = importlib.util.find_spec("envpool")
+    if spec is None or spec.origin is None:
+        return ""
+    files = sorted(Path(spec.origin).parent.rglob("registration.py"))
+    return "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files)

@@ -1,0 +1,137 @@
+"""From what a user gave to checked options: given > config file > preset > default.
+
+    given, file -> resolve -> TrainOptions, the algorithm's config    or an OptionError
+
+Loads neither torch nor an environment: `muster train` answers a mistake with this alone.
+"""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, make_dataclass
+from pathlib import Path
+from typing import Any
+
+from muster.algos.dqn_config import DQNConfig
+from muster.algos.options import refuse_together
+from muster.errors import MusterError, OptionError
+from muster.recipes.algorithms import configuration_of, unknown
+from muster.recipes.models import check_model, is_code
+from muster.recipes.options import TrainOptions
+from muster.recipes.presets import preset
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that a run was told, checked."""
+
+    options: TrainOptions
+    """What every run can be told."""
+    config: DQNConfig
+    """What the algorithm can be told."""
+
+
+@functools.cache
+def all_options(algo: str) -> type:
+    """Return a dataclass of all options of an algorithm, flat, that checks nothing itself.
+
+    Options are checked when all of them are known: a file may say `resume` and the command line
+    where.
+    """
+    bases = (TrainOptions, configuration_of(algo))
+    unchecked = {"__post_init__": lambda self: None, "__doc__": bases[1].__doc__}
+    return make_dataclass("Options", [], bases=bases, namespace=unchecked, frozen=True)
+
+
+def resolve(
+    algo: str, env: str, given: Mapping[str, Any], file: str | Path | None = None
+) -> Settings:
+    """Return the settings of a run.
+
+    Args:
+        algo: Name of the algorithm.
+        env: Id of the environment.
+        given: What the user said, which comes before all else.
+        file: A file of options, as `config.yaml` of a run directory.
+
+    Raises:
+        OptionError: An option is not known, or has a value that cannot be, or contradicts another.
+    """
+    known = {field.name for field in fields(all_options(algo))}
+    for name in given:
+        if name not in known:
+            raise unknown("option", name, known, "{}=...")
+    found = {**preset(algo, env), **({} if file is None else read_file(file, algo, env)), **given}
+    common = {field.name for field in fields(TrainOptions)}
+    options = TrainOptions(**{k: v for k, v in found.items() if k in common})
+    config = configuration_of(algo)(**{k: v for k, v in found.items() if k not in common})
+    _check_together(options, config)
+    check_model(config.model)
+    return Settings(options, config)
+
+
+def read_file(path: str | Path, algo: str, env: str) -> dict[str, Any]:
+    """Return the options that a file holds, with their types checked but not yet their values.
+
+    Raises:
+        OptionError: It cannot be read, or is for something else; the message names file and key.
+    """
+    from muster.run.config_io import from_dict
+    from muster.run.yaml_text import MAX_TEXT, load
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            data = load(file.read(MAX_TEXT + 1))
+        for key, here in (("algo", algo), ("env", env)):
+            there = data.pop(key, here)
+            if there != here:
+                raise OptionError(
+                    f"it is for {key} {there!r:.80}",
+                    f"this run is of {here!r}",
+                    f"muster train with {key} {there!r:.80}, or take the key out of the file",
+                )
+        flat = all_options(algo)
+        names = {field.name for field in fields(flat)}
+        for key in data:
+            if key not in names:
+                raise unknown("option", key, names, "{}: ...")
+        typed: Any = from_dict(data, flat)
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise _about_file(path, error) from error
+    found = {key: getattr(typed, key) for key in data}
+    if is_code(found.get("model")):
+        raise OptionError(
+            f"{str(path)!r:.120}: the model {found['model']!r:.80} is code",
+            "a file may come from anybody, so it cannot say which code is run",
+            f"take the key out of the file, and give --model {found['model']:.80}",
+        )
+    return found
+
+
+def _about_file(path: str | Path, error: Exception) -> OptionError:
+    name = f"{str(path)!r:.120}"
+    if isinstance(error, MusterError):
+        what, why, fix = error.args
+        return OptionError(f"{name}: {what}", why, fix)
+    if isinstance(error, OSError):
+        return OptionError(
+            f"{name} cannot be read", error.strerror or str(error), "--config runs/.../config.yaml"
+        )
+    return OptionError(f"{name} cannot be read", str(error), "a text file of key: value lines")
+
+
+def _check_together(options: TrainOptions, config: DQNConfig) -> None:
+    """Refuse what only the algorithm and the run together make impossible."""
+    envs, size = f"num_envs={options.num_envs}", f"buffer_size={config.buffer_size}"
+    if options.num_envs > config.buffer_size:
+        fix = f"buffer_size={100 * options.num_envs}"
+        refuse_together(envs, size, "not one step of all environments would fit", fix)
+    # Replay stores whole rows, one transition of each environment.
+    capacity = config.buffer_size // options.num_envs * options.num_envs
+    for name in ("batch_size", "learning_starts", "n_step"):
+        if getattr(config, name) > capacity:
+            refuse_together(
+                f"{name}={getattr(config, name)}",
+                size,
+                f"with {envs} the buffer holds {capacity}, so learning would never begin",
+                f"buffer_size={10 * max(getattr(config, name), options.num_envs)}",
+            )
