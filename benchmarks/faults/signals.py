@@ -73,7 +73,11 @@ class Trial:
         self.told = place / "told"
         self.env = env
         self.options = {**SMALL, **(options or {})}
-        self.environ = {"PYTHONPATH": ROOT, "MUSTER_TELL": self.told, **(environ or {})}
+        self.environ = {
+            "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+            "MUSTER_TELL": self.told,
+            **(environ or {}),
+        }
         self.started = time.monotonic()
         self._stderr = open(place / "stderr", "w+b")  # noqa: SIM115  # closed by `close`
         self.process = self._command({}, self._stderr)

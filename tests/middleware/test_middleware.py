@@ -122,7 +122,7 @@ def test_guard_stops_at_the_first_number_that_is_none_and_names_the_last_checkpo
         task.run(10)
     message = str(caught.value)
     assert message.startswith(f"train/loss is {value} at train_iter 3, env_step 30")
-    assert "try: --from-checkpoint runs/x/checkpoints/step-20" in message
+    assert "try: --from-checkpoint runs/x/checkpoints/step-20, with a smaller --lr" in message
     assert saved == [10, 20], "the loop that failed is not saved"
 
 

@@ -6,8 +6,19 @@ numbers to be written) and `evaluation`.
 
 from muster.middleware.evaluate import evaluate
 from muster.middleware.experience import collect, train
-from muster.middleware.guard import guard
+from muster.middleware.guard import GuardError, check_state, guard, guarded
 from muster.middleware.record import checkpoint, log_metrics
 from muster.middleware.stop import stop_after
 
-__all__ = ["checkpoint", "collect", "evaluate", "guard", "log_metrics", "stop_after", "train"]
+__all__ = [
+    "GuardError",
+    "check_state",
+    "checkpoint",
+    "collect",
+    "evaluate",
+    "guard",
+    "guarded",
+    "log_metrics",
+    "stop_after",
+    "train",
+]

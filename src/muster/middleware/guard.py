@@ -1,19 +1,33 @@
-"""`guard`: stops at the first number that is none, before it spreads."""
+"""`guard`: stops at the first number that is none, before it spreads or is saved.
+
+metrics of a loop  ─ guard ────────┐
+loss and gradient  ─ the learner ──┼─> GuardError: what, where, the last good checkpoint
+state to be saved  ─ check_state ──┘
+"""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from muster import nets
 from muster.errors import MusterError
-from muster.framework import Context, Middleware
+from muster.framework import Context, Middleware, Task
+from muster.run import NonFiniteError
 
 
 class GuardError(MusterError):
-    """A metric is NaN or infinite."""
+    """A metric, a loss, a gradient or a part of the state is NaN or infinite."""
 
 
 def guard(last_good: Callable[[], Path | None]) -> Middleware:
     """Raise GuardError if a metric of this loop is NaN or infinite.
+
+    It comes after what computes the metrics, so that nothing on the way back (evaluation, logging,
+    checkpoint) happens in a loop that went wrong.
 
     Args:
         last_good: Returns the last checkpoint, for the message.
@@ -22,12 +36,52 @@ def guard(last_good: Callable[[], Path | None]) -> Middleware:
     def _guard(ctx: Context) -> None:
         for name, value in ctx.get("metrics", {}).items():
             if not math.isfinite(value):
-                saved = last_good()
-                raise GuardError(
-                    f"{name} is {value} at train_iter {ctx.get('train_iter', 0)}, "
-                    f"env_step {ctx.get('env_step', 0)}",
-                    "learning diverged, or the environment gave such a number",
-                    f"--from-checkpoint {saved}" if saved else "a smaller --lr",
-                )
+                why = "learning diverged, or the environment gave such a number"
+                raise _error(f"{name} is {value}", why, ctx, last_good)
 
     return _guard
+
+
+@contextmanager
+def guarded(task: Task, last_good: Callable[[], Path | None]) -> Iterator[None]:
+    """Let what a learner or a store refuses as NaN or infinite leave as GuardError.
+
+    Args:
+        task: What runs in this block.
+        last_good: Returns the last checkpoint, for the message.
+    """
+    try:
+        yield
+    except (nets.NonFiniteError, NonFiniteError) as error:
+        what, why, _ = error.args
+        raise _error(what, why, task.ctx, last_good) from error
+
+
+def check_state(parts: Mapping[str, Any]) -> None:
+    """Raise NonFiniteError if an array of the state, at any depth, holds a NaN or an infinity.
+
+    The store looks at the policy alone. But an optimiser or a target network with a NaN in it makes
+    one of the policy in the first update after a resume, and then there is no good checkpoint left.
+    """
+    for name, value in parts.items():
+        if isinstance(value, Mapping):
+            check_state({f"{name}/{key}": each for key, each in value.items()})
+        elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
+            finite = np.isfinite(value)
+            if not finite.all():
+                bad = value.size - np.count_nonzero(finite)
+                raise NonFiniteError(
+                    f"{name} holds {bad} of {value.size} numbers that are NaN or infinite",
+                    "learning diverged; such a state is not saved",
+                    "a smaller --lr",
+                )
+
+
+def _error(what: str, why: str, ctx: Context, last_good: Callable[[], Path | None]) -> GuardError:
+    where = f"at train_iter {ctx.get('train_iter', 0)}, env_step {ctx.get('env_step', 0)}"
+    try:
+        saved = last_good()
+    except MusterError:  # a damaged store has its own message, for whoever opens it
+        saved = None
+    fix = f"--from-checkpoint {saved}, with a smaller --lr" if saved else "a smaller --lr"
+    return GuardError(f"{what} {where}", why, fix)

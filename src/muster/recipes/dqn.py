@@ -68,7 +68,9 @@ def train_dqn(
     store = run.checkpoints
 
     def save(ctx: Context) -> Path:
-        parts: dict[str, Any] = {**agent.parts(), "collector": collector.state_dict()}
+        learned = agent.parts()
+        middleware.check_state(learned)
+        parts: dict[str, Any] = {**learned, "collector": collector.state_dict()}
         if options.save_replay:
             parts["replay"] = buffer.state_dict()
         counters = {"env_step": ctx.env_step, "train_iter": ctx.train_iter}
@@ -104,7 +106,8 @@ def train_dqn(
         task.use(middleware.guard(store.last))
         task.use(middleware.stop_after(total, options.seconds))
         task.use(stop.middleware())
-        ctx = task.run()
+        with middleware.guarded(task, store.last):
+            ctx = task.run()
     collector.close()
     seconds = time.monotonic() - started
     evaluation = ctx.get("evaluation")
