@@ -92,6 +92,7 @@ def train_dqn(
             collector.load_state_dict(start_from.parts["collector"])
             if "replay" in start_from.parts:
                 buffer.load_state_dict(start_from.parts["replay"])
+                buffer.cut_episodes(collector.restarted)
             task.ctx.keep("env_step", "train_iter")
             task.ctx.update(start_from.counters)
         elif start_from is not None:

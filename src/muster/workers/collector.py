@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from muster.data import Transitions
 from muster.envs import Episode, VectorEnv, true_next_obs
@@ -39,6 +40,9 @@ class Collector:
             )
         self.envstep = 0
         """Environment steps so far, of all environments together."""
+        self.restarted: NDArray[np.bool_] = np.zeros(envs.num_envs, np.bool_)
+        """Which environments began a new episode in `load_state_dict`, as they could not go on
+        with theirs: what is collected next does not follow what was collected before."""
         self._policy = policy
         self._envs = envs
         self._steps = steps
@@ -79,6 +83,7 @@ class Collector:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what `state_dict` returned."""
         self._envs.load_state_dict(state["envs"])
+        self.restarted = self._envs.state_dict()["episodes"] != state["envs"]["episodes"]
         self.envstep = int(state["envstep"])
         self._obs = self._envs.obs
 
