@@ -302,24 +302,26 @@ def tensor_folds() -> dict[type, Fold]:
     strided = torch.strided
 
     def fold_tensor(out: Out, value: Any, depth: int) -> object:
+        name, carrier = names.get(value.dtype, (None, None))
+        if name is None:
+            raise refuse_dtype("a tensor", value.dtype)
+        if carrier is not None:
+            array = plain(value).view(carrier).numpy()
+        else:
+            try:
+                array = value.numpy()
+            except (RuntimeError, TypeError):  # wants gradients, is conjugated, or not on the CPU
+                array = plain(value).numpy()
+        return [TENSOR, name, out.attach(raw(array)), *array.shape]
+
+    def plain(value: Any) -> Any:
         if not value.is_cpu or value.layout is not strided:
             raise Refusal(
                 f"a tensor on {value.device} with layout {value.layout}",
                 "Only dense tensors in the memory of the CPU can travel.",
                 "send tensor.cpu(), or tensor.to_dense()",
             )
-        name, carrier = names.get(value.dtype, (None, None))
-        if name is None:
-            raise refuse_dtype("a tensor", value.dtype)
-        if value.requires_grad:
-            value = value.detach()
-        if carrier is not None:
-            value = value.resolve_conj().view(carrier)
-        try:
-            array = value.numpy()
-        except RuntimeError:  # conjugated or negated in name only
-            array = value.resolve_conj().resolve_neg().numpy()
-        return [TENSOR, name, out.attach(raw(array)), *array.shape]
+        return value.detach().resolve_conj().resolve_neg()
 
     def refuse_parameter(out: Out, value: Any, depth: int) -> object:
         raise Refusal(
@@ -337,17 +339,17 @@ def tensor_unfold() -> Unfold:
     import numpy as np
     import torch
 
-    table = {
-        name: (None if carrier is None else dtype, bytes_of)
-        for name, (dtype, bytes_of, carrier) in tensor_dtypes().items()
-    }
+    table = tensor_dtypes()
 
     def unfold_tensor(source: Source, node: list[Any], depth: int) -> object:
         if node[1] not in table:
             raise malformed("a tensor has a dtype that is not allowed")
-        seen_as, dtype = table[node[1]]
-        shape, nbytes = shape_of(node, dtype.itemsize)
-        tensor = torch.from_numpy(np.ndarray(shape, dtype, source.take(node[2], nbytes)).copy())
-        return tensor if seen_as is None else tensor.view(seen_as)
+        dtype, bytes_of, carrier = table[node[1]]
+        shape, nbytes = shape_of(node, bytes_of.itemsize)
+        buffer = source.take(node[2], nbytes)
+        if not nbytes:  # NumPy gives empty arrays strides that torch would not
+            return torch.empty(shape, dtype=dtype)
+        tensor = torch.from_numpy(np.ndarray(shape, bytes_of, buffer).copy())
+        return tensor if carrier is None else tensor.view(dtype)
 
     return unfold_tensor

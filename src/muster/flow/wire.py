@@ -230,12 +230,11 @@ class Unpacker:
 
     def unfold(self, node: Any, depth: int) -> object:
         """Return the value of a node inside `depth` containers."""
-        kind = type(node)
-        if kind in SELF:
+        if type(node) is list and node and type(node[0]) is int:
+            return (_unfolds.get(node[0]) or _learn_tag(node[0]))(self, node, depth)
+        if type(node) in SELF:
             return node
-        if kind is not list or not node or type(node[0]) is not int:
-            raise malformed("a node has no tag")
-        return (_unfolds.get(node[0]) or _learn_tag(node[0]))(self, node, depth)
+        raise malformed("a node has no tag")
 
     def unfold_key(self, node: Any, depth: int) -> object:
         """Return the value of a node that is a key: of a type whose hash is its value's."""
@@ -529,18 +528,18 @@ def _unfold_tuple(unpacker: Unpacker, node: list[Any], depth: int) -> object:
 
 
 def _pairs(unpacker: Unpacker, node: list[Any], depth: int, start: int) -> Any:
-    """Return the keys and values from `start` on, in an iterator of pairs."""
-    _descend(depth)
+    """Return an iterator of the keys and values from `start` on; what is before is plain."""
+    if depth >= MAX_DEPTH:
+        _descend(depth)
     if len(node) - start & 1:
         raise malformed("a dict has a key without a value")
-    depth += 1
     # Buffers are numbered in this order: a key, its value, the next key.
-    for index in range(start, len(node)):
-        item = node[index]
+    for index, item in enumerate(node):
         if type(item) not in SELF:
             unfold = unpacker.unfold if index - start & 1 else unpacker.unfold_key
-            node[index] = unfold(item, depth)
-    return zip(node[start::2], node[start + 1 :: 2])  # noqa: B905  the lengths are equal
+            node[index] = unfold(item, depth + 1)
+    rest = islice(node, start, None)
+    return zip(rest, rest)  # noqa: B905  the number is even
 
 
 def _unfold_dict(unpacker: Unpacker, node: list[Any], depth: int) -> object:
