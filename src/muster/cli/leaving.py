@@ -19,4 +19,6 @@ def leave_at_once_on_signals() -> None:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
+    if os.isatty(2):
+        os.write(2, b"\n")  # what the shell says next is not to follow a bar
     os._exit(128 + number)
