@@ -11,11 +11,12 @@ if TYPE_CHECKING:
         MiddlewareError,
         MusterError,
         MusterWarning,
+        NodeError,
         OptionError,
         RunCancelled,
         TaskError,
     )
-    from muster.framework import AbsentKeyError, Context, Middleware, StepWrapper, Task
+    from muster.framework import AbsentKeyError, Context, Middleware, Parallel, StepWrapper, Task
     from muster.framework.wrapper import StepTimer
     from muster.recipes.policy import load_policy
     from muster.recipes.train import train
@@ -29,7 +30,9 @@ __all__ = [
     "MiddlewareError",
     "MusterError",
     "MusterWarning",
+    "NodeError",
     "OptionError",
+    "Parallel",
     "RunCancelled",
     "StepTimer",
     "StepWrapper",
@@ -45,11 +48,19 @@ _HOMES = {
         "MiddlewareError",
         "MusterError",
         "MusterWarning",
+        "NodeError",
         "OptionError",
         "RunCancelled",
         "TaskError",
     ),
-    "muster.framework": ("AbsentKeyError", "Context", "Middleware", "StepWrapper", "Task"),
+    "muster.framework": (
+        "AbsentKeyError",
+        "Context",
+        "Middleware",
+        "Parallel",
+        "StepWrapper",
+        "Task",
+    ),
     "muster.framework.wrapper": ("StepTimer",),
     "muster.recipes.policy": ("load_policy",),
     "muster.recipes.train": ("train",),

@@ -4,6 +4,7 @@
     ├── MiddlewareError   (TypeError)     what was given to the task is no middleware
     ├── TaskError         (RuntimeError)  the task is used in a way or at a time it cannot be
     ├── OptionError       (ValueError)    an argument has a value that makes no sense
+    ├── NodeError         (RuntimeError)  a node of a parallel run raised, died or hung
     ├── RunCancelled                      a wait ended because the run is being stopped
     └── AbsentKeyError    (AttributeError, KeyError)  a key of ctx; in muster.framework.context
 
@@ -46,6 +47,38 @@ class OptionError(MusterError, ValueError):
 
 class RunCancelled(MusterError):
     """A wait inside a middleware was ended, because the run is being stopped."""
+
+
+class NodeError(MusterError, RuntimeError):
+    """A node of a parallel run ended it.
+
+    Attributes:
+        node: Its id.
+        role: Its role, if it has one.
+        cause: `raised` an exception, was `killed` or just exited, or was `hung`.
+        remote_traceback: Of the exception, as the node saw it; empty for the other causes.
+    """
+
+    run_failed = True
+
+    def __init__(
+        self,
+        what: str,
+        why: str,
+        fix: str,
+        *,
+        node: int,
+        role: str | None,
+        cause: str,
+        remote_traceback: str = "",
+    ) -> None:
+        super().__init__(what, why, fix)
+        self.node = node
+        self.role = role
+        self.cause = cause
+        self.remote_traceback = remote_traceback
+        if remote_traceback:
+            self.add_note(f"on node {node}:\n{remote_traceback}")
 
 
 class MusterWarning(UserWarning):

@@ -9,6 +9,7 @@ anything be imported or called. NumPy is imported at the first array, torch at t
 
 import dataclasses
 import functools
+import math
 import re
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
@@ -154,11 +155,15 @@ def shape_of(node: list[Any], itemsize: int) -> tuple[tuple[int, ...], int]:
     shape = tuple(node[3:])
     if len(shape) > MAX_DIMS:
         raise malformed(f"an array has more than {MAX_DIMS} dimensions")
+    nbytes = itemsize
     for size in shape:
         if type(size) is not int or size < 0:
             raise malformed("a dimension of an array is no size")
-        itemsize *= size
-    return shape, itemsize
+        nbytes *= size
+    # NumPy and torch compute with the other dimensions of an empty array, in 64 bits.
+    if not nbytes and itemsize * math.prod(filter(None, shape)) >= 1 << 63:
+        raise malformed("an empty array has dimensions that are too big")
+    return shape, nbytes
 
 
 @functools.cache

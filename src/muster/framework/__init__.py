@@ -1,7 +1,8 @@
 """The loop and where it runs. Knows no reinforcement learning, no torch, no numpy."""
 
 from muster.framework.context import AbsentKeyError, Context
+from muster.framework.parallel import Parallel
 from muster.framework.step import Middleware
 from muster.framework.task import StepWrapper, Task
 
-__all__ = ["AbsentKeyError", "Context", "Middleware", "StepWrapper", "Task"]
+__all__ = ["AbsentKeyError", "Context", "Middleware", "Parallel", "StepWrapper", "Task"]

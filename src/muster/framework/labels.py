@@ -16,10 +16,11 @@ Labels = frozenset[str]
 def standalone_labels(async_mode: bool, own: Iterable[str]) -> Labels:
     """Return the labels of a task that runs by itself; `own` are those given to `Task`."""
     mode = {"standalone", "async"} if async_mode else {"standalone"}
-    return frozenset(mode) | frozenset(own) | _from_environment()
+    return frozenset(mode) | frozenset(own) | environment_labels()
 
 
-def _from_environment() -> Labels:
+def environment_labels() -> Labels:
+    """Return the labels that MUSTER_LABELS gives to every task."""
     given = os.environ.get(ENVIRONMENT_VARIABLE, "").split(",")
     return frozenset(label.strip() for label in given if label.strip())
 

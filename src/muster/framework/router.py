@@ -1,8 +1,11 @@
 """Where this node stands among the others."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
-from muster.framework.labels import Labels
+from muster.framework.labels import Labels, standalone_labels
+from muster.framework.node import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,4 +15,29 @@ class Router:
     labels: Labels
     node_id: int = 0
     is_active: bool = False
+    """Whether there are others: whether this is a parallel run."""
     peers: tuple[int, ...] = ()
+    role: str | None = None
+    incarnation: int = 0
+    """How often this node was replaced before."""
+    resumed: bool = False
+    """Whether it replaces a node that is to go on from its last checkpoint."""
+
+    @classmethod
+    def alone(cls, async_mode: bool, own: Iterable[str]) -> Self:
+        """Make that of a task that runs by itself; `own` are the labels given to `Task`."""
+        return cls(standalone_labels(async_mode, own))
+
+    @classmethod
+    def at(cls, place: Place, async_mode: bool, own: Iterable[str]) -> Self:
+        """Make that of a task on a node."""
+        mode = {"async"} if async_mode else set()
+        return cls(
+            labels=place.labels | mode | frozenset(own),
+            node_id=place.node_id,
+            is_active=True,
+            peers=place.peers,
+            role=place.role,
+            incarnation=place.incarnation,
+            resumed=place.resumed,
+        )

@@ -16,17 +16,17 @@ from typing import Any, Self
 
 from muster.errors import MiddlewareError, MusterWarning, OptionError, TaskError
 from muster.framework import misuse
-from muster.framework.context import Context, next_context, recast
+from muster.framework.context import Context, next_context, recast, shared_keys
 from muster.framework.events import Events, Listener, Payload
 from muster.framework.group import Group
 from muster.framework.labels import (
     matches,
     parse_filter,
     parse_labels,
-    standalone_labels,
     warn_of_typo,
 )
 from muster.framework.names import BEING_WRAPPED, name_of
+from muster.framework.node import Finish, Received, TaskLink, Use, current_node
 from muster.framework.overlap import Overlap
 from muster.framework.races import TrackedContext
 from muster.framework.router import Router
@@ -71,7 +71,6 @@ class Task:
         if n_async_workers is not None:
             n_async_workers = _count("n_async_workers", n_async_workers, 1, "n_async_workers=4")
         own = () if labels is None else parse_labels("labels", labels)
-        self.router = Router(labels=standalone_labels(async_mode, own))
         self.ctx = Context()
         """The context of the loop that runs, or of the last loop when none does."""
         self._async_mode = async_mode
@@ -81,6 +80,14 @@ class Task:
         self._overlaps = async_mode
         self._events = Events()
         self._scope: Scope | None = None
+        self._told_to_finish: Finish | None = None
+        self._link: TaskLink | None = None
+        node = current_node()
+        if node is None:
+            self.router = Router.alone(async_mode, own)
+        else:
+            self.router = Router.at(node.place, async_mode, own)
+            self._link = node.open_task(self._events, self._finish_from_outside)
         self._idle = threading.Event()
         self._idle.set()
         self._ended: str | None = None
@@ -145,16 +152,25 @@ class Task:
 
     # ---- the loop
 
-    def run(self, max_step: int | None = None) -> Context:
-        """Loop until `ctx.finish` is set, at most `max_step` times. Return the last context."""
-        max_step = self._check_can_run(max_step)
+    def run(self, max_step: int | None = None, end: str = "all") -> Context:
+        """Loop until `ctx.finish` is set, at most `max_step` times. Return the last context.
+
+        Args:
+            max_step: Loops at most; None for no limit.
+            end: In a parallel run, what ends with this node: `all` nodes, or its `own` loop only.
+        """
+        max_step = self._check_can_run(max_step, end)
         if max_step == 0:
             return self.ctx
         program = self._program()
-        with self._running() as scope:
+        with self._running() as scope, self._linked(end):
             for loop in itertools.count(1):
-                is_last = loop == max_step or self._leaving
+                is_last = loop == max_step or self._leaving or self._told_to_finish is not None
+                if self._told_to_finish is not None:
+                    self.ctx.finish = True
                 self._one_loop(program, scope, is_last)
+                if self._link is not None:
+                    self._share(self._link)
                 if is_last or self.ctx["finish"]:
                     break
                 self.ctx = next_context(self.ctx)
@@ -206,6 +222,53 @@ class Task:
                     self._scope = None
                     self._idle.set()
 
+    # ---- other nodes
+
+    @property
+    def parallel_ctx(self) -> Received:
+        """What other nodes shared: the newest value of every key."""
+        if self._link is None:
+            raise TaskError(
+                "task.parallel_ctx is not there",
+                "this task runs by itself: no other node shares anything with it",
+                "Parallel.runner(n_parallel_workers=2)(main), or look at task.router.is_active",
+            )
+        return self._link.received
+
+    @property
+    def told_to_finish(self) -> Finish | None:
+        """Why another node, or the parent of all, ends this run; None if nobody does."""
+        return self._told_to_finish
+
+    @contextmanager
+    def _linked(self, end: str) -> Iterator[None]:
+        """Begin and end the loop together with the same task on other nodes."""
+        link = self._link
+        if link is None:
+            yield
+            return
+        try:
+            link.meet([Use(name_of(u.fn), u.filter_labels) for u in self._uses], self.router.labels)
+            yield
+            if end == "all":
+                link.finish()
+        finally:
+            link.close()
+
+    def _share(self, link: TaskLink) -> None:
+        ctx = self.ctx
+        named = shared_keys(ctx)
+        if named is None:
+            link.share({key: value for key, value in ctx.items() if key != "finish"}, False)
+        else:
+            link.share({key: ctx[key] for key in named if key in ctx}, True)
+
+    def _finish_from_outside(self, finish: Finish) -> None:
+        # First the word, then the context: a loop that begins in between looks for the word.
+        self._told_to_finish = finish
+        self.ctx.finish = True
+        self._events.cancel()
+
     # ---- events
 
     def emit(
@@ -238,6 +301,8 @@ class Task:
                 "the task emits it itself, once, when run ends",
                 "ctx.finish = True, to make this loop the last",
             )
+        if self._link is not None and not only_local:
+            self._link.emit(name, (args, kwargs))
         if not only_remote:
             self._events.emit(name, (args, kwargs))
 
@@ -373,7 +438,11 @@ class Task:
                 f"call {what} before task.run()",
             )
 
-    def _check_can_run(self, max_step: int | None) -> int | None:
+    def _check_can_run(self, max_step: int | None, end: str) -> int | None:
+        if end not in ("all", "own"):
+            raise OptionError(
+                f"end={end!r} is not possible", "it is 'all' or 'own'", "task.run(end='own')"
+            )
         if max_step is not None:
             max_step = _count("max_step", max_step, 0, "task.run(max_step=int(1e6))")
         if self._scope is not None:
@@ -388,7 +457,7 @@ class Task:
                 self._ended,
                 "make a new Task() and use the same middleware",
             )
-        if not any(self._runs_here(use) for use in self._uses):
+        if self._link is None and not any(self._runs_here(use) for use in self._uses):
             here = ", ".join(sorted(self.router.labels))
             why = f"the labels here are: {here}" if self._uses else "nothing was used"
             if max_step is None:

@@ -1,0 +1,126 @@
+"""The narrow protocol between a parallel program and its engine: launch, send, receive, stop.
+
+    Engine.run(launch)            parent: start nodes, watch them, end them; their results
+    Transport (one in each node)  parcel -> send -> Receiver.received on the other node
+
+A transport keeps the order between two nodes, loses nothing while both live, and never blocks.
+What may be on the way at once is for its user to limit.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from muster.framework.labels import Labels
+from muster.framework.node import Finish, Place, Use
+
+OnFailure = Literal["stop", "restart", "resume"]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A program, and how it is to be run."""
+
+    main: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    places: tuple[Place, ...]
+    on_failure: Mapping[int, OnFailure]
+    """What happens when a node dies or hangs, by node id."""
+    max_restarts: int
+    """How often one node is replaced before the run is given up."""
+    hang_after: float
+    """Seconds without progress after which a node counts as hung."""
+    start_within: float
+    """The same from its start to its first progress."""
+    grace: float
+    """Seconds that a node has for ending by itself once it was told to."""
+    threads: int | None
+    """Threads of numeric libraries in each node; None shares the cores among the nodes."""
+    pin: bool
+    """Whether each node is bound to cores of its own."""
+    log_dir: Path | None
+    """Where to write what each node prints; it is shown in any case."""
+    resources: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """What a role needs of a cluster; unused on one machine."""
+
+
+class Engine(Protocol):
+    """Runs a program on its nodes."""
+
+    def run(self, launch: Launch) -> list[Any]:
+        """Return what `main` returned on each node. Nothing is left behind when this ends."""
+
+
+class Parcel(Protocol):
+    """A message that is ready to go to any number of nodes; what it was made of may change."""
+
+    nbytes: int
+
+    def drop(self) -> None:
+        """Say that it will not be sent to anyone else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message that came in. Its buffers may be read until `release` is called."""
+
+    sender: int
+    head: bytes
+    tree: bytes
+    buffers: Sequence[memoryview]
+    release: Callable[[], None]
+
+
+class Receiver(Protocol):
+    """Hears what comes in, on the transport's own thread; must not block it."""
+
+    def received(self, delivery: Delivery) -> None:
+        """Take a message, and see to it that it is released."""
+
+    def linked(self, peer: int, incarnation: int) -> None:
+        """Hear that messages can be sent to this node. What went to an older one is gone."""
+
+    def lost(self, peer: int) -> None:
+        """Hear that this node can not be reached any more, unless it is linked anew."""
+
+    def told_to_finish(self, finish: Finish) -> None:
+        """Hear that the run is to end."""
+
+
+class Transport(Protocol):
+    """A node's way to the others."""
+
+    place: Place
+
+    def start(self, receiver: Receiver) -> None:
+        """Begin to receive; returns when every node that is there already is linked."""
+
+    def parcel(self, tree: bytes, buffers: Sequence[memoryview]) -> Parcel:
+        """Take a copy of a message."""
+
+    def send(self, to: int, head: bytes, parcel: Parcel | None = None) -> bool:
+        """Send without waiting. False if that node is not linked now."""
+
+    def meet(self, task: int, uses: Sequence[Use], labels: Labels) -> str | None:
+        """Wait until every node came here, and return what is wrong with all of it together."""
+
+    def finishing(self, by: str) -> None:
+        """Tell whoever watches that every node is to end now."""
+
+    def advance(self) -> None:
+        """Note progress of the main thread."""
+
+    def looping(self, is_looping: bool) -> None:
+        """Say that the main thread enters or leaves `Task.run`."""
+
+    def waiting(self, is_waiting: bool) -> None:
+        """Say that the main thread waits for other nodes, which is no hang, or does so no more."""
+
+    def stop(self) -> None:
+        """Send what is left, and end."""
+
+
+NodeMain = Callable[[Transport, Callable[..., Any], tuple[Any, ...], Mapping[str, Any]], Any]
+"""Makes a node of a transport and runs a program's `main` on it."""

@@ -1,0 +1,7 @@
+"""One process per node, on this machine. See docs/parallel.md."""
+
+from muster.engines.local.supervisor import LocalEngine
+
+ENGINE = LocalEngine()
+
+__all__ = ["ENGINE", "LocalEngine"]

@@ -1,0 +1,202 @@
+"""Blocks of shared memory without names: written once, read by many, used again.
+
+    owner:   pool.take(size) -> Block, write -> descriptor to each reader once, then its number
+    reader:  MappedBlocks.view(number) -> copy -> say that it is free
+    owner:   the last reader is done, or gone -> back to the pool
+
+A memfd has no name that could stay behind, and the kernel frees it with its last descriptor.
+"""
+
+import fcntl
+import mmap
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+
+from muster.errors import MusterError
+
+PAGE = mmap.PAGESIZE
+_KEPT_BYTES = 64 << 20
+"""Free blocks are kept up to this much; fresh memory costs ten times as much as used."""
+_KEPT_BLOCKS = 32
+
+
+class SharedMemoryError(MusterError, OSError):
+    """There is no memory, or no descriptor, for a message."""
+
+
+class Block:
+    """Shared memory of this process, and who still reads it."""
+
+    def __init__(self, number: int, size: int) -> None:
+        self.number = number
+        self.size = size
+        self.fd = _allocate(size)
+        self._memory = mmap.mmap(self.fd, size)
+        self.view = memoryview(self._memory)
+        self.readers: set[object] = set()
+        self.known_to: set[object] = set()
+        """Links over which its descriptor was sent."""
+        self.owned = True
+
+    def close(self) -> None:
+        """Give the memory back; readers that mapped it keep it until they are done."""
+        self.view.release()
+        self._memory.close()
+        os.close(self.fd)
+
+
+class BlockPool:
+    """The blocks of one process.
+
+    Args:
+        forget: Called when a block is closed, with those who know it.
+    """
+
+    def __init__(self, forget: Callable[[Block], None]) -> None:
+        self._forget = forget
+        self._lock = threading.Lock()
+        self._free: dict[int, list[Block]] = defaultdict(list)
+        self._free_bytes = 0
+        self._free_count = 0
+        self._numbers = 0
+        self._in_use: dict[int, Block] = {}
+
+    def take(self, size: int) -> Block:
+        """Return a block of at least `size` bytes that nobody reads."""
+        size_class = _size_class(size)
+        with self._lock:
+            free = self._free.get(size_class)
+            if free:
+                block = free.pop()
+                self._free_bytes -= block.size
+                self._free_count -= 1
+            else:
+                self._numbers += 1
+                block = Block(self._numbers, size_class)
+            block.owned = True
+            self._in_use[block.number] = block
+        return block
+
+    def lend(self, block: Block, reader: object) -> bool:
+        """Note that `reader` gets the block; True if it gets it for the first time."""
+        with self._lock:
+            block.readers.add(reader)
+            new = reader not in block.known_to
+            block.known_to.add(reader)
+            return new
+
+    def give_back(self, number: int, reader: object) -> None:
+        """Note that `reader` is done with a block."""
+        with self._lock:
+            block = self._in_use.get(number)
+            if block is None or reader not in block.readers:
+                return
+            block.readers.discard(reader)
+            closed = self._settle(block)
+        if closed:
+            self._forget(block)
+
+    def drop(self, block: Block) -> None:
+        """Note that the owner will not lend it again."""
+        with self._lock:
+            block.owned = False
+            closed = self._settle(block)
+        if closed:
+            self._forget(block)
+
+    def reader_gone(self, reader: object) -> None:
+        """Take back all that a reader had."""
+        closed = []
+        with self._lock:
+            for block in list(self._in_use.values()):
+                block.known_to.discard(reader)
+                if reader in block.readers:
+                    block.readers.discard(reader)
+                    if self._settle(block):
+                        closed.append(block)
+            for blocks in self._free.values():
+                for block in blocks:
+                    block.known_to.discard(reader)
+        for block in closed:
+            self._forget(block)
+
+    def close(self) -> None:
+        """Give all memory back."""
+        with self._lock:
+            blocks = [*self._in_use.values(), *(b for free in self._free.values() for b in free)]
+            self._in_use.clear()
+            self._free.clear()
+        for block in blocks:
+            block.close()
+
+    def _settle(self, block: Block) -> bool:
+        """Free a block that nobody uses; True if it was closed for that."""
+        if block.owned or block.readers or self._in_use.pop(block.number, None) is None:
+            return False
+        room = self._free_bytes + block.size <= _KEPT_BYTES and self._free_count < _KEPT_BLOCKS
+        if room:
+            self._free[block.size].append(block)
+            self._free_bytes += block.size
+            self._free_count += 1
+            return False
+        block.close()
+        return True
+
+
+class MappedBlocks:
+    """Blocks of another process, as they are known on one link."""
+
+    def __init__(self) -> None:
+        self._views: dict[int, memoryview] = {}
+
+    def add(self, number: int, fd: int) -> None:
+        """Map a block whose descriptor came in; the descriptor is closed."""
+        try:
+            size = os.fstat(fd).st_size
+            mapped = mmap.mmap(fd, size, prot=mmap.PROT_READ)
+        finally:
+            os.close(fd)
+        self._views[number] = memoryview(mapped)
+
+    def view(self, number: int) -> memoryview | None:
+        """Return the block's bytes, or None if it is not known."""
+        return self._views.get(number)
+
+    def forget(self, number: int) -> None:
+        """Unmap a block, when the last view of it is gone."""
+        self._views.pop(number, None)
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._views.clear()
+
+
+def _size_class(size: int) -> int:
+    """Round up to pages, and beyond 64 kB to quarters of a power of two, so that sizes meet."""
+    pages = -(-size // PAGE) * PAGE
+    if pages <= 1 << 16:
+        return max(pages, PAGE)
+    step = 1 << (pages.bit_length() - 3)
+    return -(-pages // step) * step
+
+
+def _allocate(size: int) -> int:
+    try:
+        fd = os.memfd_create("muster", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            # Taken now: memory that is missing is an error here, and no SIGBUS while writing.
+            os.posix_fallocate(fd, 0, size)
+        except OSError:
+            os.close(fd)
+            raise
+        # A reader that maps it can rely on its size: it can not be shortened under it.
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+        return fd
+    except OSError as error:
+        raise SharedMemoryError(
+            f"{size:,} bytes of shared memory cannot be had",
+            f"the system says: {error.strerror}",
+            "fewer or smaller messages at once, more memory, or a higher limit (ulimit -n)",
+        ) from error

@@ -1,0 +1,130 @@
+"""A node's process, from its first line to its last."""
+
+import ctypes
+import importlib
+import io
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, TextIO
+
+from muster.engines.base import NodeMain
+from muster.engines.local.handshake import Secrets
+from muster.engines.local.orders import Raised, Returned
+from muster.engines.local.progress import ProgressPage
+from muster.engines.local.transport import LocalTransport
+from muster.framework.node import NODE_MODULE, Place
+
+_PR_SET_PDEATHSIG = 1
+
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
+"""How numeric libraries are told how many threads to use."""
+
+
+@dataclass(frozen=True)
+class Birth:
+    """All that a node's process is given."""
+
+    place: Place
+    known: Secrets
+    directory: Path
+    parent: Connection
+    out: Connection
+    err: Connection
+    progress: ProgressPage
+    environment: Mapping[str, str]
+    threads: int
+    cores: frozenset[int] | None
+    main: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+def live(birth: Birth) -> None:
+    """Be a node: run `main`, tell the parent what came of it."""
+    _die_with_parent()
+    # A group of its own, so that what it starts can be ended with it.
+    os.setpgid(0, 0)
+    # The parent gets the signals, and asks all nodes to finish.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _speak_through(birth.out, birth.err)
+    os.environ.clear()
+    os.environ.update(birth.environment)
+    _share_cores(birth.threads, birth.cores)
+    logging.basicConfig(format="%(message)s")
+    transport = LocalTransport(
+        birth.place,
+        birth.known,
+        birth.directory,
+        birth.parent,
+        birth.progress.row(birth.place.node_id),
+    )
+    run_node: NodeMain = importlib.import_module(NODE_MODULE).run_node
+    try:
+        value = run_node(transport, birth.main, birth.args, birth.kwargs)
+        transport.tell(_sendable(value))
+    except BaseException as error:
+        transport.tell(Raised(_summary(error), "".join(traceback.format_exception(error))))
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def _sendable(value: Any) -> Returned:
+    from multiprocessing.reduction import ForkingPickler
+
+    try:
+        ForkingPickler.dumps(value)
+    except Exception as error:
+        raise TypeError(
+            f"main returned {type(value).__name__}, which cannot be sent to the parent: {error}"
+        ) from error
+    return Returned(value)
+
+
+def _summary(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
+
+
+def _die_with_parent() -> None:
+    """Ask the kernel to end this process with the one that forked it, which ends with ours."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _speak_through(out: Connection, err: Connection) -> None:
+    """Make the pipes to the parent this process's standard output and error, for C code too."""
+    for number, pipe in ((1, out), (2, err)):
+        os.dup2(pipe.fileno(), number)
+        pipe.close()
+    sys.stdout, sys.stderr = _line_by_line(1), _line_by_line(2)
+
+
+def _line_by_line(fd: int) -> TextIO:
+    raw = io.FileIO(fd, "w", closefd=False)
+    text = io.TextIOWrapper(
+        io.BufferedWriter(raw), encoding="utf-8", errors="replace", line_buffering=True
+    )
+    return text
+
+
+def _share_cores(threads: int, cores: frozenset[int] | None) -> None:
+    for name in THREAD_VARIABLES:
+        os.environ.setdefault(name, str(threads))
+    if cores is not None:
+        os.sched_setaffinity(0, cores)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(threads)

@@ -1,0 +1,136 @@
+"""Two nodes make sure of each other before either reads anything else.
+
+    newcomer -> HELLO   version, run, who it is, a nonce
+    listener -> ANSWER  version, a nonce, proof that it knows the run's token
+    newcomer -> PROOF   proof that it knows it too
+
+A proof is an HMAC of both nonces and both identities, so nothing that was heard can be used again.
+All messages have a fixed size; nothing is decoded before the proof.
+"""
+
+import hashlib
+import hmac
+import secrets
+import struct
+from dataclasses import dataclass
+
+from muster.errors import MusterError
+
+PROTOCOL = 1
+"""Raised whenever frames, heads or trees change."""
+
+_MAGIC = b"MUSTER\r\n"
+_HELLO = struct.Struct("<8sH16s16sIIII32s")
+_ANSWER = struct.Struct("<8sH16s32s32s")
+HELLO_SIZE = _HELLO.size
+ANSWER_SIZE = _ANSWER.size
+PROOF_SIZE = 32
+
+
+class HandshakeError(MusterError, ConnectionError):
+    """The other side is no node of this run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """What only the nodes of one run know, and what all of them are."""
+
+    run: bytes
+    token: bytes
+    version: bytes
+    """Of muster, at most 16 bytes."""
+
+    @classmethod
+    def fresh(cls, version: str) -> "Secrets":
+        """Make those of a new run."""
+        return cls(secrets.token_bytes(16), secrets.token_bytes(32), version.encode()[:16])
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Who wants to be linked to whom."""
+
+    node: int
+    incarnation: int
+    to_node: int
+    to_incarnation: int
+    nonce: bytes
+
+    @classmethod
+    def fresh(cls, node: int, incarnation: int, to_node: int, to_incarnation: int) -> "Hello":
+        """Make one that was never said before."""
+        return cls(node, incarnation, to_node, to_incarnation, secrets.token_bytes(32))
+
+
+def pack_hello(hello: Hello, known: Secrets) -> bytes:
+    """Return the newcomer's first message."""
+    return _HELLO.pack(
+        _MAGIC,
+        PROTOCOL,
+        known.version,
+        known.run,
+        hello.node,
+        hello.incarnation,
+        hello.to_node,
+        hello.to_incarnation,
+        hello.nonce,
+    )
+
+
+def read_hello(data: bytes, known: Secrets) -> Hello:
+    """Return who speaks, if it is of the same version and run."""
+    magic, protocol, version, run, node, incarnation, to_node, to_inc, nonce = _HELLO.unpack(data)
+    _check_same(magic, protocol, version, known)
+    if not hmac.compare_digest(run, known.run):
+        raise _stranger("it is of another run")
+    return Hello(node, incarnation, to_node, to_inc, nonce)
+
+
+def pack_answer(hello: Hello, nonce: bytes, known: Secrets) -> bytes:
+    """Return the listener's message."""
+    proof = _prove(b"listener", hello, nonce, known)
+    return _ANSWER.pack(_MAGIC, PROTOCOL, known.version, nonce, proof)
+
+
+def pack_refusal(known: Secrets) -> bytes:
+    """Return an answer without proof, from which the other side learns the version here."""
+    return _ANSWER.pack(_MAGIC, PROTOCOL, known.version, bytes(32), bytes(32))
+
+
+def read_answer(data: bytes, hello: Hello, known: Secrets) -> bytes:
+    """Check the listener's proof, and return the newcomer's own."""
+    magic, protocol, version, nonce, proof = _ANSWER.unpack(data)
+    _check_same(magic, protocol, version, known)
+    if not hmac.compare_digest(proof, _prove(b"listener", hello, nonce, known)):
+        raise _stranger("it does not know the token of this run")
+    return _prove(b"newcomer", hello, nonce, known)
+
+
+def check_proof(proof: bytes, hello: Hello, nonce: bytes, known: Secrets) -> None:
+    """Check the newcomer's proof."""
+    if not hmac.compare_digest(proof, _prove(b"newcomer", hello, nonce, known)):
+        raise _stranger("it does not know the token of this run")
+
+
+def _prove(who: bytes, hello: Hello, nonce: bytes, known: Secrets) -> bytes:
+    said = pack_hello(hello, known) + nonce + who
+    return hmac.new(known.token, said, hashlib.sha256).digest()
+
+
+def _check_same(magic: bytes, protocol: int, version: bytes, known: Secrets) -> None:
+    if magic != _MAGIC:
+        raise _stranger("it does not speak muster's protocol")
+    if (protocol, version.rstrip(b"\0")) != (PROTOCOL, known.version.rstrip(b"\0")):
+        theirs, ours = version.rstrip(b"\0").decode(errors="replace"), known.version.decode()
+        raise HandshakeError(
+            f"a node runs muster {theirs} (protocol {protocol}), this one {ours} "
+            f"(protocol {PROTOCOL})",
+            "nodes of one run have to be of one version",
+            f"pip install muster-rl=={ours} for both",
+        )
+
+
+def _stranger(why: str) -> HandshakeError:
+    return HandshakeError(
+        "a connection was refused", why, "let only Parallel.runner start the nodes of a run"
+    )

@@ -1,0 +1,50 @@
+"""What this machine allows: refused before a process is started, not found out by one."""
+
+import os
+import resource
+import sys
+
+from muster.engines.base import Launch
+from muster.errors import OptionError
+
+_PARENTS_FILES_PER_NODE = 6
+_NODES_OWN_FILES = 64
+"""Descriptors of a node beside its links: blocks, pipes, the user's own."""
+
+
+def check(launch: Launch) -> None:
+    """Refuse a program that cannot run here."""
+    if not hasattr(os, "memfd_create"):
+        raise OptionError(
+            f"the local engine does not run on {sys.platform}",
+            "it needs Linux: memory without names, and the kernel's word when a parent dies",
+            "run serially, or on Linux",
+        )
+    size = len(launch.places)
+    needed = max(_PARENTS_FILES_PER_NODE * size + _NODES_OWN_FILES, size + _NODES_OWN_FILES)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        if hard != resource.RLIM_INFINITY and hard < needed:
+            raise OptionError(
+                f"{size} nodes need {needed} open files, and this process may have {hard}",
+                "each node has pipes to its parent and links to the others",
+                f"ulimit -n {needed}, or fewer nodes",
+            )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def threads_of(launch: Launch) -> int:
+    """Return how many threads numeric libraries may use in each node."""
+    if launch.threads is not None:
+        return launch.threads
+    return max(1, len(os.sched_getaffinity(0)) // len(launch.places))
+
+
+def cores_of(launch: Launch, node: int) -> frozenset[int] | None:
+    """Return the cores that a node is bound to; None for all."""
+    if not launch.pin:
+        return None
+    cores = sorted(os.sched_getaffinity(0))
+    each = max(1, len(cores) // len(launch.places))
+    first = node * each % len(cores)
+    return frozenset(cores[first : first + each])

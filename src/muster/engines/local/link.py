@@ -1,0 +1,236 @@
+"""`Link`: one connection to one incarnation of another node.
+
+Anyone may send: the bytes go out at once on the caller's thread, and only what the socket does not
+take waits for the post thread. Only the post thread reads.
+"""
+
+import array
+import os
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from muster.engines.base import Delivery
+from muster.engines.local import frames
+from muster.engines.local.blocks import Block, BlockPool, MappedBlocks
+
+_FDS_AT_ONCE = 64
+_ANCILLARY = socket.CMSG_SPACE(_FDS_AT_ONCE * array.array("i").itemsize)
+
+
+class Parcel:
+    """A message in the form in which it is sent: bytes, or a block that holds them."""
+
+    __slots__ = ("_pool", "block", "body", "buffers", "nbytes", "tree_size")
+
+    def __init__(
+        self, pool: BlockPool, tree_size: int, buffers: int, nbytes: int, body: bytes | Block
+    ) -> None:
+        self._pool = pool
+        self.tree_size = tree_size
+        self.buffers = buffers
+        self.nbytes = nbytes
+        self.body = body if isinstance(body, bytes) else b""
+        self.block = body if isinstance(body, Block) else None
+
+    def drop(self) -> None:
+        """Say that it will not be sent to anyone else."""
+        block, self.block = self.block, None
+        if block is not None:
+            self._pool.drop(block)
+
+
+class Link:
+    """A connection whose other side has proved who it is.
+
+    Args:
+        sock: The connection; it becomes this link's own.
+        peer: The node at its other end.
+        incarnation: Which of that node's processes it is.
+        pool: Blocks of this process.
+        want_write: Called when bytes are left that `flush` has to send.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        peer: int,
+        incarnation: int,
+        pool: BlockPool,
+        want_write: Callable[["Link"], None],
+    ) -> None:
+        sock.setblocking(False)
+        self.sock = sock
+        self.peer = peer
+        self.incarnation = incarnation
+        self._pool = pool
+        self._want_write = want_write
+        self._lock = threading.Lock()
+        self._unsent: deque[tuple[memoryview, tuple[int, ...]]] = deque()
+        self._mapped = MappedBlocks()
+        self._buffer = memoryview(bytearray(frames.BUFFER))
+        self._filled = 0
+        self._fds: deque[int] = deque()
+        self._open = True
+
+    # ---- sending
+
+    def send(self, head: bytes, parcel: Parcel | None) -> None:
+        """Send a message."""
+        if parcel is None:
+            self._write(frames.pack_header(frames.DATA, head_size=len(head)) + head)
+            return
+        block = parcel.block
+        if block is None:
+            header = frames.pack_header(
+                frames.DATA, 0, len(head), parcel.tree_size, parcel.buffers, len(parcel.body)
+            )
+            self._write(b"".join((header, head, parcel.body)))
+            return
+        new = self._pool.lend(block, self)
+        header = frames.pack_header(
+            frames.DATA,
+            block.number,
+            len(head),
+            parcel.tree_size,
+            parcel.buffers,
+            parcel.nbytes,
+            new,
+        )
+        self._write(header + head, (block.fd,) if new else ())
+
+    def send_forget(self, block: int) -> None:
+        """Say that a block of this process is no more."""
+        self._write(frames.pack_header(frames.FORGET, block))
+
+    def _write(self, data: bytes, fds: tuple[int, ...] = ()) -> None:
+        with self._lock:
+            if not self._open:
+                return
+            if fds:
+                # Its own: the block may be closed before the socket takes it.
+                fds = tuple(map(os.dup, fds))
+            self._unsent.append((memoryview(data), fds))
+            left = len(self._unsent) > 1 or not self._send_some()
+        if left:
+            self._want_write(self)
+
+    def flush(self) -> bool:
+        """Send what can be sent without waiting; True if nothing is left."""
+        with self._lock:
+            return self._send_some()
+
+    def _send_some(self) -> bool:
+        unsent = self._unsent
+        while unsent:
+            data, fds = unsent[0]
+            try:
+                sent = socket.send_fds(self.sock, [data], fds) if fds else self.sock.send(data)
+            except BlockingIOError:
+                return False
+            except OSError:
+                self._discard_unsent()  # reading will find out that it is gone
+                return True
+            for fd in fds:
+                os.close(fd)
+            if sent == len(data):
+                unsent.popleft()
+            else:
+                unsent[0] = (data[sent:], ())
+        return True
+
+    def _discard_unsent(self) -> None:
+        for _, fds in self._unsent:
+            for fd in fds:
+                os.close(fd)
+        self._unsent.clear()
+
+    # ---- receiving, on the post thread
+
+    def read(self) -> Iterator[Delivery]:
+        """Yield the messages that came in.
+
+        Raises:
+            EOFError: The other side is gone.
+            FrameError: It sent what no node sends.
+        """
+        try:
+            count, ancillary, _, _ = self.sock.recvmsg_into(
+                [self._buffer[self._filled :]], _ANCILLARY
+            )
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise EOFError from error
+        for level, kind, data in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                fds = array.array("i")
+                fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+                self._fds.extend(fds)
+        if count == 0:
+            raise EOFError
+        self._filled += count
+        start = 0
+        while (size := self._frame_at(start)) is not None:
+            delivery = self._take(self._buffer[start : start + size])
+            start += size
+            if delivery is not None:
+                yield delivery
+        if start:
+            left = self._filled - start
+            self._buffer[:left] = bytes(self._buffer[start : self._filled])
+            self._filled = left
+
+    def _frame_at(self, start: int) -> int | None:
+        there = self._filled - start
+        if there < frames.HEADER_SIZE:
+            return None
+        size = frames.read_header(self._buffer[start : self._filled]).frame_size
+        return size if size <= there else None
+
+    def _take(self, frame: memoryview) -> Delivery | None:
+        header = frames.read_header(frame)
+        if header.kind == frames.RELEASE:
+            self._pool.give_back(header.block, self)
+            return None
+        if header.kind == frames.FORGET:
+            self._mapped.forget(header.block)
+            return None
+        head_end = frames.HEADER_SIZE + header.head_size
+        head = bytes(frame[frames.HEADER_SIZE : head_end])
+        if not header.block:
+            # Copied, because the link's buffer is used again before the message is.
+            tree, buffers = frames.read_body(header, memoryview(bytes(frame[head_end:])))
+            return Delivery(self.peer, head, tree, buffers, _nothing)
+        if header.new_block:
+            if not self._fds:
+                raise frames.FrameError(
+                    "a block came without its memory", "no descriptor was sent with it", "report it"
+                )
+            self._mapped.add(header.block, self._fds.popleft())
+        view = self._mapped.view(header.block)
+        if view is None:
+            raise frames.FrameError(
+                f"block {header.block} is not known", "it was never sent here", "report it"
+            )
+        tree, buffers = frames.read_body(header, view)
+        release = frames.pack_header(frames.RELEASE, header.block)
+        return Delivery(self.peer, head, tree, buffers, lambda: self._write(release))
+
+    def close(self) -> None:
+        """Close the connection and take back what the other side had."""
+        with self._lock:
+            if not self._open:
+                return
+            self._open = False
+            self._discard_unsent()
+            self.sock.close()
+        while self._fds:
+            os.close(self._fds.popleft())
+        self._mapped.clear()
+        self._pool.reader_gone(self)
+
+
+def _nothing() -> None:
+    """Release what needs no release."""

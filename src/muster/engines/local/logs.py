@@ -1,0 +1,69 @@
+"""What nodes print: shown by the parent with its name before each line, and kept in files."""
+
+import os
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+from muster.framework.node import Place
+
+_CHUNK = 64 << 10
+_LONGEST_LINE = 64 << 10
+"""A line that is longer is shown in pieces."""
+
+
+class NodeLog:
+    """One of a node's two streams, read from its pipe.
+
+    Args:
+        place: Whose it is.
+        fd: Where to read; it becomes this object's own.
+        is_error: Whether it is the node's standard error.
+        directory: Where to keep it; None for nowhere.
+    """
+
+    def __init__(self, place: Place, fd: int, is_error: bool, directory: Path | None) -> None:
+        os.set_blocking(fd, False)
+        self.fd = fd
+        self._prefix = f"[{place.name}] "
+        self._is_error = is_error
+        self._line = b""
+        self._file: BinaryIO | None = None
+        if directory is not None:
+            # Both streams of every incarnation: O_APPEND keeps each write whole.
+            self._file = (directory / f"node.{place.node_id}.log").open("ab", buffering=0)
+
+    def read(self) -> bool:
+        """Show what came; False when nothing is there, now or for good."""
+        try:
+            data = os.read(self.fd, _CHUNK)
+        except OSError:
+            return False
+        *lines, self._line = (self._line + data).split(b"\n")
+        self._show(lines)
+        if len(self._line) > _LONGEST_LINE:
+            self._show([self._line])
+            self._line = b""
+        return bool(data)
+
+    def close(self) -> None:
+        """Show what is left, and close."""
+        while self.read():
+            pass
+        if self._line:
+            self._show([self._line])
+        os.close(self.fd)
+        if self._file is not None:
+            self._file.close()
+
+    def _show(self, lines: list[bytes]) -> None:
+        if not lines:
+            return
+        if self._file is not None:
+            self._file.write(b"".join(line + b"\n" for line in lines))
+        stream = sys.stderr if self._is_error else sys.stdout
+        if stream is not None:
+            stream.write(
+                "".join(f"{self._prefix}{line.decode(errors='replace')}\n" for line in lines)
+            )
+            stream.flush()

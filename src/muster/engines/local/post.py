@@ -1,0 +1,332 @@
+"""`Post`: the thread that reads every link of a node, and lets newcomers in.
+
+Everything it calls runs on this one thread, so receivers need no order among themselves. It never
+waits but for the next thing to happen.
+"""
+
+import contextlib
+import errno
+import os
+import secrets
+import selectors
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from muster.engines.base import Receiver
+from muster.engines.local import handshake
+from muster.engines.local.blocks import BlockPool
+from muster.engines.local.frames import FrameError
+from muster.engines.local.handshake import HandshakeError, Hello, Secrets
+from muster.engines.local.link import Link
+from muster.errors import MusterError
+from muster.framework.node import Place
+
+HANDSHAKE_SECONDS = 5.0
+MOST_STRANGERS = 64
+"""Connections that have not proved anything yet; the oldest makes room for another."""
+_BACKLOG = 256
+
+
+class _Stranger:
+    """A connection that was accepted and has to prove itself."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self.sock = sock
+        self.deadline = time.monotonic() + HANDSHAKE_SECONDS
+        self.said = b""
+        self.hello: Hello | None = None
+        self.nonce = secrets.token_bytes(32)
+
+
+class Post:
+    """All connections of one node.
+
+    Args:
+        place: Which node this is.
+        known: The run's secrets.
+        directory: Where the nodes' sockets are.
+        pool: Blocks of this process.
+        receiver: Hears what comes in.
+        report: Called with a line for the log when something was refused.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        known: Secrets,
+        directory: Path,
+        pool: BlockPool,
+        receiver: Receiver,
+        report: Callable[[str], None],
+    ) -> None:
+        self._place = place
+        self._known = known
+        self._directory = directory
+        self._pool = pool
+        self._receiver = receiver
+        self._report = report
+        self._links: dict[int, Link] = {}
+        self._strangers: list[_Stranger] = []
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._wake_read.setblocking(False)
+        self._wake_write.setblocking(False)
+        self._selector.register(self._wake_read, selectors.EVENT_READ, self._woken)
+        self._to_flush: set[Link] = set()
+        self._to_adopt: list[Link] = []
+        self._lock = threading.Lock()
+        self._stopping = False
+        self._listener = self._listen()
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._thread = threading.Thread(target=self._serve, name="muster-post", daemon=True)
+
+    # ---- for any thread
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._thread.start()
+
+    def watch(self, fd: int, ready: Callable[[], None]) -> None:
+        """Have `ready` called when there is something to read; only before `start`."""
+        self._selector.register(fd, selectors.EVENT_READ, ready)
+
+    def link_to(self, peer: int) -> Link | None:
+        """Return the link to a node, if there is one."""
+        return self._links.get(peer)
+
+    def connect(self, peer: int, incarnation: int) -> None:
+        """Link this node to one that is there already."""
+        me = self._place
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(HANDSHAKE_SECONDS)
+            sock.connect(str(socket_path(self._directory, peer)))
+            hello = Hello.fresh(me.node_id, me.incarnation, peer, incarnation)
+            sock.sendall(handshake.pack_hello(hello, self._known))
+            answer = _receive(sock, handshake.ANSWER_SIZE)
+            sock.sendall(handshake.read_answer(answer, hello, self._known))
+        except (OSError, EOFError):
+            sock.close()  # it died meanwhile; if it comes back, it will connect itself
+            return
+        except MusterError:
+            sock.close()
+            raise
+        with self._lock:
+            self._to_adopt.append(Link(sock, peer, incarnation, self._pool, self._flush_later))
+        self._wake()
+
+    def stop(self, seconds: float) -> None:
+        """Send what is left, at most for so long, then close everything."""
+        deadline = time.monotonic() + seconds
+        for link in list(self._links.values()):
+            while not link.flush() and time.monotonic() < deadline:
+                select_writable(link.sock, deadline)
+        self._stopping = True
+        self._wake()
+        self._thread.join()
+
+    # ---- the thread
+
+    def _serve(self) -> None:
+        while not self._stopping:
+            timeout = None
+            if self._strangers:
+                timeout = max(0.0, self._strangers[0].deadline - time.monotonic())
+            for key, events in self._selector.select(timeout):
+                if isinstance(key.data, Link):
+                    self._serve_link(key.data, events)
+                elif isinstance(key.data, _Stranger):
+                    self._hear_stranger(key.data)
+                else:
+                    key.data()
+            self._drop_late_strangers()
+        self._close()
+
+    def _serve_link(self, link: Link, events: int) -> None:
+        if events & selectors.EVENT_WRITE and link.flush():
+            self._selector.modify(link.sock, selectors.EVENT_READ, link)
+        if not events & selectors.EVENT_READ:
+            return
+        try:
+            for delivery in link.read():
+                self._receiver.received(delivery)
+        except EOFError:
+            self._lose(link)
+        except FrameError as error:
+            self._report(f"the link to node {link.peer} was closed: {error.args[0]}")
+            self._lose(link)
+
+    def _lose(self, link: Link) -> None:
+        self._selector.unregister(link.sock)
+        link.close()
+        if self._links.get(link.peer) is link:
+            del self._links[link.peer]
+            self._receiver.lost(link.peer)
+
+    def _adopt(self, link: Link) -> None:
+        """Take a link into service. A newer incarnation replaces an older one, never the reverse.
+
+        Whoever was replaced is fenced by this: nobody reads its link any more.
+        """
+        older = self._links.get(link.peer)
+        if older is not None:
+            if older.incarnation >= link.incarnation:
+                link.close()
+                return
+            self._lose(older)
+        self._links[link.peer] = link
+        self._selector.register(link.sock, selectors.EVENT_READ, link)
+        self._receiver.linked(link.peer, link.incarnation)
+
+    def _woken(self) -> None:
+        try:
+            while self._wake_read.recv(4096):
+                pass
+        except BlockingIOError:
+            pass
+        with self._lock:
+            adopt, self._to_adopt = self._to_adopt, []
+            flush, self._to_flush = self._to_flush, set()
+        for link in adopt:
+            self._adopt(link)
+        for link in flush:
+            if self._links.get(link.peer) is link and not link.flush():
+                both = selectors.EVENT_READ | selectors.EVENT_WRITE
+                self._selector.modify(link.sock, both, link)
+
+    def _flush_later(self, link: Link) -> None:
+        with self._lock:
+            self._to_flush.add(link)
+        self._wake()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # it is full of wake-ups already, or closed
+            self._wake_write.send(b"x")
+
+    # ---- newcomers
+
+    def _listen(self) -> socket.socket:
+        path = socket_path(self._directory, self._place.node_id)
+        path.unlink(missing_ok=True)  # of the incarnation before
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(path))
+        os.chmod(path, 0o600)
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+        return listener
+
+    def _accept(self) -> None:
+        for _ in range(_BACKLOG):
+            try:
+                sock, _address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE) and self._strangers:
+                    self._dismiss(self._strangers[0])
+                    continue
+                return
+            if _user_of(sock) != os.getuid():
+                sock.close()
+                self._report("a connection of another user was refused")
+                continue
+            if len(self._strangers) >= MOST_STRANGERS:
+                self._dismiss(self._strangers[0])
+            stranger = _Stranger(sock)
+            self._strangers.append(stranger)
+            self._selector.register(sock, selectors.EVENT_READ, stranger)
+
+    def _hear_stranger(self, stranger: _Stranger) -> None:
+        wanted = handshake.HELLO_SIZE if stranger.hello is None else handshake.PROOF_SIZE
+        try:
+            said = stranger.sock.recv(wanted - len(stranger.said))
+            if not said:
+                raise EOFError
+            stranger.said += said
+            if len(stranger.said) == wanted:
+                self._answer(stranger)
+        except BlockingIOError:
+            return
+        except (OSError, EOFError):
+            self._dismiss(stranger)
+        except HandshakeError as error:
+            self._report(f"a connection was refused: {error.args[0]}; {error.args[1]}")
+            self._dismiss(stranger)
+
+    def _answer(self, stranger: _Stranger) -> None:
+        said, stranger.said = stranger.said, b""
+        if stranger.hello is not None:
+            handshake.check_proof(said, stranger.hello, stranger.nonce, self._known)
+            self._strangers.remove(stranger)
+            self._selector.unregister(stranger.sock)
+            hello = stranger.hello
+            self._adopt(
+                Link(stranger.sock, hello.node, hello.incarnation, self._pool, self._flush_later)
+            )
+            return
+        try:
+            hello = handshake.read_hello(said, self._known)
+        except HandshakeError:
+            stranger.sock.send(handshake.pack_refusal(self._known))
+            raise
+        me = self._place
+        if (hello.to_node, hello.to_incarnation) != (me.node_id, me.incarnation):
+            raise HandshakeError(
+                "a connection was refused", "it is meant for another node", "report it"
+            )
+        stranger.hello = hello
+        stranger.sock.send(handshake.pack_answer(hello, stranger.nonce, self._known))
+
+    def _dismiss(self, stranger: _Stranger) -> None:
+        self._strangers.remove(stranger)
+        self._selector.unregister(stranger.sock)
+        stranger.sock.close()
+
+    def _drop_late_strangers(self) -> None:
+        now = time.monotonic()
+        while self._strangers and self._strangers[0].deadline <= now:
+            self._dismiss(self._strangers[0])
+
+    def _close(self) -> None:
+        for stranger in list(self._strangers):
+            self._dismiss(stranger)
+        for link in list(self._links.values()):
+            self._selector.unregister(link.sock)
+            link.close()
+        self._links.clear()
+        self._selector.close()
+        for sock in (self._listener, self._wake_read, self._wake_write):
+            sock.close()
+
+
+def socket_path(directory: Path, node: int) -> Path:
+    """Return where a node listens."""
+    return directory / f"node-{node}"
+
+
+def select_writable(sock: socket.socket, deadline: float) -> None:
+    """Wait until a socket takes more, or until it is too late."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(sock, selectors.EVENT_WRITE)
+        selector.select(max(0.0, deadline - time.monotonic()))
+
+
+def _receive(sock: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = sock.recv(size - len(data))
+        if not more:
+            raise EOFError
+        data += more
+    return data
+
+
+def _user_of(sock: socket.socket) -> Any:
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return struct.unpack("3i", credentials)[1]

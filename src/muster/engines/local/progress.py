@@ -1,0 +1,99 @@
+"""A page of shared memory in which every node counts its progress, and which the parent reads.
+
+No message is needed, so a node whose threads can not run (a C call that holds the interpreter, a
+stopped process) is seen as well as one whose loop waits for ever. Each word has one writer.
+"""
+
+import mmap
+import os
+import time
+from dataclasses import dataclass
+from multiprocessing import reduction
+from typing import Any
+
+STARTING, OUTSIDE, LOOPING, WAITING = range(4)
+"""Not linked yet; in `main` but not in a loop; in a loop; in it, and waiting for other nodes."""
+
+_WORDS = 8
+"""Of a node's row: a cache line, so that nodes do not slow each other down."""
+
+
+class ProgressPage:
+    """The counters of all nodes; goes to a new process as its descriptor."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        self._fd = fd
+        self._size = size
+        self._memory = mmap.mmap(fd, _bytes(size))
+        self.words = memoryview(self._memory).cast("q")
+
+    @classmethod
+    def create(cls, size: int) -> "ProgressPage":
+        """Make a page for so many nodes."""
+        fd = os.memfd_create("muster-progress", os.MFD_CLOEXEC)
+        os.posix_fallocate(fd, 0, _bytes(size))
+        return cls(fd, size)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _attach, (reduction.DupFd(self._fd), self._size)
+
+    def row(self, node: int) -> "ProgressRow":
+        """Return the place where a node counts."""
+        return ProgressRow(self.words, node * _WORDS)
+
+    def read(self, node: int) -> tuple[int, int]:
+        """Return a node's counter and state."""
+        return self.words[node * _WORDS], self.words[node * _WORDS + 1]
+
+    def reset(self, node: int) -> None:
+        """Begin anew for another process of a node."""
+        self.words[node * _WORDS] = 0
+        self.words[node * _WORDS + 1] = STARTING
+
+    def close(self) -> None:
+        """Give the page back."""
+        self.words.release()
+        self._memory.close()
+        os.close(self._fd)
+
+
+class ProgressRow:
+    """Where one node writes. Only its main thread does."""
+
+    def __init__(self, words: memoryview, first: int) -> None:
+        self._words = words
+        self._counter = first
+        self._state = first + 1
+
+    def advance(self) -> None:
+        """Count one more."""
+        self._words[self._counter] += 1
+
+    def set_state(self, state: int) -> None:
+        """Say what the node does."""
+        self._words[self._state] = state
+        self._words[self._counter] += 1
+
+
+@dataclass
+class Watch:
+    """Since when one node has not got on."""
+
+    counter: int = -1
+    since: float = 0.0
+
+    def seconds_without_progress(self, counter: int) -> float:
+        """Return for how long the counter has been the same."""
+        now = time.monotonic()
+        if counter != self.counter:
+            self.counter = counter
+            self.since = now
+        return now - self.since
+
+
+def _attach(descriptor: Any, size: int) -> ProgressPage:
+    return ProgressPage(descriptor.detach(), size)
+
+
+def _bytes(size: int) -> int:
+    return max(size, 1) * _WORDS * 8

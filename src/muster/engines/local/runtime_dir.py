@@ -1,0 +1,50 @@
+"""The directory of a run's sockets: private, and gone when the run is, however it went."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+_PREFIX = "muster-"
+
+
+@contextlib.contextmanager
+def runtime_directory() -> Iterator[Path]:
+    """Make a directory that only this user can enter; remove it at the end.
+
+    Its name says which process made it. Those of processes that are proven dead, and that could
+    not clean up, are removed first.
+    """
+    root = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    if not os.access(root, os.W_OK):
+        root = Path(tempfile.gettempdir())
+    _sweep(root)
+    owner = f"{_PREFIX}{os.getpid()}-{_start_of(os.getpid())}-"
+    directory = Path(tempfile.mkdtemp(prefix=owner, dir=root))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _sweep(root: Path) -> None:
+    for directory in root.glob(f"{_PREFIX}*-*-*"):
+        _, pid, start, *_ = directory.name.split("-")
+        with contextlib.suppress(OSError):
+            mine = directory.lstat().st_uid == os.getuid() and not directory.is_symlink()
+            if mine and pid.isdigit() and start.isdigit() and _start_of(int(pid)) != int(start):
+                shutil.rmtree(directory, ignore_errors=True)
+
+
+def _start_of(pid: int) -> int:
+    """Return when a process started, in clock ticks since boot; 0 if there is none.
+
+    A process id may belong to another process by now; id and start together do not.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[19])

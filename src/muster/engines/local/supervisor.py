@@ -1,0 +1,286 @@
+"""The parent of a run: starts the nodes, watches them, replaces them, ends them.
+
+    run -> one selector: pipes of the nodes, their ends, what they print, signals, the next deadline
+
+It moves no data of the program. Everything it knows of a node is in its `Member`.
+"""
+
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from types import FrameType
+from typing import Any
+
+from muster.engines.base import Launch
+from muster.engines.local import limits
+from muster.engines.local.handshake import Secrets
+from muster.engines.local.member import Member
+from muster.engines.local.orders import (
+    AtRun,
+    End,
+    Finishing,
+    Listening,
+    Present,
+    Raised,
+    Returned,
+)
+from muster.engines.local.progress import LOOPING, STARTING, WAITING, ProgressPage
+from muster.engines.local.rendezvous import Rendezvous
+from muster.engines.local.runtime_dir import runtime_directory
+from muster.errors import NodeError
+from muster.framework.node import Finish
+
+_WATCH_EVERY = 0.1
+"""Seconds from one look at the progress page to the next, at most."""
+_BACK_OFF = 0.1
+_LONGEST_BACK_OFF = 5.0
+_HEALTHY_AFTER = 60.0
+"""A node that lived so long has its restarts forgiven."""
+
+
+class LocalEngine:
+    """One process per node, on this machine."""
+
+    def run(self, launch: Launch) -> list[Any]:
+        """Return what `main` returned on each node. Nothing is left behind when this ends."""
+        limits.check(launch)
+        with ExitStack() as stack:
+            directory = stack.enter_context(runtime_directory())
+            page = ProgressPage.create(len(launch.places))
+            stack.callback(page.close)
+            return Supervisor(launch, directory, page).run()
+
+
+class Supervisor:
+    """One run."""
+
+    def __init__(self, launch: Launch, directory: Any, page: ProgressPage) -> None:
+        from muster import __version__
+
+        self._launch = launch
+        self._page = page
+        secrets = Secrets.fresh(__version__)
+        self._members = [Member(place, launch, secrets, directory, page) for place in launch.places]
+        self._rendezvous = Rendezvous(self._members)
+        self._selector = selectors.DefaultSelector()
+        self._error: NodeError | None = None
+        self._finishing: Finish | None = None
+        self._end_by = float("inf")
+        self._signal: int | None = None
+        self._next_watch = 0.0
+
+    def run(self) -> list[Any]:
+        """Run the program to its end."""
+        with self._hearing_signals():
+            try:
+                for member in self._members:
+                    self._start(member)
+                while not all(member.ended for member in self._members):
+                    self._step()
+            finally:
+                for member in self._members:
+                    self._end(member)
+                self._selector.close()
+        if self._error is not None:
+            raise self._error
+        if self._signal is not None:
+            if self._signal == signal.SIGINT:
+                raise KeyboardInterrupt
+            raise SystemExit(128 + self._signal)
+        outcomes = (member.outcome for member in self._members)
+        return [outcome.value for outcome in outcomes if isinstance(outcome, Returned)]
+
+    def _step(self) -> None:
+        timeout = max(0.0, self._next_deadline() - time.monotonic())
+        for key, _ in self._selector.select(timeout):
+            if key.fd in self._selector.get_map():  # an earlier one may have closed it
+                key.data()
+        self._keep_time()
+
+    # ---- the life of a node
+
+    def _start(self, member: Member) -> None:
+        member.start()
+        register = partial(self._selector.register, events=selectors.EVENT_READ)
+        register(member.pipe.fileno(), data=partial(self._hear, member))
+        register(member.sentinel, data=partial(self._bury, member))
+        for log in member.logs:
+            register(log.fd, data=partial(self._show, log))
+
+    def _hear(self, member: Member) -> None:
+        try:
+            order = member.pipe.recv()
+        except (EOFError, OSError):
+            self._selector.unregister(member.pipe.fileno())
+            return
+        except Exception as error:  # what it returned can not be read here
+            order = Raised(f"its result cannot be read: {error!r}", "")
+        self._obey(member, order)
+
+    def _obey(self, member: Member, order: object) -> None:
+        if isinstance(order, Listening):
+            present = [
+                (other.place.node_id, other.place.incarnation)
+                for other in self._members
+                if other is not member and other.listening
+            ]
+            member.listening = True
+            member.tell(Present(tuple(present)))
+            if self._finishing is not None:
+                member.tell(End(self._finishing))
+        elif isinstance(order, AtRun):
+            self._rendezvous.arrive(member, order)
+        elif isinstance(order, Finishing):
+            self._finish(Finish(order.by), tell=False)
+        elif isinstance(order, Returned):
+            member.outcome = order
+        elif isinstance(order, Raised):
+            member.outcome = order
+            self._fail(member, "raised", order.summary, order.traceback)
+
+    def _bury(self, member: Member) -> None:
+        """Take note that a node's process has ended."""
+        while member.pipe.poll():
+            try:
+                self._obey(member, member.pipe.recv())
+            except (EOFError, OSError):
+                break
+        status = member.exit_status()
+        hung = member.hung
+        self._forget(member)
+        member.close()
+        if member.outcome is not None:
+            member.ended = True
+        elif self._may_replace(member):
+            member.restart_at = time.monotonic() + member.back_off(_BACK_OFF, _LONGEST_BACK_OFF)
+        else:
+            member.ended = True
+            cause = "hung" if hung else "killed"
+            self._fail(member, cause, hung or status)
+        self._rendezvous.look()
+
+    def _forget(self, member: Member) -> None:
+        known = self._selector.get_map()
+        for fd in (member.pipe.fileno(), member.sentinel, *(log.fd for log in member.logs)):
+            if fd in known:
+                self._selector.unregister(fd)
+
+    def _show(self, log: Any) -> None:
+        if not log.read() and log.fd in self._selector.get_map():
+            self._selector.unregister(log.fd)
+
+    def _may_replace(self, member: Member) -> bool:
+        if self._finishing is not None or member.policy == "stop":
+            return False
+        if member.lived() >= _HEALTHY_AFTER:
+            member.restarts = 0
+        member.restarts += 1
+        return member.restarts <= self._launch.max_restarts
+
+    def _end(self, member: Member) -> None:
+        if member.alive:
+            member.kill()
+            member.join()
+            self._forget(member)
+            member.close()
+
+    # ---- the end of the run
+
+    def _fail(self, member: Member, cause: str, why: str, trace: str = "") -> None:
+        """Keep the first failure, and have the others end."""
+        if self._error is None:
+            self._error = member.failure(cause, why, trace, self._launch.max_restarts)
+            self._end_by = time.monotonic() + self._launch.grace
+        self._finish(Finish(f"{member.place.name} {cause}"), tell=True)
+
+    def _finish(self, finish: Finish, tell: bool) -> None:
+        if self._finishing is not None and self._finishing.signal == finish.signal:
+            tell = tell and self._error is not None
+        if self._finishing is None or finish.signal is not None:
+            self._finishing = finish
+        for member in self._members:
+            if member.restart_at is not None:  # nobody needs it any more
+                member.restart_at = None
+                member.ended = True
+            elif tell and member.listening:
+                member.tell(End(finish))
+
+    # ---- time
+
+    def _next_deadline(self) -> float:
+        restarts = (m.restart_at for m in self._members if m.restart_at is not None)
+        return min(self._next_watch, self._end_by, *restarts)
+
+    def _keep_time(self) -> None:
+        now = time.monotonic()
+        for member in self._members:
+            if member.restart_at is not None and member.restart_at <= now:
+                self._start(member)
+            elif now >= self._next_watch:
+                self._watch(member)
+        if now >= self._next_watch:
+            limit = min(self._launch.hang_after, self._launch.start_within, self._launch.grace)
+            self._next_watch = now + min(_WATCH_EVERY, limit / 4)
+        if now >= self._end_by:
+            self._end_by = float("inf")
+            for member in self._members:
+                member.kill()
+
+    def _watch(self, member: Member) -> None:
+        if not member.alive or member.outcome is not None:
+            return
+        counter, state = self._page.read(member.place.node_id)
+        seconds = member.watch.seconds_without_progress(counter)
+        if state == STARTING:
+            limit = self._launch.start_within
+        elif self._finishing is not None and state in (LOOPING, WAITING):
+            limit = self._launch.grace
+        elif state == WAITING:
+            return
+        else:
+            limit = self._launch.hang_after
+        if seconds > limit:
+            member.hung = f"it made no progress for {seconds:.1f} s"
+            member.kill()
+
+    # ---- signals
+
+    @contextmanager
+    def _hearing_signals(self) -> Iterator[None]:
+        """Have the first SIGINT or SIGTERM ask all nodes to finish, the second one end them."""
+        try:
+            before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+            reader, writer = socket.socketpair()
+            reader.setblocking(False)
+            writer.setblocking(False)
+
+            def note(number: int, frame: FrameType | None) -> None:
+                writer.send(bytes([number]))
+
+            for number, handler in before.items():
+                if handler is not signal.SIG_IGN:
+                    signal.signal(number, note)
+        except ValueError:  # not the main thread, which has the signals
+            yield
+            return
+        self._selector.register(reader, selectors.EVENT_READ, partial(self._heard_signal, reader))
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            reader.close()
+            writer.close()
+
+    def _heard_signal(self, reader: socket.socket) -> None:
+        for number in reader.recv(64):
+            if self._signal is not None:
+                for member in self._members:
+                    member.kill()
+            else:
+                self._signal = number
+                self._finish(Finish(signal.Signals(number).name, number), tell=True)

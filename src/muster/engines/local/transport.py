@@ -1,0 +1,151 @@
+"""`LocalTransport`: a node's links, its blocks and its pipe to the parent, behind one face."""
+
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from muster.engines.base import Parcel as AnyParcel
+from muster.engines.base import Receiver
+from muster.engines.local import frames
+from muster.engines.local.blocks import Block, BlockPool
+from muster.engines.local.handshake import Secrets
+from muster.engines.local.link import Parcel
+from muster.engines.local.orders import AtRun, End, Finishing, Go, Listening, Present
+from muster.engines.local.post import Post
+from muster.engines.local.progress import LOOPING, OUTSIDE, WAITING, ProgressRow
+from muster.framework.labels import Labels
+from muster.framework.node import Place, Use
+
+_FLUSH_SECONDS = 10.0
+
+_log = logging.getLogger("muster")
+
+
+class LocalTransport:
+    """Implements `muster.engines.base.Transport` for one process of this machine.
+
+    Args:
+        place: Which node this is.
+        known: The run's secrets.
+        directory: Where the nodes' sockets are.
+        parent: The pipe to the parent.
+        progress: Where this node counts.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        known: Secrets,
+        directory: Path,
+        parent: Connection,
+        progress: ProgressRow,
+    ) -> None:
+        self.place = place
+        self._known = known
+        self._directory = directory
+        self._parent = parent
+        self._telling = threading.Lock()
+        self._progress = progress
+        self._unwaited = OUTSIDE
+        self._pool = BlockPool(self._forget)
+        self._present = threading.Event()
+        self._present_nodes: tuple[tuple[int, int], ...] = ()
+        self._met: dict[int, str | None] = {}
+        self._meeting = threading.Condition()
+
+    def start(self, receiver: Receiver) -> None:
+        """Begin to receive; returns when every node that is there already is linked."""
+        self._receiver = receiver
+        self._post = Post(
+            self.place, self._known, self._directory, self._pool, receiver, _log.warning
+        )
+        self._post.watch(self._parent.fileno(), self._hear_parent)
+        self._post.start()
+        self.tell(Listening())
+        self._present.wait()
+        for node, incarnation in self._present_nodes:
+            if node in self.place.linked:
+                self._post.connect(node, incarnation)
+        self._progress.set_state(OUTSIDE)
+
+    def parcel(self, tree: bytes, buffers: Sequence[memoryview]) -> Parcel:
+        """Take a copy of a message."""
+        where = frames.layout(len(tree), [buffer.nbytes for buffer in buffers])
+        if where.size <= frames.INLINE:
+            body = bytearray(where.size)
+            frames.write_body(memoryview(body), where, tree, buffers)
+            return Parcel(self._pool, len(tree), len(buffers), where.size, bytes(body))
+        block = self._pool.take(where.size)
+        frames.write_body(block.view, where, tree, buffers)
+        return Parcel(self._pool, len(tree), len(buffers), where.size, block)
+
+    def send(self, to: int, head: bytes, parcel: AnyParcel | None = None) -> bool:
+        """Send without waiting. False if that node is not linked now."""
+        link = self._post.link_to(to)
+        if link is None:
+            return False
+        assert parcel is None or isinstance(parcel, Parcel)
+        link.send(head, parcel)
+        return True
+
+    def meet(self, task: int, uses: Sequence[Use], labels: Labels) -> str | None:
+        """Wait until every node came here, and return what is wrong with all of it together."""
+        self.waiting(True)
+        self.tell(AtRun(task, tuple(uses), labels))
+        with self._meeting:
+            self._meeting.wait_for(lambda: task in self._met)
+        self.waiting(False)
+        return self._met[task]
+
+    def advance(self) -> None:
+        """Note progress of the main thread."""
+        self._progress.advance()
+
+    def finishing(self, by: str) -> None:
+        """Tell the parent that every node is to end now."""
+        self.tell(Finishing(by))
+
+    def looping(self, is_looping: bool) -> None:
+        """Say that the main thread enters or leaves `Task.run`."""
+        self._unwaited = LOOPING if is_looping else OUTSIDE
+        self._progress.set_state(self._unwaited)
+
+    def waiting(self, is_waiting: bool) -> None:
+        """Say that the main thread waits for other nodes, or does so no more."""
+        self._progress.set_state(WAITING if is_waiting else self._unwaited)
+
+    def stop(self) -> None:
+        """Send what is left, and end."""
+        self._post.stop(_FLUSH_SECONDS)
+        self._pool.close()
+
+    def tell(self, order: object) -> None:
+        """Tell the parent something."""
+        with self._telling:
+            self._parent.send(order)
+
+    def _hear_parent(self) -> None:
+        try:
+            order = self._parent.recv()
+        except (EOFError, OSError):
+            os._exit(1)  # the parent is gone; nobody is left to end this process
+        if isinstance(order, Present):
+            self._present_nodes = order.nodes
+            self._present.set()
+        elif isinstance(order, Go):
+            with self._meeting:
+                self._met[order.task] = order.problem
+                self._meeting.notify_all()
+        elif isinstance(order, End):
+            self._receiver.told_to_finish(order.finish)
+        else:
+            raise TypeError(f"the parent said {order!r}")
+
+    def _forget(self, block: Block) -> None:
+        for peer in self.place.linked:
+            link = self._post.link_to(peer)
+            if link is not None and link in block.known_to:
+                link.send_forget(block.number)

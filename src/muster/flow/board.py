@@ -1,0 +1,151 @@
+"""Boards: the newest value of every key, and nothing older.
+
+    Publisher.publish({key: value}) -> one message -> readers that keep up get it at once;
+    a reader that does not gets the newest when it is ready, and never hears what it missed
+
+The publisher keeps the smallest set of messages that holds the newest value of every key, so its
+memory does not depend on how slow a reader is, and a node that joins late gets just that set.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from muster.engines.base import Delivery, Parcel
+from muster.flow import heads
+from muster.flow.mail import Mail
+from muster.flow.wire import Packed, unpack
+
+_UNDER_WAY = 2
+"""Messages that a reader may have before it acknowledged one: the next is there when it is."""
+
+
+class _Message:
+    """A message that still holds the newest value of some keys."""
+
+    __slots__ = ("keys", "number", "parcel")
+
+    def __init__(self, number: int, keys: set[str], parcel: Parcel) -> None:
+        self.number = number
+        self.keys = keys
+        self.parcel = parcel
+
+
+class _Reader:
+    """What one reader has been sent."""
+
+    __slots__ = ("ready", "sent", "under_way")
+
+    def __init__(self) -> None:
+        self.ready = False
+        self.sent = 0
+        self.under_way = 0
+
+
+class Publisher:
+    """What this node writes on a board.
+
+    Args:
+        mail: Sends it.
+        board: Name of the board.
+        readers: Who reads it.
+    """
+
+    def __init__(self, mail: Mail, board: str, readers: tuple[int, ...]) -> None:
+        self.board = board
+        self._mail = mail
+        self._lock = threading.Lock()
+        self._readers = {node: _Reader() for node in readers}
+        self._messages: list[_Message] = []
+        self._number = 0
+        mail.add_publisher(self)
+
+    def publish(self, keys: set[str], packed: Packed) -> None:
+        """Write new values; `packed` is a dict of all `keys`."""
+        with self._lock:
+            self._number += 1
+            for message in self._messages:
+                message.keys -= keys
+            for message in [each for each in self._messages if not each.keys]:
+                self._messages.remove(message)
+                message.parcel.drop()
+            self._messages.append(_Message(self._number, keys, self._mail.parcel(packed)))
+            for node, reader in self._readers.items():
+                self._send_newest(node, reader)
+
+    def acknowledged(self, node: int) -> None:
+        """Hear that a reader has read one message."""
+        with self._lock:
+            reader = self._readers.get(node)
+            if reader is not None:
+                reader.under_way = max(0, reader.under_way - 1)
+                self._send_newest(node, reader)
+
+    def linked(self, node: int) -> None:
+        """Hear that a reader is there: it gets the newest of everything."""
+        with self._lock:
+            reader = self._readers.get(node)
+            if reader is not None:
+                reader.ready, reader.sent, reader.under_way = True, 0, 0
+                self._send_newest(node, reader)
+
+    def lost(self, node: int) -> None:
+        """Hear that a reader is away."""
+        with self._lock:
+            if node in self._readers:
+                self._readers[node].ready = False
+
+    def close(self) -> None:
+        """Forget what was written."""
+        with self._lock:
+            for message in self._messages:
+                message.parcel.drop()
+            self._messages.clear()
+
+    def _send_newest(self, node: int, reader: _Reader) -> None:
+        if not reader.ready:
+            return
+        for message in self._messages:
+            if reader.under_way >= _UNDER_WAY:
+                return
+            if message.number > reader.sent:
+                reader.sent = message.number
+                reader.under_way += 1
+                head = heads.encode(heads.BoardMessage(self.board, message.number))
+                self._mail.send(node, head, message.parcel)
+
+
+class Subscriber:
+    """What this node reads of a board, from everybody who writes on it.
+
+    Args:
+        mail: Receives it.
+        board: Name of the board.
+        accept: Called with the sender and the new values, on the post thread.
+    """
+
+    def __init__(
+        self, mail: Mail, board: str, accept: Callable[[int, Mapping[str, Any]], None]
+    ) -> None:
+        self.board = board
+        self._mail = mail
+        self._accept = accept
+        mail.add_subscriber(self)
+
+    def received(self, number: int, delivery: Delivery) -> None:
+        """Read a message whole, and say so."""
+        sender = delivery.sender
+        values = unpack(delivery.tree, delivery.buffers)
+        delivery.release()
+        assert isinstance(values, dict)
+        self._accept(sender, values)
+        incarnation = self._mail.incarnation_of(sender)
+        self._mail.send(sender, heads.encode(heads.BoardAck(self.board, number, incarnation)))
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._accept = _ignore
+
+
+def _ignore(sender: int, values: Mapping[str, Any]) -> None:
+    """Read and drop."""

@@ -1,0 +1,167 @@
+"""`Channel`: experience and other things of which none may be lost.
+
+    put, on any node -> window of `capacity` items for each writer -> get, at home
+
+Every writer has a window of its own, so one that is fast, slow or dead changes nothing for the
+others. An item counts as read when `get` has returned it: only then may its writer put another.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from muster.errors import OptionError, TaskError
+from muster.flow.node import ProgramNode, this_node
+from muster.flow.places import find_home
+from muster.flow.stream import Inlet, Item, Outlet
+from muster.flow.wire import pack
+
+
+@dataclass(frozen=True, slots=True)
+class Parcelled:
+    """An item, and where it is from."""
+
+    value: Any
+    sender: int
+    incarnation: int
+    """Which process of that node: an item of a new one is no continuation of an old one's."""
+
+
+class Channel:
+    """A bounded queue from all nodes to one: in order for each writer, nothing lost, nothing twice.
+
+    Without a parallel run it is a queue in this process.
+
+    Args:
+        name: The same on all nodes.
+        home: Who reads: `role.<name>`, `node.<id>` or a node id.
+        capacity: Items that each writer may have put and not seen read.
+    """
+
+    def __init__(self, name: str, home: str | int = 0, capacity: int = 16) -> None:
+        if not isinstance(capacity, int) or isinstance(capacity, bool) or capacity < 1:
+            raise OptionError(
+                f"capacity={capacity!r} is not possible", "it is a number of items", "capacity=16"
+            )
+        self.name = name
+        self.capacity = capacity
+        self._node = this_node()
+        self._changed = threading.Condition()
+        self._items: deque[Item | Parcelled] = deque()
+        self._outlet: Outlet | None = None
+        self._inlet: Inlet | None = None
+        self.waited = 0.0
+        """Seconds that `put` has waited for room so far."""
+        self._home = 0
+        if self._node is not None:
+            self._home = find_home(self._node, home, f"channel {name!r}")
+            if self.is_home:
+                self._inlet = Inlet(self._node.mail, f"channel.{name}", self._accept)
+                self._node.on_finish(self._wake)
+            else:
+                self._outlet = Outlet(self._node.mail, f"channel.{name}", self._home, capacity)
+
+    @property
+    def is_home(self) -> bool:
+        """Whether this node reads."""
+        return self._node is None or self._node.place.node_id == self._home
+
+    def __len__(self) -> int:
+        """Return the number of items that can be read without waiting."""
+        return len(self._items)
+
+    def put(self, value: Any, timeout: float | None = None) -> bool:
+        """Send an item, and wait while there is no room. False if the run finished first.
+
+        Raises:
+            TimeoutError: There was no room within `timeout` seconds.
+        """
+        if value is None:
+            raise OptionError(
+                "None cannot be put into a channel",
+                "get returns None when the run is over",
+                "put something else, such as an empty tuple",
+            )
+        started = time.monotonic()
+        try:
+            if self._outlet is not None:
+                return self._outlet.put(pack(value, self.name), timeout, given_up=self._is_finished)
+            return self._put_here(value, timeout)
+        finally:
+            self.waited += time.monotonic() - started
+
+    def get(self, timeout: float | None = None) -> Any:
+        """Return the next item; None when the run finished and none is left.
+
+        Raises:
+            TimeoutError: There was none within `timeout` seconds.
+        """
+        item = self.get_with_source(timeout)
+        return None if item is None else item.value
+
+    def get_with_source(self, timeout: float | None = None) -> Parcelled | None:
+        """Like `get`, and say where the item is from."""
+        if not self.is_home:
+            raise TaskError(
+                f"channel {self.name!r} is not read here",
+                f"its home is node {self._home}",
+                f"filter_labels=['node.{self._home}'] for the middleware that reads it",
+            )
+        with self._changed:
+            if not self._items:
+                self._wait(lambda: bool(self._items) or self._is_finished(), timeout)
+            if not self._items:
+                return None
+            item = self._items.popleft()
+            self._changed.notify_all()
+        if isinstance(item, Parcelled):
+            return item
+        assert self._inlet is not None
+        value = item.value()
+        self._inlet.acknowledge(item)
+        return Parcelled(value, item.sender, item.incarnation)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield items until the run is over."""
+        while (value := self.get()) is not None:
+            yield value
+
+    def _put_here(self, value: Any, timeout: float | None) -> bool:
+        with self._changed:
+            if len(self._items) >= self.capacity:
+                self._wait(lambda: len(self._items) < self.capacity or self._is_finished(), timeout)
+            if len(self._items) >= self.capacity:
+                return False
+            place = None if self._node is None else self._node.place
+            me, incarnation = (place.node_id, place.incarnation) if place else (0, 0)
+            self._items.append(Parcelled(value, me, incarnation))
+            self._changed.notify_all()
+            return True
+
+    def _wait(self, until: Callable[[], bool], timeout: float | None) -> None:
+        if self._node is None:
+            done = self._changed.wait_for(until, timeout)
+        else:
+            with self._node.mail.waiting():
+                done = self._changed.wait_for(until, timeout)
+        if not done:
+            raise TimeoutError(f"channel {self.name!r} stood still for {timeout} s")
+
+    def _accept(self, item: Item) -> None:
+        with self._changed:
+            self._items.append(item)
+            self._changed.notify_all()
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _is_finished(self) -> bool:
+        return self._node is not None and _finished(self._node)
+
+
+def _finished(node: ProgramNode) -> bool:
+    return node.finish is not None

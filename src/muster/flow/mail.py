@@ -1,0 +1,179 @@
+"""`Mail`: brings every message of this node to the board or stream it belongs to.
+
+Runs on the transport's thread. A message for what this node has not opened yet waits here; there
+are not many, because nobody acknowledges them.
+"""
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from muster.engines.base import Delivery, Parcel, Transport
+from muster.flow import heads
+from muster.flow.registry import WireError
+from muster.flow.wire import Packed
+
+if TYPE_CHECKING:
+    from muster.flow.board import Publisher, Subscriber
+    from muster.flow.stream import Inlet, Outlet
+
+_log = logging.getLogger("muster")
+
+
+class Mail:
+    """All that this node sends and receives."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.place = transport.place
+        self._transport = transport
+        # Reentrant: what is opened takes what waited for it, and may answer at once.
+        self._lock = threading.RLock()
+        self._publishers: dict[str, Publisher] = {}
+        self._subscribers: dict[str, Subscriber] = {}
+        self._outlets: dict[tuple[str, int], Outlet] = {}
+        self._inlets: dict[str, Inlet] = {}
+        self._early: dict[tuple[str, str], list[tuple[int, Delivery]]] = defaultdict(list)
+        self._linked: dict[int, int] = {}
+        self._gone: set[int] = set()
+        # Its own, because whoever waits holds the lock of what it waits for.
+        self._waiting_lock = threading.Lock()
+        self._waiters = 0
+
+    # ---- for boards and streams
+
+    def parcel(self, packed: Packed) -> Parcel:
+        """Take a copy of a message."""
+        return self._transport.parcel(packed.tree, packed.buffers)
+
+    def send(self, to: int, head: bytes, parcel: Parcel | None = None) -> None:
+        """Send without waiting, if that node is linked."""
+        self._transport.send(to, head, parcel)
+
+    def incarnation_of(self, node: int) -> int:
+        """Return which process of a node is linked, or was last."""
+        return self._linked.get(node, 0)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Within this block this node waits for others, and does not hang."""
+        with self._waiting_lock:
+            self._waiters += 1
+            self._transport.waiting(True)
+        try:
+            yield
+        finally:
+            with self._waiting_lock:
+                self._waiters -= 1
+                if self._waiters == 0:
+                    self._transport.waiting(False)
+
+    def add_publisher(self, publisher: "Publisher") -> None:
+        """Have a board of this node sent to whoever is, or will be, there."""
+        with self._lock:
+            self._publishers[publisher.board] = publisher
+            for node in self._linked:
+                publisher.linked(node)
+
+    def add_subscriber(self, subscriber: "Subscriber") -> None:
+        """Have a board read."""
+        with self._lock:
+            self._subscribers[subscriber.board] = subscriber
+            for number, delivery in self._early.pop(("board", subscriber.board), []):
+                subscriber.received(number, delivery)
+
+    def add_outlet(self, outlet: "Outlet") -> None:
+        """Have a stream sent once its reader is there."""
+        with self._lock:
+            self._outlets[outlet.name] = outlet
+            node = outlet.name[1]
+            if node in self._gone:
+                outlet.close()
+            elif node in self._linked:
+                outlet.linked()
+
+    def add_inlet(self, inlet: "Inlet") -> None:
+        """Have a stream read."""
+        with self._lock:
+            self._inlets[inlet.stream] = inlet
+            for number, delivery in self._early.pop(("stream", inlet.stream), []):
+                inlet.received(number, delivery)
+
+    def wake_writers(self) -> None:
+        """Have everybody who waits for room look whether it is still wanted."""
+        with self._lock:
+            outlets = list(self._outlets.values())
+        for outlet in outlets:
+            outlet.wake()
+
+    def say_goodbye(self) -> None:
+        """Tell the others that this node ends."""
+        head = heads.encode(heads.Bye())
+        for node in list(self._linked):
+            self.send(node, head)
+
+    # ---- from the transport
+
+    def received(self, delivery: Delivery) -> None:
+        """Bring a message to where it belongs."""
+        try:
+            with self._lock:
+                self._sort(heads.decode(delivery.head), delivery)
+        except WireError as error:
+            delivery.release()
+            _log.warning("a message of node %d was dropped: %s", delivery.sender, error)
+
+    def linked(self, peer: int, incarnation: int) -> None:
+        """Hear that a node is there, for the first time or in place of a dead one."""
+        with self._lock:
+            if incarnation > self._linked.get(peer, -1):
+                for inlet in self._inlets.values():
+                    inlet.forget(peer)
+                for waiting in self._early.values():
+                    waiting[:] = [each for each in waiting if each[1].sender != peer]
+            self._linked[peer] = incarnation
+            self._gone.discard(peer)
+            for publisher in self._publishers.values():
+                publisher.linked(peer)
+            for (_, node), outlet in self._outlets.items():
+                if node == peer:
+                    outlet.linked()
+
+    def lost(self, peer: int) -> None:
+        """Hear that a node is away."""
+        with self._lock:
+            for publisher in self._publishers.values():
+                publisher.lost(peer)
+            for (_, node), outlet in self._outlets.items():
+                if node == peer:
+                    outlet.lost()
+
+    def _sort(self, head: heads.Head, delivery: Delivery) -> None:
+        match head:
+            case heads.BoardMessage(board, number):
+                subscriber = self._subscribers.get(board)
+                if subscriber is None:
+                    self._early["board", board].append((number, delivery))
+                else:
+                    subscriber.received(number, delivery)
+            case heads.StreamMessage(stream, number):
+                inlet = self._inlets.get(stream)
+                if inlet is None:
+                    self._early["stream", stream].append((number, delivery))
+                else:
+                    inlet.received(number, delivery)
+            case heads.BoardAck(board, _, incarnation):
+                publisher = self._publishers.get(board)
+                if publisher is not None and incarnation == self.place.incarnation:
+                    publisher.acknowledged(delivery.sender)
+            case heads.StreamAck(stream, number, incarnation):
+                outlet = self._outlets.get((stream, delivery.sender))
+                if outlet is not None and incarnation == self.place.incarnation:
+                    outlet.acknowledged(number)
+            case heads.Bye():
+                self._gone.add(delivery.sender)
+                for (_, node), outlet in list(self._outlets.items()):
+                    if node == delivery.sender:
+                        outlet.close()

@@ -1,0 +1,100 @@
+"""A node of a parallel program: what tasks, channels and servers of this process are linked by."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from muster.engines.base import Delivery, Transport
+from muster.flow.mail import Mail
+from muster.flow.task_link import TaskLink
+from muster.framework.events import Events
+from muster.framework.node import Finish, Place, current_node, on_node
+
+
+class ProgramNode:
+    """Implements `muster.framework.node.Node` and hears what its transport receives."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.place: Place = transport.place
+        self.mail = Mail(transport)
+        self.finish: Finish | None = None
+        """Set when the run is to end."""
+        self._transport = transport
+        self._links: list[TaskLink] = []
+        self._on_finish: list[Callable[[], None]] = []
+        self._opened = 0
+
+    def open_task(self, events: Events, finish: Callable[[Finish], None]) -> TaskLink:
+        """Connect a task to its twins: the n-th task of one node is the n-th of every other."""
+        number = self._opened
+        self._opened += 1
+
+        def finish_task(reason: Finish) -> None:
+            self._note_finish(reason)
+            finish(reason)
+
+        link = TaskLink(self.mail, self._transport, number, events, finish_task)
+        self._links.append(link)
+        if self.finish is not None:
+            link.told_to_finish(self.finish)
+        return link
+
+    def advance(self) -> None:
+        """Note that the main thread got on."""
+        self._transport.advance()
+
+    def on_finish(self, fn: Callable[[], None]) -> None:
+        """Have `fn` called when the run is to end; it must not block."""
+        self._on_finish.append(fn)
+        if self.finish is not None:
+            fn()
+
+    def _note_finish(self, finish: Finish) -> None:
+        if self.finish is None:
+            self.finish = finish
+            for fn in self._on_finish:
+                fn()
+            self.mail.wake_writers()
+
+    # ---- from the transport
+
+    def received(self, delivery: Delivery) -> None:
+        """Take a message."""
+        self.mail.received(delivery)
+
+    def linked(self, peer: int, incarnation: int) -> None:
+        """Hear that a node can be reached."""
+        self.mail.linked(peer, incarnation)
+
+    def lost(self, peer: int) -> None:
+        """Hear that a node can not be reached."""
+        self.mail.lost(peer)
+
+    def told_to_finish(self, finish: Finish) -> None:
+        """Hear that the run is to end."""
+        self._note_finish(finish)
+        for link in self._links:
+            link.told_to_finish(finish)
+
+
+def run_node(
+    transport: Transport,
+    main: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> Any:
+    """Run a program's `main` as a node, and return what it returns."""
+    node = ProgramNode(transport)
+    transport.start(node)
+    try:
+        with on_node(node):
+            return main(*args, **kwargs)
+    finally:
+        node.mail.say_goodbye()
+        transport.stop()
+
+
+def this_node() -> ProgramNode | None:
+    """Return the node that this process is, or None if it runs by itself."""
+    node = current_node()
+    assert node is None or isinstance(node, ProgramNode)
+    return node

@@ -1,0 +1,84 @@
+"""`task.parallel_ctx`: what the neighbours shared, the newest value of each key."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from muster.flow.mail import Mail
+from muster.framework.context import AbsentKeyError
+
+
+class ParallelContext(Mapping[str, Any]):
+    """Reads like a context. Several keys that belong together are read from one `snapshot`."""
+
+    def __init__(self, mail: Mail, finished: Callable[[], bool]) -> None:
+        self._mail = mail
+        self._finished = finished
+        self._changed = threading.Condition()
+        self._values: dict[str, tuple[Any, int]] = {}
+
+    def source(self, key: str) -> int:
+        """Return the id of the node that the value of `key` came from."""
+        with self._changed:
+            return self._entry(key)[1]
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return a copy of everything as it was at one moment; messages are in it whole."""
+        with self._changed:
+            return {key: value for key, (value, _) in self._values.items()}
+
+    def wait(self, key: str, above: Any = None, timeout: float | None = None) -> Any:
+        """Return the value of `key` once there is one, and one greater than `above`.
+
+        None when the run finishes first.
+
+        Raises:
+            TimeoutError: `timeout` seconds passed without one.
+        """
+
+        def there() -> bool:
+            entry = self._values.get(key)
+            return entry is not None and (above is None or entry[0] > above)
+
+        with self._changed:
+            if not there():
+                with self._mail.waiting():
+                    done = self._changed.wait_for(lambda: there() or self._finished(), timeout)
+                if not done:
+                    raise TimeoutError(f"no {key!r} within {timeout} s")
+            return self._values[key][0] if there() else None
+
+    def __getitem__(self, key: str) -> Any:
+        with self._changed:
+            return self._entry(key)[0]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # while it is being made, and for what Python asks of any object
+            raise AttributeError(name)
+        return self[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.snapshot())
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"ParallelContext({self.snapshot()!r})"
+
+    def receive(self, sender: int, values: Mapping[str, Any]) -> None:
+        """Take a message in, whole."""
+        with self._changed:
+            self._values.update((key, (value, sender)) for key, value in values.items())
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Have everybody who waits look whether the run has finished."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def _entry(self, key: str) -> tuple[Any, int]:
+        entry = self._values.get(key)
+        if entry is None:
+            raise AbsentKeyError(key, None, tuple(self._values))
+        return entry

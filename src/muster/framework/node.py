@@ -1,0 +1,140 @@
+"""What a task knows of the node it runs on. Who makes nodes, and how they talk, is not known here.
+
+An engine runs `main` on a node and says so with `on_node`; every `Task` made meanwhile asks
+`current_node`. Without one, a task runs by itself.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from muster.framework.events import Events, Payload
+from muster.framework.labels import Labels
+
+NODE_MODULE = "muster.flow.node"
+"""Where nodes are made of an engine's transport. By name: this room knows no other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a node stands in its program. The same in every incarnation but for that number."""
+
+    node_id: int
+    size: int
+    """Nodes of the program."""
+    role: str | None
+    roles: tuple[str | None, ...]
+    """The role of every node."""
+    labels: Labels
+    """Of `Parallel.runner`: mode, node, role and the user's own."""
+    peers: tuple[int, ...]
+    """Ids of its neighbours, sorted: who gets what a loop shares."""
+    linked: tuple[int, ...]
+    """Ids of all nodes it can talk to."""
+    incarnation: int = 0
+    """How often the node was replaced before."""
+    resumed: bool = False
+    """Whether it replaces one that is to go on from its last checkpoint."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages and logs."""
+        return f"node {self.node_id}" + (f" ({self.role})" if self.role else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Why the run is to end, as told to a node from outside."""
+
+    by: str
+    """Which node, or what else, ends it."""
+    signal: int | None = None
+    """The signal that the parent got, if that is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A middleware as the other nodes get to know it."""
+
+    name: str
+    filter_labels: tuple[str, ...] | None
+
+
+class Received(Protocol):
+    """`task.parallel_ctx`: the newest value of every key that neighbours shared."""
+
+    def source(self, key: str) -> int:
+        """Return the node that the value of `key` came from."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return one consistent copy."""
+
+    def wait(self, key: str, above: Any = None, timeout: float | None = None) -> Any:
+        """Return the value of `key` once there is one (greater than `above`)."""
+
+
+class TaskLink(Protocol):
+    """One task's connection to the same task on the other nodes."""
+
+    @property
+    def received(self) -> Received:
+        """What the neighbours shared."""
+
+    def meet(self, uses: Sequence[Use], labels: Labels) -> None:
+        """Wait until every node is about to run; refuse a middleware that nobody would run."""
+
+    def share(self, values: Mapping[str, Any], named: bool) -> None:
+        """Send a loop's values to the neighbours; `named` are those the user asked to share."""
+
+    def emit(self, name: str, payload: Payload) -> None:
+        """Send an event to every other node."""
+
+    def finish(self) -> None:
+        """Tell every other node to finish, and wait until each has heard it."""
+
+    def close(self) -> None:
+        """Deliver what came in, wait until what went out has arrived."""
+
+
+class Node(Protocol):
+    """The node that this process is."""
+
+    @property
+    def place(self) -> Place:
+        """Where it stands."""
+
+    def open_task(self, events: Events, finish: Callable[[Finish], None]) -> TaskLink:
+        """Connect a task to its twins: the n-th task of one node is the n-th of every other."""
+
+    def advance(self) -> None:
+        """Note that the main thread got on. What never does this for long counts as hung."""
+
+
+_current: Node | None = None
+_entering = threading.Lock()
+
+
+def current_node() -> Node | None:
+    """Return the node that this process is, or None if it runs by itself."""
+    return _current
+
+
+def advance() -> None:
+    """Note that this node's work gets on; does nothing where no one watches."""
+    if _current is not None:
+        _current.advance()
+
+
+@contextmanager
+def on_node(node: Node) -> Iterator[None]:
+    """Make this process that node."""
+    global _current
+    with _entering:
+        outer, _current = _current, node
+    try:
+        yield
+    finally:
+        with _entering:
+            _current = outer

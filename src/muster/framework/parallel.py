@@ -1,0 +1,222 @@
+"""`Parallel.runner`: the same program on many nodes.
+
+Parallel.runner(3, topology="star")(main)   ->   [what main returned on each node]
+"""
+
+import difflib
+import importlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from muster.errors import OptionError
+from muster.framework import topology as topologies
+from muster.framework.labels import environment_labels, parse_labels
+from muster.framework.node import Place, current_node
+from muster.framework.sendable_main import check_main
+
+ENGINES = {"local": "muster.engines.local"}
+"""Where each engine is. By name, so that one which is not used is not imported."""
+
+POLICIES = ("stop", "restart", "resume")
+
+
+class Parallel:
+    """Runs programs on several nodes."""
+
+    @classmethod
+    def runner(
+        cls,
+        n_parallel_workers: int | None = None,
+        topology: str = "star",
+        engine: str = "local",
+        roles: Mapping[str, int] | None = None,
+        labels: Sequence[str] | Mapping[int, Sequence[str]] | None = None,
+        on_failure: Mapping[str | int, str] | str | None = None,
+        max_restarts: int = 5,
+        hang_after: float = 300.0,
+        start_within: float = 300.0,
+        grace: float = 10.0,
+        threads: int | None = None,
+        pin: bool = False,
+        log_dir: str | Path | None = None,
+    ) -> Callable[..., list[Any]]:
+        """Return a function that runs `main(*args, **kwargs)` on every node.
+
+        It returns what `main` returned on each of them, and raises `NodeError` if one fails.
+
+        Args:
+            n_parallel_workers: Nodes; may be left out where `roles` says it.
+            topology: Who gets what a loop shares: `star` (node 0 and each other), `mesh` (all and
+                all), `alone` (nobody).
+            engine: What runs them: `local`, processes on this machine.
+            roles: How many nodes have which role, numbered in this order.
+            labels: More labels, for all nodes or by node id.
+            on_failure: What to do when a node is killed or hangs, by role or node id, or one for
+                all: `stop` the run (the default), `restart` the node, or `resume` it, which
+                is a restart that its program is told of (`task.router.resumed`).
+            max_restarts: How often a node may be replaced; living for a minute makes up for it.
+            hang_after: Seconds without a loop, an environment step or a wait of muster's own after
+                which a node counts as hung.
+            start_within: The same for its start.
+            grace: Seconds that a node has for ending once the run has ended.
+            threads: Threads of numeric libraries in each node; by default the cores are shared.
+            pin: Bind each node to cores of its own.
+            log_dir: Directory for what each node prints (`node.<id>.log`); it is shown too.
+        """
+        role_of = _roles(n_parallel_workers, roles)
+        _check_choice("topology", topology, topologies.TOPOLOGIES)
+        _check_choice("engine", engine, tuple(ENGINES))
+        _check_seconds(hang_after=hang_after, start_within=start_within, grace=grace)
+        _check_count("max_restarts", max_restarts, 0)
+        if threads is not None:
+            _check_count("threads", threads, 1)
+        own = _labels(labels, len(role_of))
+        options = {
+            "places": _places(role_of, topology, own),
+            "on_failure": _policies(on_failure, role_of),
+            "max_restarts": max_restarts,
+            "hang_after": hang_after,
+            "start_within": start_within,
+            "grace": grace,
+            "threads": threads,
+            "pin": pin,
+        }
+
+        def run(main: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
+            if current_node() is not None:
+                raise OptionError(
+                    "Parallel.runner was called on a node",
+                    "a node cannot start nodes of its own",
+                    "call it where the program begins, and not in main",
+                )
+            check_main(main, args, kwargs)
+            logs = None if log_dir is None else Path(log_dir).resolve()
+            if logs is not None:
+                logs.mkdir(parents=True, exist_ok=True)
+            module = importlib.import_module(ENGINES[engine])
+            launch = importlib.import_module("muster.engines.base").Launch(
+                main=main, args=args, kwargs=kwargs, log_dir=logs, **options
+            )
+            results: list[Any] = module.ENGINE.run(launch)
+            return results
+
+        return run
+
+
+def _roles(count: int | None, roles: Mapping[str, int] | None) -> tuple[str | None, ...]:
+    """Return the role of every node."""
+    if roles is None:
+        _check_count("n_parallel_workers", count, 1)
+        assert count is not None
+        return (None,) * count
+    if not isinstance(roles, Mapping) or not roles:
+        raise OptionError(
+            f"roles={roles!r} is not possible",
+            "it says how many nodes have which role",
+            'roles={"learner": 1, "actor": 3}',
+        )
+    for role, number in roles.items():
+        parse_labels("roles", role)
+        _check_count(f"roles[{role!r}]", number, 0)
+    total = sum(roles.values())
+    if total == 0 or (count is not None and count != total):
+        raise OptionError(
+            f"n_parallel_workers={count} and roles={dict(roles)} contradict each other",
+            f"the roles are {total} nodes together",
+            f"n_parallel_workers={max(total, 1)}",
+        )
+    return tuple(role for role, number in roles.items() for _ in range(number))
+
+
+def _labels(
+    labels: Sequence[str] | Mapping[int, Sequence[str]] | None, size: int
+) -> list[frozenset[str]]:
+    if labels is None:
+        return [frozenset()] * size
+    if not isinstance(labels, Mapping):
+        return [frozenset(parse_labels("labels", labels))] * size
+    for node in labels:
+        if not isinstance(node, int) or not 0 <= node < size:
+            raise OptionError(
+                f"labels has node {node!r}",
+                f"there are nodes 0 to {size - 1}",
+                'labels={0: ["gpu"]}',
+            )
+    return [frozenset(parse_labels("labels", labels.get(node, ()))) for node in range(size)]
+
+
+def _places(
+    role_of: tuple[str | None, ...], topology: str, own: list[frozenset[str]]
+) -> tuple[Place, ...]:
+    size = len(role_of)
+    places = []
+    for node, role in enumerate(role_of):
+        labels = {"distributed", f"node.{node}"} | own[node] | environment_labels()
+        if role is not None:
+            labels.add(f"role.{role}")
+        places.append(
+            Place(
+                node_id=node,
+                size=size,
+                role=role,
+                roles=role_of,
+                labels=frozenset(labels),
+                peers=topologies.neighbours(topology, node, size),
+                linked=topologies.linked(topology, node, size),
+            )
+        )
+    return tuple(places)
+
+
+def _policies(
+    on_failure: Mapping[str | int, str] | str | None, role_of: tuple[str | None, ...]
+) -> dict[int, str]:
+    if on_failure is None:
+        return {}
+    if isinstance(on_failure, str):
+        _check_choice("on_failure", on_failure, POLICIES)
+        return dict.fromkeys(range(len(role_of)), on_failure)
+    policies: dict[int, str] = {}
+    known = sorted({role for role in role_of if role is not None})
+    for who, policy in on_failure.items():
+        _check_choice(f"on_failure[{who!r}]", policy, POLICIES)
+        nodes = [node for node, role in enumerate(role_of) if who in (node, role)]
+        if not nodes:
+            raise OptionError(
+                f"on_failure has {who!r}, which is no node of this run",
+                f"there are nodes 0 to {len(role_of) - 1}"
+                + (f" and the roles {', '.join(known)}" if known else " and no roles"),
+                f"on_failure={{{known[0] if known else 0!r}: {policy!r}}}",
+            )
+        policies.update(dict.fromkeys(nodes, policy))
+    return policies
+
+
+def _check_choice(option: str, value: object, choices: Sequence[str]) -> None:
+    if value not in choices:
+        near = difflib.get_close_matches(str(value), choices, n=1)
+        raise OptionError(
+            f"{option}={value!r} is not possible",
+            f"there are: {', '.join(choices)}",
+            f"{option}={(near or choices)[0]!r}",
+        )
+
+
+def _check_count(option: str, value: object, at_least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
+        raise OptionError(
+            f"{option}={value!r} is not possible",
+            f"it is a whole number, {at_least} or more",
+            f"{option}={max(at_least, 2)}",
+        )
+
+
+def _check_seconds(**options: object) -> None:
+    for option, value in options.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not (value > 0) or math.isnan(value):  # type: ignore[operator, arg-type]
+            raise OptionError(
+                f"{option}={value!r} is not possible", "it is a time in seconds", f"{option}=60"
+            )
