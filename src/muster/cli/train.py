@@ -13,6 +13,12 @@ from muster.cli.wording import as_typed
 from muster.errors import OptionError
 from muster.recipes.algorithms import ALGORITHMS, check_algorithm
 
+_USAGE = f"""usage: muster train ALGO ENV [options]
+
+algorithms: {", ".join(ALGORITHMS)}
+
+All options, with their defaults: muster train dqn CartPole-v1 --help"""
+
 
 @dataclass(frozen=True)
 class FileOption:
@@ -24,9 +30,11 @@ class FileOption:
 
 def main(argv: Sequence[str]) -> int:
     """Train, and say what came of it and how to see it play."""
+    if not {"-h", "--help"}.isdisjoint(argv[:2]):
+        print(_USAGE)
+        return 0
     if len(argv) < 2 or argv[0].startswith("-") or argv[1].startswith("-"):
-        _explain(argv)
-        return 0 if argv and argv[-1] in ("-h", "--help") else 2
+        raise _incomplete(argv)
     algo, env, *rest = argv
     check_algorithm(algo)
     options = _read_options(algo, env, rest)
@@ -89,12 +97,16 @@ def _check_env(algo: str, env: str, options: dict[str, Any]) -> None:
         raise as_typed(error, f"muster train {algo} {env}", options) from None
 
 
-def _explain(argv: Sequence[str]) -> None:
+def _incomplete(argv: Sequence[str]) -> OptionError:
     if argv and not argv[0].startswith("-"):
-        raise OptionError(
+        check_algorithm(argv[0])
+        return OptionError(
             f"muster train {argv[0]} does not say which environment",
             "it is given after the algorithm",
             f"muster train {argv[0]} CartPole-v1",
         )
-    print(f"usage: muster train ALGO ENV [options]\n\nalgorithms: {', '.join(ALGORITHMS)}\n")
-    print("All options, with their defaults: muster train dqn CartPole-v1 --help")
+    return OptionError(
+        "muster train does not say what to train",
+        "the algorithm and the environment come first, the options after them",
+        "muster train dqn CartPole-v1",
+    )

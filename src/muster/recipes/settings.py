@@ -111,7 +111,10 @@ def _about_file(path: str | Path, error: Exception) -> OptionError:
     name = f"{str(path)!r:.120}"
     if isinstance(error, MusterError):
         what, why, fix = error.args
-        return OptionError(f"{name}: {what}", why, fix)
+        first, *items = fix.splitlines()
+        if items:  # a list, which may also stand on one line
+            first += f" [{', '.join(item.lstrip('- ') for item in items)}]"
+        return OptionError(f"{name}: {what}", why, first)
     if isinstance(error, OSError):
         return OptionError(
             f"{name} cannot be read", error.strerror or str(error), "--config runs/.../config.yaml"
