@@ -6,6 +6,8 @@ command line listens to Ctrl-C, and answers a typo, a few milliseconds after Pyt
 
 from typing import TYPE_CHECKING, Any
 
+from muster.version import __version__
+
 if TYPE_CHECKING:
     from muster.errors import (
         MiddlewareError,
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
     from muster.framework.wrapper import StepTimer
     from muster.recipes.policy import load_policy
     from muster.recipes.train import train
-
-__version__ = "0.1.0"
 
 __all__ = [
     "AbsentKeyError",

@@ -33,6 +33,7 @@ from muster.engines.local.rendezvous import Rendezvous
 from muster.engines.local.runtime_dir import runtime_directory
 from muster.errors import NodeError
 from muster.framework.node import Finish
+from muster.version import __version__
 
 _WATCH_EVERY = 0.1
 """Seconds from one look at the progress page to the next, at most."""
@@ -59,8 +60,6 @@ class Supervisor:
     """One run."""
 
     def __init__(self, launch: Launch, directory: Any, page: ProgressPage) -> None:
-        from muster import __version__
-
         self._launch = launch
         self._page = page
         secrets = Secrets.fresh(__version__)
