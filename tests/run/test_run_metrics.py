@@ -334,7 +334,7 @@ def test_a_sink_that_fails_ends_and_the_run_goes_on(run):
 
 def test_wandb_that_is_not_installed_is_said_with_the_line_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(OptionError, match="pip install wandb"):
+    with pytest.raises(OptionError, match=r'pip install "muster-rl\[wandb\]"'):
         WandbSink(tmp_path, "project")
 
 

@@ -13,6 +13,7 @@ from muster.data import ReplayBuffer
 from muster.envs import make_envs
 from muster.framework import Context, Task
 from muster.recipes.graceful import StopRequest
+from muster.recipes.metric_sinks import metric_sinks
 from muster.recipes.options import TrainOptions
 from muster.recipes.progress import Progress
 from muster.recipes.result import RunResult
@@ -84,7 +85,9 @@ def train_dqn(
     with (
         Task() as task,
         MetricsWriter(
-            run, resume_from=start_from.step if start_from and options.resume else None
+            run,
+            resume_from=start_from.step if start_from and options.resume else None,
+            sinks=metric_sinks(run, options),
         ) as writer,
     ):
         if start_from is not None and options.resume:

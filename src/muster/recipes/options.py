@@ -43,6 +43,8 @@ class TrainOptions:
     """Keep the replay buffer in checkpoints: only then is a resumed run exactly the same."""
     quiet: bool = False
     """Say nothing but the result."""
+    wandb: bool = False
+    """Send metrics to Weights & Biases, too. Each start is a run there, grouped by directory."""
 
     def __post_init__(self) -> None:
         if self.env_steps is not None:
@@ -56,8 +58,12 @@ class TrainOptions:
             check_number("stop_at", self.stop_at, low=-math.inf, example=475)
         if self.seconds is not None:
             check_number("seconds", self.seconds, example=60)
-        for name in ("resume", "save_replay", "quiet"):
+        for name in ("resume", "save_replay", "quiet", "wandb"):
             check_flag(name, getattr(self, name))
+        if self.wandb:
+            from muster.run.sinks import check_wandb
+
+            check_wandb()
         for name in ("run_dir", "from_checkpoint"):
             check_text(name, getattr(self, name))
         if self.device != "cpu":

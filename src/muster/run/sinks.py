@@ -5,6 +5,7 @@ TensorBoard's own writer is used, which needs no torch.
 """
 
 import importlib
+import importlib.util
 import os
 import platform
 import re
@@ -98,6 +99,20 @@ class TensorBoardSink:
         self._records.flush()
 
 
+def check_wandb() -> None:
+    """Raise OptionError if the package wandb is not there, without importing it."""
+    if importlib.util.find_spec("wandb") is None:
+        raise _no_wandb()
+
+
+def _no_wandb() -> OptionError:
+    return OptionError(
+        "metrics should go to Weights & Biases, but the package wandb is not there",
+        "it is not installed with muster, as few need it",
+        'pip install "muster-rl[wandb]"',
+    )
+
+
 class WandbSink:
     """Sends metrics to Weights & Biases.
 
@@ -108,7 +123,7 @@ class WandbSink:
         options: Further arguments of `wandb.init`.
 
     Raises:
-        OptionError: The package wandb is not installed.
+        OptionError: The package wandb is not installed, or does not start.
     """
 
     def __init__(
@@ -117,14 +132,17 @@ class WandbSink:
         try:
             wandb: Any = importlib.import_module("wandb")
         except ImportError as error:
+            raise _no_wandb() from error
+        try:
+            self._run: Any = wandb.init(
+                project=project, dir=str(directory), config=dict(config or {}), **options
+            )
+        except Exception as error:
             raise OptionError(
-                "metrics should go to Weights & Biases, but the package wandb is not there",
-                "it is not installed with muster, as few need it",
-                "pip install wandb",
+                f"Weights & Biases does not start: {' '.join(str(error).split())}",
+                "it has no account to write to, or cannot be reached",
+                "wandb login, or WANDB_MODE=offline to send it later",
             ) from error
-        self._run: Any = wandb.init(
-            project=project, dir=str(directory), config=dict(config or {}), **options
-        )
         self._run.define_metric("*", step_metric="env_step")
 
     def write(
