@@ -128,7 +128,7 @@ SHAPES = st_np.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 def arrays(draw):
     """Arrays of random bytes, of any layout."""
     dtype, shape = draw(DTYPES), draw(SHAPES)
-    if dtype.kind in "bU":  # not all bits are allowed there
+    if dtype.kind in ("b", "U"):  # not all bits are allowed there
         array = draw(st_np.arrays(dtype, shape))
     else:
         size = math.prod(shape) * dtype.itemsize
