@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from muster.cli.main import main
+from muster.envs import UnknownEnvError
 from muster.errors import OptionError
 from muster.nets import registry
 from muster.recipes.policy import load_policy
@@ -58,6 +59,7 @@ def test_the_command_line_comes_before_the_file_the_preset_and_the_default(tmp_p
 def test_a_run_can_be_repeated_with_its_own_config(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     first = train("dqn", "CartPole-v1", run_dir="first", seed=5, hidden=(8,), **SMALL)
+    assert "run_dir" not in (tmp_path / "first" / "config.yaml").read_text(), "not where it was"
     again = train("dqn", "CartPole-v1", config="first/config.yaml", run_dir="again")
     assert again.policy_sha256 == first.policy_sha256
     arguments = ["train", "dqn", "CartPole-v1", "--run-dir", "cli", "--config=first/config.yaml"]
@@ -163,6 +165,30 @@ def test_the_environment_of_a_file_is_not_imported(own_code, tmp_path):
         load_policy("run")
     assert not (tmp_path / "ran").exists()
     assert load_policy("run", env="CartPole-v1").env == "CartPole-v1"
+
+
+@pytest.mark.parametrize(
+    "content", [None, b"\xff\xfe", b"env: [1]", b"lr: !!python/none x", b"lr: x"]
+)
+def test_a_run_whose_config_was_damaged_is_refused(content, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    train("dqn", "CartPole-v1", run_dir="run", **SMALL)
+    (tmp_path / "run" / "config.yaml").unlink()
+    if content is not None:
+        (tmp_path / "run" / "config.yaml").write_bytes(content)
+    for arguments in (
+        ["eval", "run"],
+        ["train", "dqn", "CartPole-v1", "--run-dir", "new", "--from-checkpoint", "run"],
+    ):
+        if content in (None, b"\xff\xfe", b"lr: !!python/none x") or arguments[0] == "eval":
+            assert main(arguments) == 2
+            assert len(capsys.readouterr().err.splitlines()) == 3
+            assert not (tmp_path / "new").exists()
+
+
+def test_from_python_an_unknown_environment_is_answered_in_python():
+    with pytest.raises(UnknownEnvError, match=r"try: muster.train\('dqn', 'CartPole-v1'\)"):
+        train("dqn", "CartPole-v7")
 
 
 @pytest.mark.parametrize("verb", ["eval", "play"])

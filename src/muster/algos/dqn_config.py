@@ -76,7 +76,7 @@ class DQNConfig:
     activation: Activation = "relu"
     """After each of these layers."""
     model: str | None = None
-    """Name of a registered network, in place of the one that the options above describe."""
+    """Network in place of the one above: mlp, nature_cnn, or module:Class of your own."""
     horizon: int = 50_000
     """Environment steps that the run is planned for."""
 

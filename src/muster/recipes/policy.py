@@ -14,9 +14,9 @@ from muster.errors import OptionError
 from muster.nets import get_model
 from muster.nets.registry import Factory
 from muster.recipes.models import load_model, refuse_code_of_a_file
+from muster.recipes.saved import saved_config
 from muster.run import Checkpoint, RunDirectory, RunDirectoryError
 from muster.run.config_io import from_dict
-from muster.run.yaml_text import load
 
 
 class LoadedPolicy:
@@ -66,7 +66,7 @@ def load_policy(
         env: Id of the environment, if it is `module:Id`, for the same reason.
     """
     run = RunDirectory.open(path)
-    config = load(run.read_config())
+    config = saved_config(run)
     names = DQNConfig.__dataclass_fields__
     cfg = from_dict({name: value for name, value in config.items() if name in names}, DQNConfig)
     if isinstance(model, str):
@@ -90,7 +90,7 @@ def load_policy(
 
 
 def _env_of(config: dict[str, Any], path: object) -> str:
-    """Return the id of the environment that a run's file names, if that loads no code of others."""
+    """Return the id of the environment that a run's file names, if it does not name code."""
     env = config.get("env")
     if not isinstance(env, str):
         raise RunDirectoryError(

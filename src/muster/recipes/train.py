@@ -12,9 +12,9 @@ from muster.recipes.graceful import StopRequest
 from muster.recipes.memory import check_memory
 from muster.recipes.models import load_model
 from muster.recipes.result import RunResult
+from muster.recipes.saved import saved_config
 from muster.recipes.settings import Settings, resolve
 from muster.run import Checkpoint, RunDirectory
-from muster.run.yaml_text import load
 
 
 def train(algo: str, env: str, config: str | Path | None = None, **options: Any) -> RunResult:
@@ -87,7 +87,7 @@ def _checked(run: RunDirectory, algo: str, env: str, settings: Settings) -> Chec
             f"this run is {algo} on {env}",
             f"muster train {saved[0]} {saved[1]} ...",
         )
-    model = load(run.read_config()).get("model")
+    model = saved_config(run).get("model")
     if model != settings.config.model:
         raise OptionError(
             f"the policy in {checkpoint.path} is of the model {model!r:.80}",
