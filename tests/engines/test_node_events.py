@@ -81,6 +81,5 @@ def test_events_of_a_nodes_last_loop_are_heard_by_all(run, topology):
     assert got == [list(range(100))] * 3
 
 
-@pytest.mark.xfail(strict=True, reason="breach: RunCancelled of a wait_for becomes a NodeError")
 def test_a_wait_for_that_finish_ends_does_not_fail_the_run(run):
     assert run(node_programs.finishes_while_another_waits_for_an_event)[0] == 0

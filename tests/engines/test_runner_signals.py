@@ -98,13 +98,7 @@ CODES = {signal.SIGINT: (130, -signal.SIGINT), signal.SIGTERM: (143, -signal.SIG
         (signal.SIGINT, "parent"),
         (signal.SIGINT, "group"),
         (signal.SIGTERM, "parent"),
-        pytest.param(
-            signal.SIGTERM,
-            "group",
-            marks=pytest.mark.xfail(
-                strict=True, reason="breach: SIGTERM to the group ends the fork server, code 1"
-            ),
-        ),
+        (signal.SIGTERM, "group"),
     ],
 )
 def test_a_signal_lets_every_node_finish_its_loop(start, number, to):
@@ -121,7 +115,6 @@ def test_a_signal_lets_every_node_finish_its_loop(start, number, to):
     assert left == ["exit.0", "exit.1", "saved.0", "saved.1"]
 
 
-@pytest.mark.xfail(strict=True, reason="breach: a second signal leaves as NodeError, code 1")
 @pytest.mark.parametrize("number", list(CODES))
 def test_a_second_signal_ends_all_at_once(start, number):
     child, nodes, _ = start("sleeps")

@@ -7,6 +7,7 @@ A transport keeps the order between two nodes, loses nothing while both live, an
 What may be on the way at once is for its user to limit.
 """
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,6 +86,9 @@ class Receiver(Protocol):
     def lost(self, peer: int) -> None:
         """Hear that this node can not be reached any more, unless it is linked anew."""
 
+    def gone(self, peer: int) -> None:
+        """Hear that this node has ended and will not be replaced."""
+
     def told_to_finish(self, finish: Finish) -> None:
         """Hear that the run is to end."""
 
@@ -115,8 +119,14 @@ class Transport(Protocol):
     def looping(self, is_looping: bool) -> None:
         """Say that the main thread enters or leaves `Task.run`."""
 
-    def waiting(self, is_waiting: bool) -> None:
-        """Say that the main thread waits for other nodes, which is no hang, or does so no more."""
+    def wait_for(
+        self, changed: threading.Condition, until: Callable[[], bool], timeout: float | None
+    ) -> bool:
+        """Wait until something holds that a message makes true; False if it is too late.
+
+        The caller does not hold `changed`, which is notified when it may have become true. The
+        node counts as waiting meanwhile, not as hung.
+        """
 
     def stop(self) -> None:
         """Send what is left, and end."""

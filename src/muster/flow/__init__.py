@@ -1,8 +1,47 @@
 """What moves between nodes, and how.
 
-wire  values to bytes and back, without pickle: `pack`, `unpack`, `register_dataclass`
+    wire         values to bytes and back, without pickle
+    board        newest only: parallel_ctx, ParameterServer
+    stream       all of it, in order, bounded: events, finish, Channel, GradientSum
+    mail, node   bring every message to where it belongs
+
+Names are loaded when they are asked for: a node that sends no arrays does not import NumPy.
 """
 
-from muster.flow.wire import CannotTravelError, WireError, can_travel, register_dataclass
+from typing import TYPE_CHECKING
 
-__all__ = ["CannotTravelError", "WireError", "can_travel", "register_dataclass"]
+from muster.lazy import load_when_asked_for
+
+if TYPE_CHECKING:
+    from muster.flow.channel import Channel, Parcelled
+    from muster.flow.reduce import GradientSum
+    from muster.flow.registry import CannotTravelError, WireError, register_dataclass
+    from muster.flow.weights import ParameterServer, Weights
+    from muster.flow.wire import can_travel
+
+__all__ = [
+    "CannotTravelError",
+    "Channel",
+    "GradientSum",
+    "ParameterServer",
+    "Parcelled",
+    "Weights",
+    "WireError",
+    "can_travel",
+    "register_dataclass",
+]
+
+__getattr__ = load_when_asked_for(
+    __name__,
+    {
+        "CannotTravelError": "muster.flow.registry",
+        "Channel": "muster.flow.channel",
+        "GradientSum": "muster.flow.reduce",
+        "ParameterServer": "muster.flow.weights",
+        "Parcelled": "muster.flow.channel",
+        "Weights": "muster.flow.weights",
+        "WireError": "muster.flow.registry",
+        "can_travel": "muster.flow.wire",
+        "register_dataclass": "muster.flow.registry",
+    },
+)

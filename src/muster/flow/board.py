@@ -8,6 +8,7 @@ memory does not depend on how slow a reader is, and a node that joins late gets 
 """
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -54,7 +55,7 @@ class Publisher:
     def __init__(self, mail: Mail, board: str, readers: tuple[int, ...]) -> None:
         self.board = board
         self._mail = mail
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._readers = {node: _Reader() for node in readers}
         self._messages: list[_Message] = []
         self._number = 0
@@ -80,6 +81,7 @@ class Publisher:
             if reader is not None:
                 reader.under_way = max(0, reader.under_way - 1)
                 self._send_newest(node, reader)
+                self._lock.notify_all()
 
     def linked(self, node: int) -> None:
         """Hear that a reader is there: it gets the newest of everything."""
@@ -94,6 +96,16 @@ class Publisher:
         with self._lock:
             if node in self._readers:
                 self._readers[node].ready = False
+                self._lock.notify_all()
+
+    def wait_until_sent(self, deadline: float) -> None:
+        """Wait until every reader that is there has been sent the newest, or it is too late."""
+
+        def sent() -> bool:
+            readers = [reader for reader in self._readers.values() if reader.ready]
+            return all(reader.sent == self._number for reader in readers)
+
+        self._mail.wait_for(self._lock, sent, max(0.0, deadline - time.monotonic()))
 
     def close(self) -> None:
         """Forget what was written."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from muster.errors import OptionError, TaskError
-from muster.flow.node import ProgramNode, this_node
+from muster.flow.node import this_node
 from muster.flow.places import find_home
 from muster.flow.stream import Inlet, Item, Outlet
 from muster.flow.wire import pack
@@ -110,13 +110,15 @@ class Channel:
                 f"its home is node {self._home}",
                 f"filter_labels=['node.{self._home}'] for the middleware that reads it",
             )
-        with self._changed:
-            if not self._items:
-                self._wait(lambda: bool(self._items) or self._is_finished(), timeout)
-            if not self._items:
-                return None
-            item = self._items.popleft()
-            self._changed.notify_all()
+        while True:
+            with self._changed:
+                if self._items:
+                    item = self._items.popleft()
+                    self._changed.notify_all()
+                    break
+                if self._is_finished():
+                    return None
+            self._wait(lambda: bool(self._items) or self._is_finished(), timeout)
         if isinstance(item, Parcelled):
             return item
         assert self._inlet is not None
@@ -130,10 +132,13 @@ class Channel:
             yield value
 
     def _put_here(self, value: Any, timeout: float | None) -> bool:
+        def has_room() -> bool:
+            return len(self._items) < self.capacity
+
+        if not has_room():
+            self._wait(lambda: has_room() or self._is_finished(), timeout)
         with self._changed:
-            if len(self._items) >= self.capacity:
-                self._wait(lambda: len(self._items) < self.capacity or self._is_finished(), timeout)
-            if len(self._items) >= self.capacity:
+            if not has_room():
                 return False
             place = None if self._node is None else self._node.place
             me, incarnation = (place.node_id, place.incarnation) if place else (0, 0)
@@ -142,10 +147,10 @@ class Channel:
             return True
 
     def _wait(self, until: Callable[[], bool], timeout: float | None) -> None:
-        if self._node is None:
-            done = self._changed.wait_for(until, timeout)
+        if self._node is not None:
+            done = self._node.mail.wait_for(self._changed, until, timeout)
         else:
-            with self._node.mail.waiting():
+            with self._changed:
                 done = self._changed.wait_for(until, timeout)
         if not done:
             raise TimeoutError(f"channel {self.name!r} stood still for {timeout} s")
@@ -160,8 +165,4 @@ class Channel:
             self._changed.notify_all()
 
     def _is_finished(self) -> bool:
-        return self._node is not None and _finished(self._node)
-
-
-def _finished(node: ProgramNode) -> bool:
-    return node.finish is not None
+        return self._node is not None and self._node.is_finished

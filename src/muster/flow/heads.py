@@ -29,6 +29,7 @@ class StreamMessage(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
     stream: str
     number: int
+    wants_ack: bool
 
 
 class StreamAck(msgspec.Struct, frozen=True, array_like=True, tag=4):

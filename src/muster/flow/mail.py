@@ -6,9 +6,9 @@ are not many, because nobody acknowledges them.
 
 import logging
 import threading
+import time
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from muster.engines.base import Delivery, Parcel, Transport
@@ -35,12 +35,9 @@ class Mail:
         self._subscribers: dict[str, Subscriber] = {}
         self._outlets: dict[tuple[str, int], Outlet] = {}
         self._inlets: dict[str, Inlet] = {}
-        self._early: dict[tuple[str, str], list[tuple[int, Delivery]]] = defaultdict(list)
+        self._early: dict[str, list[tuple[heads.Head, Delivery]]] = defaultdict(list)
         self._linked: dict[int, int] = {}
         self._gone: set[int] = set()
-        # Its own, because whoever waits holds the lock of what it waits for.
-        self._waiting_lock = threading.Lock()
-        self._waiters = 0
 
     # ---- for boards and streams
 
@@ -56,19 +53,15 @@ class Mail:
         """Return which process of a node is linked, or was last."""
         return self._linked.get(node, 0)
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Within this block this node waits for others, and does not hang."""
-        with self._waiting_lock:
-            self._waiters += 1
-            self._transport.waiting(True)
-        try:
-            yield
-        finally:
-            with self._waiting_lock:
-                self._waiters -= 1
-                if self._waiters == 0:
-                    self._transport.waiting(False)
+    def wait_for(
+        self, changed: threading.Condition, until: Callable[[], bool], timeout: float | None
+    ) -> bool:
+        """Wait until something holds that a message makes true; False if it is too late.
+
+        The caller does not hold `changed`. It looks again afterwards, as others may have been
+        faster.
+        """
+        return self._transport.wait_for(changed, until, timeout)
 
     def add_publisher(self, publisher: "Publisher") -> None:
         """Have a board of this node sent to whoever is, or will be, there."""
@@ -81,8 +74,7 @@ class Mail:
         """Have a board read."""
         with self._lock:
             self._subscribers[subscriber.board] = subscriber
-            for number, delivery in self._early.pop(("board", subscriber.board), []):
-                subscriber.received(number, delivery)
+            self._catch_up(f"board {subscriber.board}")
 
     def add_outlet(self, outlet: "Outlet") -> None:
         """Have a stream sent once its reader is there."""
@@ -98,8 +90,7 @@ class Mail:
         """Have a stream read."""
         with self._lock:
             self._inlets[inlet.stream] = inlet
-            for number, delivery in self._early.pop(("stream", inlet.stream), []):
-                inlet.received(number, delivery)
+            self._catch_up(f"stream {inlet.stream}")
 
     def wake_writers(self) -> None:
         """Have everybody who waits for room look whether it is still wanted."""
@@ -107,6 +98,12 @@ class Mail:
             outlets = list(self._outlets.values())
         for outlet in outlets:
             outlet.wake()
+
+    def flush_boards(self, seconds: float) -> None:
+        """Wait until whoever reads this node's boards has been sent the newest of them."""
+        deadline = time.monotonic() + seconds
+        for publisher in list(self._publishers.values()):
+            publisher.wait_until_sent(deadline)
 
     def say_goodbye(self) -> None:
         """Tell the others that this node ends."""
@@ -150,20 +147,34 @@ class Mail:
                 if node == peer:
                     outlet.lost()
 
+    def gone(self, peer: int) -> None:
+        """Hear that a node has ended for good."""
+        with self._lock:
+            self._gone.add(peer)
+            for publisher in self._publishers.values():
+                publisher.lost(peer)
+            for (_, node), outlet in self._outlets.items():
+                if node == peer:
+                    outlet.close()
+
+    def _catch_up(self, what: str) -> None:
+        for head, delivery in self._early.pop(what, []):
+            self._sort(head, delivery)
+
     def _sort(self, head: heads.Head, delivery: Delivery) -> None:
         match head:
             case heads.BoardMessage(board, number):
                 subscriber = self._subscribers.get(board)
                 if subscriber is None:
-                    self._early["board", board].append((number, delivery))
+                    self._early[f"board {board}"].append((head, delivery))
                 else:
                     subscriber.received(number, delivery)
-            case heads.StreamMessage(stream, number):
+            case heads.StreamMessage(stream, number, wants_ack):
                 inlet = self._inlets.get(stream)
                 if inlet is None:
-                    self._early["stream", stream].append((number, delivery))
+                    self._early[f"stream {stream}"].append((head, delivery))
                 else:
-                    inlet.received(number, delivery)
+                    inlet.received(number, wants_ack, delivery)
             case heads.BoardAck(board, _, incarnation):
                 publisher = self._publishers.get(board)
                 if publisher is not None and incarnation == self.place.incarnation:
@@ -173,7 +184,4 @@ class Mail:
                 if outlet is not None and incarnation == self.place.incarnation:
                     outlet.acknowledged(number)
             case heads.Bye():
-                self._gone.add(delivery.sender)
-                for (_, node), outlet in list(self._outlets.items()):
-                    if node == delivery.sender:
-                        outlet.close()
+                self.gone(delivery.sender)

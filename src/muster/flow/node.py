@@ -9,6 +9,9 @@ from muster.flow.task_link import TaskLink
 from muster.framework.events import Events
 from muster.framework.node import Finish, Place, current_node, on_node
 
+FLUSH_SECONDS = 10.0
+"""That a node which ends gives its neighbours for reading what it shared last."""
+
 
 class ProgramNode:
     """Implements `muster.framework.node.Node` and hears what its transport receives."""
@@ -37,6 +40,11 @@ class ProgramNode:
         if self.finish is not None:
             link.told_to_finish(self.finish)
         return link
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run is to end."""
+        return self.finish is not None
 
     def advance(self) -> None:
         """Note that the main thread got on."""
@@ -69,6 +77,10 @@ class ProgramNode:
         """Hear that a node can not be reached."""
         self.mail.lost(peer)
 
+    def gone(self, peer: int) -> None:
+        """Hear that a node will not come back."""
+        self.mail.gone(peer)
+
     def told_to_finish(self, finish: Finish) -> None:
         """Hear that the run is to end."""
         self._note_finish(finish)
@@ -89,6 +101,7 @@ def run_node(
         with on_node(node):
             return main(*args, **kwargs)
     finally:
+        node.mail.flush_boards(FLUSH_SECONDS)
         node.mail.say_goodbye()
         transport.stop()
 

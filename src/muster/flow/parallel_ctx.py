@@ -40,13 +40,11 @@ class ParallelContext(Mapping[str, Any]):
             entry = self._values.get(key)
             return entry is not None and (above is None or entry[0] > above)
 
-        with self._changed:
-            if not there():
-                with self._mail.waiting():
-                    done = self._changed.wait_for(lambda: there() or self._finished(), timeout)
-                if not done:
-                    raise TimeoutError(f"no {key!r} within {timeout} s")
-            return self._values[key][0] if there() else None
+        if not there() and not self._mail.wait_for(
+            self._changed, lambda: there() or self._finished(), timeout
+        ):
+            raise TimeoutError(f"no {key!r} within {timeout} s")
+        return self._values[key][0] if there() else None
 
     def __getitem__(self, key: str) -> Any:
         with self._changed:

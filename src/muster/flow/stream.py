@@ -2,8 +2,9 @@
 
     Outlet.put -> number, kept until acknowledged -> Inlet -> taken -> ack -> room for another
 
-A full window makes the writer wait. A reader that was replaced gets again all that its predecessor
-did not acknowledge; what it did acknowledge went with it.
+A full window makes the writer wait. It asks for an acknowledgement four times in a window and not
+each time, so that it never waits for one that it did not ask for. A reader that was replaced gets
+again all that its predecessor did not acknowledge; what it did acknowledge went with it.
 """
 
 import threading
@@ -39,8 +40,10 @@ class Outlet:
         self._to = to
         self._window = window
         self._window_bytes = window_bytes
+        self._unasked = 0
+        self._unasked_bytes = 0
         self._changed = threading.Condition()
-        self._unacked: deque[tuple[int, Parcel]] = deque()
+        self._unacked: deque[tuple[int, bytes, Parcel]] = deque()
         self._bytes = 0
         self._number = 0
         self._ready = False
@@ -58,6 +61,7 @@ class Outlet:
         timeout: float | None = None,
         wait: bool = True,
         given_up: Callable[[], bool] = lambda: False,
+        ask: bool = False,
     ) -> bool:
         """Send a message; False if nobody will read it, or if it was given up.
 
@@ -66,36 +70,46 @@ class Outlet:
             timeout: Seconds to wait for room at most.
             wait: Whether to wait for room at all; without it the window is exceeded.
             given_up: Asked while waiting, each time something changed.
+            ask: Have it acknowledged, and all before it, as soon as it is done with.
 
         Raises:
             TimeoutError: There was no room in time.
         """
+        if wait and not self._has_room() and not self._wait_for_room(timeout, given_up):
+            return False
         with self._changed:
-            if wait and not self._has_room() and not self._wait_for_room(timeout, given_up):
-                return False
             if self._closed:
                 return False
             self._number += 1
             parcel = self._mail.parcel(packed)
-            self._unacked.append((self._number, parcel))
+            self._unasked += 1
+            self._unasked_bytes += parcel.nbytes
+            if 4 * self._unasked >= self._window or 4 * self._unasked_bytes >= self._window_bytes:
+                ask = True
+            if ask:
+                self._unasked = self._unasked_bytes = 0
+            head = heads.encode(heads.StreamMessage(self._stream, self._number, ask))
+            self._unacked.append((self._number, head, parcel))
             self._bytes += parcel.nbytes
             if self._ready:
-                self._send(self._number, parcel)
+                self._mail.send(self._to, head, parcel)
             return True
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all that was sent is known to be done with."""
+        return not self._unacked
 
     def wait_until_empty(self, deadline: float) -> bool:
         """Wait until all was acknowledged or nobody is left to do it; False if it is too late."""
-        with self._changed:
-            return self._changed.wait_for(
-                lambda: not self._unacked or self._closed,
-                max(0.0, deadline - time.monotonic()),
-            )
+        left = max(0.0, deadline - time.monotonic())
+        return self._mail.wait_for(self._changed, lambda: not self._unacked or self._closed, left)
 
     def acknowledged(self, number: int) -> None:
         """Hear that all messages up to this one are done with."""
         with self._changed:
             while self._unacked and self._unacked[0][0] <= number:
-                _, parcel = self._unacked.popleft()
+                _, _, parcel = self._unacked.popleft()
                 self._bytes -= parcel.nbytes
                 parcel.drop()
             self._changed.notify_all()
@@ -103,8 +117,8 @@ class Outlet:
     def linked(self) -> None:
         """Hear that the reader is there: send what it has to know."""
         with self._changed:
-            for number, parcel in self._unacked:
-                self._send(number, parcel)
+            for _, head, parcel in self._unacked:
+                self._mail.send(self._to, head, parcel)
             self._ready = True
 
     def lost(self) -> None:
@@ -117,7 +131,7 @@ class Outlet:
         with self._changed:
             self._closed = True
             while self._unacked:
-                self._unacked.popleft()[1].drop()
+                self._unacked.popleft()[2].drop()
             self._bytes = 0
             self._changed.notify_all()
 
@@ -132,14 +146,9 @@ class Outlet:
         return len(self._unacked) < self._window and self._bytes < self._window_bytes
 
     def _wait_for_room(self, timeout: float | None, given_up: Callable[[], bool]) -> bool:
-        with self._mail.waiting():
-            if not self._changed.wait_for(lambda: self._has_room() or given_up(), timeout):
-                raise TimeoutError(f"{self._stream!r} had no room within {timeout} s")
+        if not self._mail.wait_for(self._changed, lambda: self._has_room() or given_up(), timeout):
+            raise TimeoutError(f"{self._stream!r} had no room within {timeout} s")
         return self._has_room()
-
-    def _send(self, number: int, parcel: Parcel) -> None:
-        head = heads.encode(heads.StreamMessage(self._stream, number))
-        self._mail.send(self._to, head, parcel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +159,7 @@ class Item:
     incarnation: int
     """Of the sender."""
     number: int
+    wants_ack: bool
     delivery: Delivery
 
     def value(self) -> Any:
@@ -175,7 +185,7 @@ class Inlet:
         self._expected: dict[int, int] = {}
         mail.add_inlet(self)
 
-    def received(self, number: int, delivery: Delivery) -> None:
+    def received(self, number: int, wants_ack: bool, delivery: Delivery) -> None:
         """Take a message."""
         sender = delivery.sender
         expected = self._expected.get(sender, number)
@@ -186,15 +196,17 @@ class Inlet:
         if number > expected:
             raise WireError(
                 f"message {number} of stream {self.stream!r} came where {expected} was due",
-                "a message of node {sender} is missing",
+                f"a message of node {sender} is missing",
                 "report it",
             )
         self._expected[sender] = number + 1
-        self._accept(Item(sender, self._mail.incarnation_of(sender), number, delivery))
+        incarnation = self._mail.incarnation_of(sender)
+        self._accept(Item(sender, incarnation, number, wants_ack, delivery))
 
     def acknowledge(self, item: Item) -> None:
         """Say that this message, and all before it, are done with."""
-        self._acknowledge(item.sender, item.number, item.incarnation)
+        if item.wants_ack:
+            self._acknowledge(item.sender, item.number, item.incarnation)
 
     def forget(self, sender: int) -> None:
         """Hear that this sender was replaced, and numbers anew."""

@@ -121,6 +121,9 @@ class TaskLink:
         """Deliver what came in, wait until what went out has arrived."""
         self._transport.looping(False)
         self._met.set()
+        for outlet in self._events_out:
+            if not outlet.is_empty:
+                outlet.put(pack(None), wait=False, ask=True)
         self._wait_until_heard(self._events_out, "an event")
         self._events_in.close()
         self._arrived.put(None)
@@ -147,18 +150,19 @@ class TaskLink:
         self._met.wait()  # listeners are registered before run, not before the task is made
         while (item := self._arrived.get()) is not None:
             try:
-                name, args, kwargs = item.value()
-                self._events.emit(name, (tuple(args), kwargs))
+                event = item.value()
+                if event is not None:  # else its sender only wants to know how far this node is
+                    name, args, kwargs = event
+                    self._events.emit(name, (tuple(args), kwargs))
             except Exception:
                 _log.exception("an event of node %d could not be delivered", item.sender)
             self._events_in.acknowledge(item)
 
     def _wait_until_heard(self, outlets: Sequence[Outlet], what: str) -> None:
         deadline = time.monotonic() + GRACE
-        with self._mail.waiting():
-            for outlet in outlets:
-                if not outlet.wait_until_empty(deadline):
-                    _log.warning("node %d did not acknowledge %s", outlet.name[1], what)
+        for outlet in outlets:
+            if not outlet.wait_until_empty(deadline):
+                _log.warning("node %d did not acknowledge %s", outlet.name[1], what)
 
     def _can_travel(self, key: str, value: Any) -> bool:
         try:

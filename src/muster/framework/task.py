@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from muster.errors import MiddlewareError, MusterWarning, OptionError, TaskError
+from muster.errors import (
+    MiddlewareError,
+    MusterWarning,
+    OptionError,
+    RunCancelled,
+    TaskError,
+)
 from muster.framework import misuse
 from muster.framework.context import Context, next_context, recast, shared_keys
 from muster.framework.events import Events, Listener, Payload
@@ -81,6 +87,7 @@ class Task:
         self._events = Events()
         self._scope: Scope | None = None
         self._told_to_finish: Finish | None = None
+        self._told_in_time = False
         self._link: TaskLink | None = None
         node = current_node()
         if node is None:
@@ -165,16 +172,24 @@ class Task:
         program = self._program()
         with self._running() as scope, self._linked(end):
             for loop in itertools.count(1):
-                is_last = loop == max_step or self._leaving or self._told_to_finish is not None
-                if self._told_to_finish is not None:
+                told = self._told_to_finish is not None
+                if told:
                     self.ctx.finish = True
+                is_last = loop == max_step or self._leaving or told
                 self._one_loop(program, scope, is_last)
                 if self._link is not None:
                     self._share(self._link)
-                if is_last or self.ctx["finish"]:
+                if is_last or self._is_finished():
                     break
                 self.ctx = next_context(self.ctx)
         return self.ctx
+
+    def _is_finished(self) -> bool:
+        """Whether the loop that was just done is the last.
+
+        Not if word from outside came so late that code after a `yield` may not have seen it.
+        """
+        return self.ctx["finish"] and (self._told_to_finish is None or self._told_in_time)
 
     def _one_loop(self, program: Program, scope: Scope, is_last: bool) -> None:
         ctx = self.ctx
@@ -187,6 +202,7 @@ class Task:
             if is_last:
                 # Before the way back, so that what is done last can be done there.
                 ctx.finish = True
+            self._told_in_time = self._told_to_finish is not None
             back(opened, ctx, scope)
         except BaseException as error:
             close(opened, error, scope)
@@ -249,7 +265,11 @@ class Task:
             return
         try:
             link.meet([Use(name_of(u.fn), u.filter_labels) for u in self._uses], self.router.labels)
-            yield
+            try:
+                yield
+            except RunCancelled:  # a wait for an event that will not come any more
+                if self._told_to_finish is None:
+                    raise
             if end == "all":
                 link.finish()
         finally:
@@ -388,7 +408,8 @@ class Task:
         labels = self.router.labels
         if use.filter_labels is None or matches(labels, use.filter_labels):
             return True
-        warn_of_typo(name_of(use.fn), use.filter_labels, labels)
+        if self._link is None:  # else it may be meant for another node
+            warn_of_typo(name_of(use.fn), use.filter_labels, labels)
         return False
 
     def _step(self, fn: Middleware) -> Step:

@@ -12,6 +12,7 @@ from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 
 from muster.engines.local.child import THREAD_VARIABLES
+from muster.engines.local.own_group import OWN_GROUP
 
 _HEAVY = ("numpy", "torch", "gymnasium", "numba", "muster.flow.node", "muster.engines.local.child")
 """Imported by the fork server, if this process has imported them."""
@@ -27,9 +28,11 @@ def context() -> ForkServerContext:
     with _starting:
         if not _started:
             _started = True
-            ctx.set_forkserver_preload([name for name in _HEAVY if name in sys.modules])
+            heavy = [name for name in _HEAVY if name in sys.modules]
+            ctx.set_forkserver_preload(["muster.engines.local.own_group", *heavy])
             before = dict(os.environ)
             os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+            os.environ[OWN_GROUP] = "1"
             try:
                 forkserver.ensure_running()
             finally:

@@ -8,7 +8,7 @@ is checked against these limits before it is used, so a reader never needs more 
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from muster.errors import MusterError
 
@@ -32,8 +32,7 @@ class FrameError(MusterError, ValueError):
     """What came over a link is not what a node sends."""
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """The fixed part of a frame."""
 
     kind: int
@@ -51,8 +50,7 @@ class Header:
         return HEADER_SIZE + self.head_size + (0 if self.block else self.body_size)
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """Where the parts of a body are."""
 
     tree: int
@@ -87,9 +85,9 @@ def pack_header(
     return _HEADER.pack(_MAGIC, kind, new_block, head_size, tree_size, buffers, body_size, block)
 
 
-def read_header(data: memoryview) -> Header:
-    """Return the header at the beginning of `data`, all its limits checked."""
-    magic, kind, new_block, head, tree, buffers, body, block = _HEADER.unpack_from(data)
+def read_header(data: memoryview, start: int = 0) -> Header:
+    """Return the header at `start`, all its limits checked."""
+    magic, kind, new_block, head, tree, buffers, body, block = _HEADER.unpack_from(data, start)
     sound = (
         magic == _MAGIC
         and kind in (DATA, RELEASE, FORGET)
@@ -101,7 +99,7 @@ def read_header(data: memoryview) -> Header:
         and (kind == DATA or (block and not (head or body or new_block)))
     )
     if not sound:
-        raise _malformed(f"its header is {bytes(data[:HEADER_SIZE]).hex()}")
+        raise _malformed(f"its header is {bytes(data[start : start + HEADER_SIZE]).hex()}")
     return Header(kind, bool(new_block), head, tree, buffers, body, block)
 
 
@@ -117,6 +115,10 @@ def read_body(header: Header, body: memoryview) -> tuple[bytes, list[memoryview]
     """Return the tree, as a copy, and views of the buffers."""
     if len(body) < header.body_size:
         raise _malformed(f"it claims {header.body_size:,} bytes in a block of {len(body):,}")
+    if not header.buffers:
+        if header.tree_size != header.body_size:
+            raise _malformed("its parts do not fill it")
+        return bytes(body[: header.tree_size]), []
     sizes = struct.unpack_from(f"<{header.buffers}Q", body)
     if sum(sizes) > header.body_size:
         raise _malformed(f"its buffers are longer than its {header.body_size:,} bytes")

@@ -172,25 +172,21 @@ class Link:
             raise EOFError
         self._filled += count
         start = 0
-        while (size := self._frame_at(start)) is not None:
-            delivery = self._take(self._buffer[start : start + size])
-            start += size
+        while self._filled - start >= frames.HEADER_SIZE:
+            header = frames.read_header(self._buffer, start)
+            end = start + header.frame_size
+            if end > self._filled:
+                break
+            delivery = self._take(header, self._buffer[start:end])
+            start = end
             if delivery is not None:
                 yield delivery
-        if start:
-            left = self._filled - start
+        left = self._filled - start
+        if left and start:
             self._buffer[:left] = bytes(self._buffer[start : self._filled])
-            self._filled = left
+        self._filled = left
 
-    def _frame_at(self, start: int) -> int | None:
-        there = self._filled - start
-        if there < frames.HEADER_SIZE:
-            return None
-        size = frames.read_header(self._buffer[start : self._filled]).frame_size
-        return size if size <= there else None
-
-    def _take(self, frame: memoryview) -> Delivery | None:
-        header = frames.read_header(frame)
+    def _take(self, header: frames.Header, frame: memoryview) -> Delivery | None:
         if header.kind == frames.RELEASE:
             self._pool.give_back(header.block, self)
             return None

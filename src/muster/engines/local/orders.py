@@ -64,6 +64,13 @@ class Go:
 
 
 @dataclass(frozen=True, slots=True)
+class Gone:
+    """This node will not come back."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
 class End:
     """Finish."""
 

@@ -1,7 +1,9 @@
 """`Post`: the thread that reads every link of a node, and lets newcomers in.
 
-Everything it calls runs on this one thread, so receivers need no order among themselves. It never
-waits but for the next thing to happen.
+Everything it calls runs on one thread at a time, so receivers need no order among themselves. A
+thread of the program that waits for a message anyway does this work in the meantime (`help`):
+what it waits for then comes to it directly, and not through another thread, which would double
+the time. The post thread stands aside until nobody has helped for a moment.
 """
 
 import contextlib
@@ -13,6 +15,7 @@ import socket
 import struct
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +32,12 @@ from muster.framework.node import Place
 HANDSHAKE_SECONDS = 5.0
 MOST_STRANGERS = 64
 """Connections that have not proved anything yet; the oldest makes room for another."""
+EXIT_DEAF = 70
+"""With this code a node leaves whose post thread has failed."""
 _BACKLOG = 256
+_LOOK = 60e-6
+_STAND_ASIDE = 0.005
+"""Seconds without a helper after which the post thread goes on."""
 
 
 class _Stranger:
@@ -82,6 +90,12 @@ class Post:
         self._to_adopt: list[Link] = []
         self._lock = threading.Lock()
         self._stopping = False
+        self._serving = threading.Lock()
+        """Held by whoever waits for the selector and does what it says."""
+        self._helping = threading.Lock()
+        self._helper_waits = False
+        self._helped_at = -_STAND_ASIDE
+        self._attention = threading.Event()
         self._listener = self._listen()
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._thread = threading.Thread(target=self._serve, name="muster-post", daemon=True)
@@ -121,6 +135,38 @@ class Post:
             self._to_adopt.append(Link(sock, peer, incarnation, self._pool, self._flush_later))
         self._wake()
 
+    def help(self, until: Callable[[], bool], deadline: float | None) -> bool:
+        """Do the post thread's work until something holds or it is too late.
+
+        False, at once, if another thread is helping already.
+        """
+        if threading.current_thread() is self._thread or not self._helping.acquire(False):
+            return False
+        try:
+            self._helper_waits = True
+            if not self._serving.acquire(False):
+                self._wake()
+                self._serving.acquire()
+            try:
+                # Looking for a moment before going to sleep: an answer that comes at once then
+                # costs no wake-up, which takes longer than all the rest of the way.
+                look_until = time.monotonic() + _LOOK
+                while not until() and not self._stopping:
+                    now = time.monotonic()
+                    if deadline is not None and deadline <= now:
+                        break
+                    if now < look_until:
+                        self._serve_once(0)
+                    else:
+                        self._serve_once(None if deadline is None else deadline - now)
+            finally:
+                self._helped_at = time.monotonic()
+                self._helper_waits = False
+                self._serving.release()
+        finally:
+            self._helping.release()
+        return True
+
     def stop(self, seconds: float) -> None:
         """Send what is left, at most for so long, then close everything."""
         deadline = time.monotonic() + seconds
@@ -134,19 +180,38 @@ class Post:
     # ---- the thread
 
     def _serve(self) -> None:
+        try:
+            self._serve_until_stopped()
+        except BaseException:
+            # A node that hears nothing any more must not look alive.
+            traceback.print_exc()
+            os._exit(EXIT_DEAF)
+
+    def _serve_until_stopped(self) -> None:
         while not self._stopping:
-            timeout = None
-            if self._strangers:
-                timeout = max(0.0, self._strangers[0].deadline - time.monotonic())
-            for key, events in self._selector.select(timeout):
-                if isinstance(key.data, Link):
-                    self._serve_link(key.data, events)
-                elif isinstance(key.data, _Stranger):
-                    self._hear_stranger(key.data)
-                else:
-                    key.data()
+            with self._serving:
+                self._serve_once(None)
+            while not self._stopping and (
+                self._helper_waits or time.monotonic() - self._helped_at < _STAND_ASIDE
+            ):
+                if self._attention.wait(_STAND_ASIDE) and not self._helper_waits:
+                    break
+        with self._serving:
+            self._close()
+
+    def _serve_once(self, timeout: float | None) -> None:
+        if self._strangers:
+            soon = max(0.0, self._strangers[0].deadline - time.monotonic())
+            timeout = soon if timeout is None else min(soon, timeout)
+        for key, events in self._selector.select(timeout):
+            if isinstance(key.data, Link):
+                self._serve_link(key.data, events)
+            elif isinstance(key.data, _Stranger):
+                self._hear_stranger(key.data)
+            else:
+                key.data()
+        if self._strangers:
             self._drop_late_strangers()
-        self._close()
 
     def _serve_link(self, link: Link, events: int) -> None:
         if events & selectors.EVENT_WRITE and link.flush():
@@ -185,6 +250,7 @@ class Post:
         self._receiver.linked(link.peer, link.incarnation)
 
     def _woken(self) -> None:
+        self._attention.clear()
         try:
             while self._wake_read.recv(4096):
                 pass
@@ -208,6 +274,7 @@ class Post:
     def _wake(self) -> None:
         with contextlib.suppress(OSError):  # it is full of wake-ups already, or closed
             self._wake_write.send(b"x")
+        self._attention.set()
 
     # ---- newcomers
 

@@ -23,6 +23,7 @@ from muster.engines.local.orders import (
     AtRun,
     End,
     Finishing,
+    Gone,
     Listening,
     Present,
     Raised,
@@ -84,12 +85,11 @@ class Supervisor:
                 for member in self._members:
                     self._end(member)
                 self._selector.close()
+        if self._signal is not None:  # what failed on the way out does not change who wanted out
+            left = KeyboardInterrupt() if self._signal == signal.SIGINT else None
+            raise left or SystemExit(128 + self._signal)
         if self._error is not None:
             raise self._error
-        if self._signal is not None:
-            if self._signal == signal.SIGINT:
-                raise KeyboardInterrupt
-            raise SystemExit(128 + self._signal)
         outcomes = (member.outcome for member in self._members)
         return [outcome.value for outcome in outcomes if isinstance(outcome, Returned)]
 
@@ -153,11 +153,11 @@ class Supervisor:
         self._forget(member)
         member.close()
         if member.outcome is not None:
-            member.ended = True
+            self._gone(member)
         elif self._may_replace(member):
             member.restart_at = time.monotonic() + member.back_off(_BACK_OFF, _LONGEST_BACK_OFF)
         else:
-            member.ended = True
+            self._gone(member)
             cause = "hung" if hung else "killed"
             self._fail(member, cause, hung or status)
         self._rendezvous.look()
@@ -179,6 +179,13 @@ class Supervisor:
             member.restarts = 0
         member.restarts += 1
         return member.restarts <= self._launch.max_restarts
+
+    def _gone(self, member: Member) -> None:
+        """Take note that a node has ended for good, and tell those who may wait for it."""
+        member.ended = True
+        for other in self._members:
+            if other.listening:
+                other.tell(Gone(member.place.node_id))
 
     def _end(self, member: Member) -> None:
         if member.alive:
@@ -204,7 +211,7 @@ class Supervisor:
         for member in self._members:
             if member.restart_at is not None:  # nobody needs it any more
                 member.restart_at = None
-                member.ended = True
+                self._gone(member)
             elif tell and member.listening:
                 member.tell(End(finish))
 

@@ -3,7 +3,9 @@
 import logging
 import os
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from muster.engines.local import frames
 from muster.engines.local.blocks import Block, BlockPool
 from muster.engines.local.handshake import Secrets
 from muster.engines.local.link import Parcel
-from muster.engines.local.orders import AtRun, End, Finishing, Go, Listening, Present
+from muster.engines.local.orders import AtRun, End, Finishing, Go, Gone, Listening, Present
 from muster.engines.local.post import Post
 from muster.engines.local.progress import LOOPING, OUTSIDE, WAITING, ProgressRow
 from muster.framework.labels import Labels
@@ -50,6 +52,8 @@ class LocalTransport:
         self._telling = threading.Lock()
         self._progress = progress
         self._unwaited = OUTSIDE
+        self._waiters = 0
+        self._waiters_lock = threading.Lock()
         self._pool = BlockPool(self._forget)
         self._present = threading.Event()
         self._present_nodes: tuple[tuple[int, int], ...] = ()
@@ -73,6 +77,8 @@ class LocalTransport:
 
     def parcel(self, tree: bytes, buffers: Sequence[memoryview]) -> Parcel:
         """Take a copy of a message."""
+        if not buffers and len(tree) <= frames.INLINE:
+            return Parcel(self._pool, len(tree), 0, len(tree), tree)
         where = frames.layout(len(tree), [buffer.nbytes for buffer in buffers])
         if where.size <= frames.INLINE:
             body = bytearray(where.size)
@@ -93,11 +99,8 @@ class LocalTransport:
 
     def meet(self, task: int, uses: Sequence[Use], labels: Labels) -> str | None:
         """Wait until every node came here, and return what is wrong with all of it together."""
-        self.waiting(True)
         self.tell(AtRun(task, tuple(uses), labels))
-        with self._meeting:
-            self._meeting.wait_for(lambda: task in self._met)
-        self.waiting(False)
+        self.wait_for(self._meeting, lambda: task in self._met, None)
         return self._met[task]
 
     def advance(self) -> None:
@@ -113,9 +116,31 @@ class LocalTransport:
         self._unwaited = LOOPING if is_looping else OUTSIDE
         self._progress.set_state(self._unwaited)
 
-    def waiting(self, is_waiting: bool) -> None:
-        """Say that the main thread waits for other nodes, or does so no more."""
-        self._progress.set_state(WAITING if is_waiting else self._unwaited)
+    def wait_for(
+        self, changed: threading.Condition, until: Callable[[], bool], timeout: float | None
+    ) -> bool:
+        """Wait until something holds that a message makes true; False if it is too late."""
+        with self._waiting():
+            deadline = None if timeout is None else time.monotonic() + timeout
+            if self._post.help(until, deadline):
+                return until()
+            # Another thread does already.
+            with changed:
+                return changed.wait_for(until, timeout)
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Within this block the node waits for others."""
+        with self._waiters_lock:
+            self._waiters += 1
+            self._progress.set_state(WAITING)
+        try:
+            yield
+        finally:
+            with self._waiters_lock:
+                self._waiters -= 1
+                if self._waiters == 0:
+                    self._progress.set_state(self._unwaited)
 
     def stop(self) -> None:
         """Send what is left, and end."""
@@ -139,6 +164,8 @@ class LocalTransport:
             with self._meeting:
                 self._met[order.task] = order.problem
                 self._meeting.notify_all()
+        elif isinstance(order, Gone):
+            self._receiver.gone(order.node)
         elif isinstance(order, End):
             self._receiver.told_to_finish(order.finish)
         else:

@@ -1,0 +1,182 @@
+"""`ParameterServer`: the newest weights, by version, for everybody who acts on them.
+
+home:   push(weights) -> version -> one message on a board, one copy for all readers
+others: pull(newer_than=v) -> Weights, or wait
+others: push_gradients(...) -> home: gradients(), each exactly once
+"""
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from muster.errors import OptionError, TaskError
+from muster.flow.board import Publisher, Subscriber
+from muster.flow.channel import Channel
+from muster.flow.node import this_node
+from muster.flow.places import find_home
+from muster.flow.wire import pack
+
+_INCARNATION = 1 << 32
+"""Versions of a home that was replaced are higher than any of those before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """One version."""
+
+    version: int
+    values: Any
+    """As they were pushed: a `state_dict()`, a vector, a dict of arrays."""
+    info: Mapping[str, Any] = field(default_factory=dict)
+    """What was said about them: counters, for instance."""
+
+
+class ParameterServer:
+    """Holds weights that one node changes and all read. In a single process it just holds them.
+
+    Args:
+        weights: The first version; None for none yet.
+        name: The same on all nodes.
+        home: Who pushes: `role.<name>`, `node.<id>` or a node id.
+    """
+
+    def __init__(self, weights: Any = None, *, name: str = "weights", home: str | int = 0) -> None:
+        self.name = name
+        self._changed = threading.Condition()
+        self._newest: Weights | None = None
+        self._node = this_node()
+        self._home = 0
+        self._publisher: Publisher | None = None
+        self._version = 0
+        if self._node is not None:
+            place = self._node.place
+            self._home = find_home(self._node, home, f"parameter server {name!r}")
+            board = f"weights.{name}"
+            if self.is_home:
+                self._publisher = Publisher(self._node.mail, board, place.linked)
+                self._version = place.incarnation * _INCARNATION
+            else:
+                Subscriber(self._node.mail, board, self._receive)
+            self._node.on_finish(self._wake)
+        self._gradients = Channel(f"gradients.{name}", home=self._home, capacity=4)
+        if weights is not None and self.is_home:
+            self.push(weights)
+
+    @property
+    def is_home(self) -> bool:
+        """Whether this node pushes."""
+        return self._node is None or self._node.place.node_id == self._home
+
+    @property
+    def version(self) -> int:
+        """The newest version that is here; it only rises. 0 before the first."""
+        newest = self._newest
+        return 0 if newest is None else newest.version
+
+    def push(self, weights: Any, **info: Any) -> int:
+        """Make these the newest weights, and return their version.
+
+        Args:
+            weights: Anything that can be sent. Readers on other nodes get copies of their own;
+                here they are kept as they are, not copied.
+            **info: What to say about them.
+        """
+        if not self.is_home:
+            raise TaskError(
+                f"weights of {self.name!r} are not pushed here",
+                f"their home is node {self._home}: of two that push, one's work would be lost",
+                "server.push_gradients(...), which loses nothing",
+            )
+        self._version += 1
+        if self._publisher is not None:
+            message = {"version": self._version, "values": weights, "info": info}
+            self._publisher.publish({"weights"}, pack(message, self.name))
+        with self._changed:
+            self._newest = Weights(self._version, weights, info)
+            self._changed.notify_all()
+        return self._version
+
+    def pull(self, newer_than: int | None = None, timeout: float | None = None) -> Weights | None:
+        """Return the newest weights, once there are any newer than `newer_than`.
+
+        With `timeout=0` it does not wait. None when there are none in that time, or when the run
+        finishes first.
+        """
+        least = 0 if newer_than is None else newer_than
+        if self.version <= least and timeout != 0:
+            self._wait(least, timeout)
+        newest = self._newest
+        return newest if newest is not None and newest.version > least else None
+
+    def get_weights(self) -> Any:
+        """Return the newest weights themselves.
+
+        Raises:
+            TaskError: There are none yet.
+        """
+        newest = self._newest
+        if newest is None:
+            raise TaskError(
+                f"there are no weights in {self.name!r} yet", "none were pushed", "server.pull()"
+            )
+        return newest.values
+
+    def save_weights(self, path: str | Path) -> Path:
+        """Write the newest weights, a dict of arrays or tensors, as safetensors."""
+        import numpy as np
+        from safetensors.numpy import save_file
+
+        weights = self.get_weights()
+        if not isinstance(weights, Mapping):
+            weights = {"weights": weights}
+        arrays = {str(key): np.ascontiguousarray(value) for key, value in weights.items()}
+        if any(array.dtype == object for array in arrays.values()):
+            raise OptionError(
+                f"the weights of {self.name!r} cannot be saved",
+                "a file holds arrays and tensors by name, one level deep",
+                "server.push(model.state_dict())",
+            )
+        target = Path(path)
+        if target.suffix != ".safetensors":
+            target = target.with_name(target.name + ".safetensors")
+        aside = target.with_name(f".{target.name}.partial")
+        save_file(arrays, aside)
+        aside.replace(target)
+        return target
+
+    def push_gradients(self, gradients: Any, version: int, timeout: float | None = None) -> bool:
+        """Send gradients home, where each is used exactly once. False if the run finished first.
+
+        Args:
+            gradients: Anything that can be sent.
+            version: Of the weights that they were computed for.
+            timeout: Seconds to wait while home has not used the last ones.
+        """
+        return self._gradients.put((version, gradients), timeout)
+
+    def gradients(self, timeout: float | None = None) -> Iterator[tuple[int, Any]]:
+        """Yield `(version, gradients)` as they come, at home, until the run finishes."""
+        while (item := self._gradients.get(timeout)) is not None:
+            yield item
+
+    def _receive(self, sender: int, message: Mapping[str, Any]) -> None:
+        with self._changed:
+            if message["version"] > self.version:
+                self._newest = Weights(message["version"], message["values"], message["info"])
+                self._changed.notify_all()
+
+    def _wait(self, least: int, timeout: float | None) -> None:
+        def done() -> bool:
+            return self.version > least or (self._node is not None and self._node.is_finished)
+
+        if self._node is not None:
+            self._node.mail.wait_for(self._changed, done, timeout)
+        else:
+            with self._changed:
+                self._changed.wait_for(done, timeout)
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
