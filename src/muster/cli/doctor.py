@@ -1,21 +1,27 @@
-"""`muster doctor [ENV]`: what is here, and whether an environment is sound."""
+"""`muster doctor [ENV]`: what is here, whether an environment is sound, what limits training."""
 
 import importlib.metadata
 import os
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import tyro
 
+from muster.cli import limits_here
 from muster.cli.arguments import parse
+from muster.errors import MusterError
 
-PACKAGES = ("muster-rl", "torch", "numpy", "numba", "gymnasium", "envpool", "ale-py", "ray")
+if TYPE_CHECKING:
+    from muster.envs import CheckReport
+
+PACKAGES = ("muster-rl", "torch", "numpy", "numba", "gymnasium", "envpool", "ale-py")
 
 
 @dataclass(frozen=True)
 class DoctorOptions:
-    """Versions, cores and memory; with ENV, a check of that environment."""
+    """Versions, hardware and what would limit training here; with ENV, a check of it."""
 
     env: tyro.conf.Positional[str | None] = None
     """Id of an environment to check."""
@@ -31,18 +37,48 @@ def main(argv: Sequence[str]) -> int:
             print(f"  {name:10} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             print(f"  {name:10} not installed")
-    if options.env is None:
-        return 0
+    print(f"  {'ray':10} {limits_here.ray()}")
+    print(f"  {'GPU':10} {limits_here.gpu()}")
+    here = limits_here.look_here()
+    print(f"  {'measured':10} {limits_here.say_measured(here)}")
+    report = cost = None
+    if options.env is not None:
+        report = _check(options.env)
+        cost = _time(options.env, report.steps_per_s)
+    print("what would limit training here")
+    for line in limits_here.say_limits(here, cost):
+        print(f"  {line}")
+    return 1 if report is not None and report.problems else 0
+
+
+def _check(env: str) -> "CheckReport":
+    """Check an environment and print what was found."""
     from muster.envs import UnknownEnvError, check_env
 
     try:
-        report = check_env(options.env)
+        report = check_env(env)
     except UnknownEnvError as error:
         raise error.to_try("muster doctor {}") from None
     print(f"{report.env_id}, run by {report.backend}")
     for name in ("observation_space", "action_space", "reproducible", "restorable", "steps_per_s"):
-        text = " ".join(str(getattr(report, name)).split())
+        value = getattr(report, name)
+        text = " ".join((f"{value:.0f}" if isinstance(value, float) else str(value)).split())
         print(f"  {name:18} {text if len(text) <= 59 else text[:56] + '...'}")
     for problem in report.problems:
         print(f"problem: {problem}")
-    return 1 if report.problems else 0
+    return report
+
+
+def _time(env: str, steps_per_s: float | None) -> limits_here.EnvCost | None:
+    """Compare an environment with acting and learning; None if no network fits it."""
+    from muster.envs import make_envs
+
+    if steps_per_s is None:
+        return None
+    try:
+        with make_envs(env) as envs:
+            return limits_here.time_env(
+                envs.single_observation_space, envs.single_action_space, steps_per_s
+            )
+    except MusterError:  # what is wrong with it was said above
+        return None

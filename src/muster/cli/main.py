@@ -15,7 +15,7 @@ VERBS = {
     "train": "train an agent",
     "eval": "mean and spread of the return of a saved policy",
     "play": "show or record a saved policy",
-    "doctor": "what is installed here, and whether an environment is sound",
+    "doctor": "what is here, what limits training, whether an environment is sound",
 }
 
 

@@ -1,6 +1,9 @@
 """`muster play RUN`: watch a saved policy in a window, or record it."""
 
-from collections.abc import Sequence
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +47,8 @@ def main(argv: Sequence[str]) -> int:
 
     policy = load_policy(options.run, options.model, options.env)
     make_envs(policy.env).close()  # names what is missing
+    if options.video is None:
+        _check_screen(options.run, sys.platform, os.environ)
     env = gym.make(policy.env, render_mode="rgb_array" if options.video else "human")
     frames = []
     try:
@@ -62,6 +67,19 @@ def main(argv: Sequence[str]) -> int:
         _write_video(Path(options.video), frames, env.metadata.get("render_fps", 30))
         print(f"wrote {options.video}")
     return 0
+
+
+def _check_screen(run: str, system: str, environ: Mapping[str, str]) -> None:
+    """Raise CannotShowError where a window would fail to open, or open where nobody sees it."""
+    # Windows and macOS always have a screen. Whoever set SDL_VIDEODRIVER chose where to draw.
+    known = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER", "SDL_VIDEO_DRIVER")
+    if not system.startswith("linux") or any(environ.get(name) for name in known):
+        return
+    raise CannotShowError(
+        "no screen to open a window on",
+        "neither DISPLAY nor WAYLAND_DISPLAY is set, as in a container or over ssh",
+        f"muster play {shlex.quote(run)} --video play.mp4",
+    )
 
 
 def _write_video(path: Path, frames: Sequence[object], fps: int) -> None:

@@ -1,0 +1,260 @@
+"""What would limit training here: a look at the machine, and what a step of an env costs.
+
+    look_here()      cores, memory, files, kernels, arithmetic    about a second
+    time_env(...)    one env's step beside acting and learning    half a second
+    say_limits(...)  one to three lines, the tightest first
+
+Only measuring touches the machine; what is said follows from the numbers alone.
+"""
+
+import importlib.metadata
+import os
+import resource
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+WIDTH = 80
+"""Columns of a line."""
+HIDDEN = (64, 64)
+BATCH = 64
+"""Transitions per update that is timed."""
+_ENVS = 8
+_SECONDS = 0.15
+_GIB = 2**30
+_LITTLE_MEMORY = 2 * _GIB
+_FEW_FILES = 256
+_SLOW_GFLOPS = 5.0
+_SLOW_COPY = 1.0
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What was found on this machine."""
+
+    cores: float
+    """That this process may use: of its affinity and of its container's quota, the smaller."""
+    free_bytes: int | None
+    """Memory that it could still get, also by its container's limit; None: cannot be told."""
+    open_files: int
+    """Files that a process may have open."""
+    compiled: bool
+    """Whether kernels are compiled, which needs numba and a place to keep the result."""
+    gflops: float
+    """Of a float32 matrix product, on all cores, in 1e9 operations per second."""
+    copy_gb_per_s: float
+    """Of copying memory, in 1e9 bytes per second."""
+
+
+@dataclass(frozen=True)
+class EnvCost:
+    """Microseconds of one process per environment step."""
+
+    env_us: float
+    """One bare step, with its share of resets."""
+    act_us: float
+    """Choosing its action with a 64x64 network, for 8 envs at once."""
+    update_us: float
+    """One DQN update of that network with a batch of 64."""
+
+
+def gpu() -> str:
+    """Name what GPU there is, or say `none`. Imports nothing big."""
+    names: list[str] = []
+    tool = shutil.which("nvidia-smi")
+    if tool:
+        try:
+            listed = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=2)
+            lines = listed.stdout.splitlines() if listed.returncode == 0 else []
+            names = [line.partition(": ")[2].partition(" (UUID")[0] for line in lines]
+        except (OSError, subprocess.SubprocessError):
+            pass
+    if not names and Path("/dev/kfd").exists():
+        names = ["an AMD GPU"]
+    names = [name for name in names if name]
+    if not names:
+        return "none; muster computes on the processor"
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0][:30]}{more}, not used: muster computes on the processor"
+
+
+def ray() -> str:
+    """Say which Ray is installed, or how to install it."""
+    try:
+        return importlib.metadata.version("ray")
+    except importlib.metadata.PackageNotFoundError:
+        return 'not installed; pip install "muster-rl[ray]"'
+
+
+def look_here() -> Machine:
+    """Measure this machine. Takes about a second, most of it for loading numba."""
+    import numpy as np
+
+    side = 512
+    one = np.ones((side, side), np.float32)
+    out = np.empty_like(one)
+    block = np.ones(4_000_000)  # 32 MB: more than caches hold
+    copy = np.empty_like(block)
+    product = _seconds_each(lambda: np.matmul(one, one, out=out))
+    copying = _seconds_each(lambda: np.copyto(copy, block))
+    return Machine(
+        cores=usable_cores(),
+        free_bytes=free_bytes(),
+        open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        compiled=kernels_are_compiled(),
+        gflops=2 * side**3 / product / 1e9,
+        copy_gb_per_s=block.nbytes / copying / 1e9,
+    )
+
+
+def usable_cores(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
+    """Return the cores that this process may use; a fraction if its container is limited so."""
+    known = hasattr(os, "sched_getaffinity")
+    cores = float(len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1)
+    quota, _, period = _text(quota_file).partition(" ")
+    if quota.isdigit() and period.isdigit() and int(period):
+        cores = min(cores, int(quota) / int(period))
+    return cores
+
+
+def free_bytes(
+    memory_file: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")
+) -> int | None:
+    """Return the memory that this process could still get."""
+    limits = []
+    for line in _text(memory_file).splitlines():
+        if line.startswith("MemAvailable:"):
+            limits.append(int(line.split()[1]) * 1024)
+    most, used = _text(group / "memory.max"), _text(group / "memory.current")
+    if most.isdigit() and used.isdigit():
+        limits.append(max(0, int(most) - int(used)))
+    return min(limits, default=None)
+
+
+def kernels_are_compiled() -> bool:
+    """Whether muster's kernels are numba's, not their slower NumPy twins."""
+    from muster.nets.kernels import adam, adam_numpy
+
+    return adam is not adam_numpy
+
+
+def time_env(obs_space: Any, action_space: Any, steps_per_s: float) -> EnvCost:
+    """Compare an env, whose bare rate is known, with acting and learning.
+
+    Args:
+        obs_space: Of one observation.
+        action_space: Of one action. If it is not Discrete, a network with as many outputs as an
+            action has numbers is timed.
+        steps_per_s: Of one bare env.
+    """
+    import gymnasium as gym
+    import numpy as np
+
+    from muster.algos.dqn import DQN, DQNConfig
+    from muster.data import Batch
+
+    if not isinstance(action_space, gym.spaces.Discrete):
+        action_space = gym.spaces.Discrete(max(2, gym.spaces.flatdim(action_space)))
+    agent = DQN(DQNConfig(hidden=HIDDEN), obs_space, action_space)
+    some: Any = gym.vector.utils.create_empty_array(obs_space, _ENVS, fn=np.zeros)
+    many: Any = gym.vector.utils.create_empty_array(obs_space, BATCH, fn=np.zeros)
+    ones = np.ones(BATCH, np.float32)
+    batch = Batch(
+        obs=many,
+        action=np.full(BATCH, action_space.start, np.int64),
+        reward=ones,
+        next_obs=many,
+        discount=ones,
+        weight=ones,
+        index=np.arange(BATCH),
+    )
+    return EnvCost(
+        env_us=1e6 / steps_per_s,
+        act_us=1e6 * _seconds_each(lambda: agent.act(some)) / _ENVS,
+        update_us=1e6 * _seconds_each(lambda: agent.update(batch)),
+    )
+
+
+def say_measured(here: Machine) -> str:
+    """Return the numbers that were measured, on a line."""
+    free = "" if here.free_bytes is None else f", {here.free_bytes / _GIB:.0f} GiB free"
+    return (
+        f"{here.gflops:.0f} GFLOP/s, copies {here.copy_gb_per_s:.0f} GB/s{free}, "
+        f"{here.open_files} open files"
+    )
+
+
+def say_limits(here: Machine, cost: EnvCost | None = None) -> list[str]:
+    """Return one to three lines, the tightest limit first, none longer than 78 columns."""
+    lines = []
+    if here.free_bytes is not None and here.free_bytes < _LITTLE_MEMORY:
+        lines.append(
+            f"memory: only {here.free_bytes / _GIB:.1f} GiB free; try a smaller --buffer-size"
+        )
+    if not here.compiled:
+        lines.append("kernels run on NumPy, slower: see to numba, NUMBA_CACHE_DIR, MUSTER_NUMBA")
+    if here.open_files < _FEW_FILES:
+        lines.append(f"open files: {here.open_files} per process; try ulimit -n 4096")
+    if here.gflops < _SLOW_GFLOPS:
+        lines.append(
+            f"arithmetic: a matrix product runs at {here.gflops:.1f} GFLOP/s, which is slow"
+        )
+    if here.copy_gb_per_s < _SLOW_COPY:
+        lines.append(f"memory is copied at {here.copy_gb_per_s:.1f} GB/s only, which slows replay")
+    if cost is not None:
+        lines.insert(1, _bound(cost))  # among the three whatever else there is
+    cores = f"{here.cores:g} usable core{'s' * (here.cores != 1)}"
+    if here.cores < 2:
+        lines.append(f"{cores}: a second process would only take time from the first")
+    else:
+        lines.append(f"{cores}: more processes than that would not make it faster")
+    return lines[:3]
+
+
+def _bound(cost: EnvCost) -> str:
+    """Say which of the two a DQN run with one update per step would spend its time on."""
+    acting, learning = cost.env_us + cost.act_us, cost.update_us
+    if cost.env_us >= cost.act_us + learning:
+        return (
+            f"environment-bound: {_us(cost.env_us)} a step; acting {_us(cost.act_us)}, "
+            f"an update {_us(learning)}"
+        )
+    if learning >= acting:
+        return (
+            f"learning-bound at 1 update a step: {_us(learning)}; the env {_us(cost.env_us)}, "
+            f"acting {_us(cost.act_us)}"
+        )
+    return (
+        f"balanced at 1 update a step: the env {_us(cost.env_us)}, acting {_us(cost.act_us)}, "
+        f"learning {_us(learning)}"
+    )
+
+
+def _us(microseconds: float) -> str:
+    if microseconds >= 1000:
+        return f"{microseconds / 1000:.1f} ms"
+    return f"{microseconds:.0f} us" if microseconds >= 10 else f"{microseconds:.1f} us"
+
+
+def _seconds_each(work: Callable[[], object]) -> float:
+    """Return the least time that one call took, of as many as fit into a moment."""
+    work()  # the first one also compiles and fills caches
+    best, until = float("inf"), time.perf_counter() + _SECONDS
+    while True:
+        started = time.perf_counter()
+        work()
+        ended = time.perf_counter()
+        best = min(best, ended - started)
+        if ended > until:
+            return best
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,63 @@
+"""`muster play` where there is no screen, and where one was chosen."""
+
+import sys
+
+import pytest
+
+from muster.cli.main import main
+from muster.cli.play import CannotShowError, _check_screen
+
+SMALL = ["--env-steps", "64", "--eval-every", "0", "--eval-episodes", "1", "--quiet"]
+SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER", "SDL_VIDEO_DRIVER")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("runs") / "my first")
+    assert main(["train", "dqn", "CartPole-v1", "--run-dir", path, *SMALL]) == 0
+    return path
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="others always have a screen")
+def test_without_a_screen_it_says_so_in_three_lines_and_how_to_record(run, monkeypatch, capsys):
+    for name in SCREENS:
+        monkeypatch.delenv(name, raising=False)
+    assert main(["play", run]) == 2
+    assert capsys.readouterr().err == (
+        "muster: no screen to open a window on\n"
+        "  why: neither DISPLAY nor WAYLAND_DISPLAY is set, as in a container or over ssh\n"
+        f"  try: muster play '{run}' --video play.mp4\n"
+    )
+
+
+def test_a_run_that_is_not_there_is_said_before_that(monkeypatch, capsys):
+    for name in SCREENS:
+        monkeypatch.delenv(name, raising=False)
+    assert main(["play", "nowhere"]) == 2
+    assert "there is no run in" in capsys.readouterr().err
+
+
+def test_a_video_needs_no_screen(run, tmp_path, monkeypatch):
+    for name in SCREENS:
+        monkeypatch.delenv(name, raising=False)
+    film = tmp_path / "play.mp4"
+    assert main(["play", run, "--episodes", "1", "--video", str(film)]) == 0
+    assert film.stat().st_size > 1000
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_a_screen_or_a_driver_that_the_user_chose_is_taken(name):
+    _check_screen("run", "linux", {name: "dummy"})
+    with pytest.raises(CannotShowError):
+        _check_screen("run", "linux", {name: ""})
+
+
+@pytest.mark.parametrize("system", ["darwin", "win32"])
+def test_other_systems_always_have_a_screen(system):
+    _check_screen("run", system, {})
+
+
+def test_a_policy_is_played_on_the_driver_that_was_chosen(run, monkeypatch, capsys):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    assert main(["play", run, "--episodes", "1"]) == 0
+    assert "episode 1: return" in capsys.readouterr().out
