@@ -93,7 +93,8 @@ class DQN:
             seed=derive_seed(seed, "network"),
         )
         """The torch module that learns. Its parameters are always up to date."""
-        self._obs_space = obs_space
+        self.obs_space = obs_space
+        self.action_space = action_space
         self._first_action = int(action_space.start)
         self._n_actions = int(action_space.n)
         self._rng = generator(seed, "explore")
@@ -111,7 +112,7 @@ class DQN:
             obs: [N, ...], or a dict of such.
             epsilon: Probability of a random action; 0 is greedy and draws no random number.
         """
-        size = count_rows(obs, self._obs_space)
+        size = count_rows(obs, self.obs_space)
         if epsilon <= 0:
             return self._best(obs) + self._first_action
         whether, which = self._rng.random((2, size))
@@ -188,6 +189,10 @@ class DQN:
             "exploration": copy.deepcopy(dict(self._rng.bit_generator.state)),
             "counters": {"train_iter": self.train_iter},
         }
+
+    def load_policy(self, weights: dict[str, Any]) -> None:
+        """Act on these weights, the part `policy` of another agent like this, from now on."""
+        self._weights.load_state_dict(weights)
 
     def load_parts(self, parts: Mapping[str, dict[str, Any]]) -> None:
         """Take over what `parts` returned, or some of it.

@@ -30,6 +30,7 @@ _LITTLE_MEMORY = 2 * _GIB
 _FEW_FILES = 256
 _SLOW_GFLOPS = 5.0
 _SLOW_COPY = 1.0
+_CLEARLY = 1.5
 
 
 @dataclass(frozen=True)
@@ -218,12 +219,12 @@ def say_limits(here: Machine, cost: EnvCost | None = None) -> list[str]:
 def _bound(cost: EnvCost) -> str:
     """Say which of the two a DQN run with one update per step would spend its time on."""
     acting, learning = cost.env_us + cost.act_us, cost.update_us
-    if cost.env_us >= cost.act_us + learning:
+    if cost.env_us >= _CLEARLY * (cost.act_us + learning):
         return (
             f"environment-bound: {_us(cost.env_us)} a step; acting {_us(cost.act_us)}, "
             f"an update {_us(learning)}"
         )
-    if learning >= acting:
+    if learning >= _CLEARLY * acting:
         return (
             f"learning-bound at 1 update a step: {_us(learning)}; the env {_us(cost.env_us)}, "
             f"acting {_us(cost.act_us)}"

@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.data.batch import Array, Batch, Transitions
+from muster.data.feed import Feed, Fragment
 from muster.data.layout import ObsLayout, field_of
+from muster.data.limiter import SamplesPerInsert
 from muster.data.priorities import Priorities
 from muster.data.store import TransitionStore
-from muster.errors import OptionError
+from muster.errors import OptionError, TaskError
 
 _FORMAT = 1
 
@@ -45,6 +47,12 @@ class ReplayBuffer:
         beta: How far importance weights correct for it; `sample` may be given another.
         min_size: Transitions to wait for before the first sample.
         seed: Of the generator that draws.
+        home: In a parallel run, the node where the transitions are: `role.<name>`, `node.<id>` or
+            an id. All others only `push`, which sends them there, and `receive` there takes them
+            in. Each push of another node is a piece of its own: n-step returns do not go beyond
+            it. Without this, every node has a buffer of its own.
+        limiter: At home, how many samples there are to be for each insert.
+        name: Tells several such buffers apart.
     """
 
     def __init__(
@@ -60,6 +68,9 @@ class ReplayBuffer:
         beta: float = 0.4,
         min_size: int = 0,
         seed: int = 0,
+        home: str | int | None = None,
+        limiter: SamplesPerInsert | None = None,
+        name: str = "replay",
     ) -> None:
         _check_count("num_envs", num_envs, 1)
         _check_count("capacity", capacity, num_envs)
@@ -83,6 +94,9 @@ class ReplayBuffer:
         self._powers = np.asarray([gamma**k for k in range(n_step + 1)])
         self._rng = np.random.Generator(np.random.PCG64(seed))
         self._lock = threading.Lock()
+        self.limiter = limiter
+        self.feed = None if home is None else Feed(name, home)
+        """Where transitions of other nodes come in, or go out."""
         self._made_for = {
             "capacity": self.capacity,
             "num_envs": num_envs,
@@ -132,13 +146,69 @@ class ReplayBuffer:
                 self._priorities.add(self._store.inserted, self.num_envs)
             self._store.add(step)
 
-    def push(self, data: Transitions, cur_collector_envstep: int | None = None) -> None:
+    def push(
+        self,
+        data: Transitions,
+        cur_collector_envstep: int | None = None,
+        *,
+        version: int = 0,
+        note: Any = None,
+    ) -> bool:
         """Store what a collector returned: all of it or, if it does not fit, nothing.
+
+        Away from home it is sent there, which may mean to wait. False if the run finished first.
 
         Args:
             data: Steps [T, N, ...] of the same environments that the last ones came from.
             cur_collector_envstep: The collector's counter; nothing here depends on it.
+            version: Of the weights that chose the actions; only sent along.
+            note: What else to send along.
         """
+        if self.feed is not None and not self.feed.is_home:
+            return self.feed.send(Fragment(data, version, note))
+        self._store_all(data)
+        if self.limiter is not None:
+            self.limiter.note_insert(len(data))
+        return True
+
+    def receive(self, samples: int) -> bool:
+        """Take in what other nodes pushed, until so many transitions may be sampled.
+
+        Waits for them where the limiter, or `min_size`, wants more. Takes no more than that where
+        there is a limiter, so those who push wait for those who sample. False if the run finished
+        first; samples are counted as taken.
+        """
+        feed = self._feed_at_home()
+        while self._wants_more(samples, feed):
+            data = feed.receive()
+            if data is None:
+                return False
+            self._store_all(data)
+            # The next piece may be another node's: nothing continues this one.
+            self.cut_episodes()
+            if self.limiter is not None:
+                self.limiter.note_insert(len(data))
+        if self.limiter is not None:
+            self.limiter.note_sample(samples)
+        return True
+
+    def _wants_more(self, samples: int, feed: Feed) -> bool:
+        if self.limiter is not None:
+            return not self.limiter.may_sample(samples)
+        return len(self) < self.min_size or feed.waiting() > 0
+
+    def _feed_at_home(self) -> Feed:
+        if self.feed is None or not self.feed.is_home:
+            raise TaskError(
+                "receive() of this buffer is not possible",
+                "only where a buffer with a home lives something comes in"
+                if self.feed is None
+                else "it lives on another node",
+                'ReplayBuffer(..., home="role.learner"), on the learner',
+            )
+        return self.feed
+
+    def _store_all(self, data: Transitions) -> None:
         count = len(data.terminated)
         obs, action, reward, next_obs, terminated, truncated = self._store.check(
             (count, self.num_envs),

@@ -33,7 +33,7 @@ class Parallel:
         engine: str = "local",
         roles: Mapping[str, int] | None = None,
         labels: Sequence[str] | Mapping[int, Sequence[str]] | None = None,
-        on_failure: Mapping[str | int, str] | str | None = None,
+        on_failure: Mapping[Any, str] | str | None = None,
         max_restarts: int = 5,
         hang_after: float = 300.0,
         start_within: float = 300.0,
@@ -171,7 +171,7 @@ def _places(
 
 
 def _policies(
-    on_failure: Mapping[str | int, str] | str | None, role_of: tuple[str | None, ...]
+    on_failure: Mapping[Any, str] | str | None, role_of: tuple[str | None, ...]
 ) -> dict[int, str]:
     if on_failure is None:
         return {}

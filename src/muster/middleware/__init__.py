@@ -7,18 +7,23 @@ numbers to be written) and `evaluation`.
 from muster.middleware.evaluate import evaluate
 from muster.middleware.experience import collect, train
 from muster.middleware.guard import GuardError, check_state, guard, guarded
+from muster.middleware.nodes import act, judge, push_weights, receive
 from muster.middleware.record import checkpoint, log_metrics
 from muster.middleware.stop import stop_after
 
 __all__ = [
     "GuardError",
+    "act",
     "check_state",
     "checkpoint",
     "collect",
     "evaluate",
     "guard",
     "guarded",
+    "judge",
     "log_metrics",
+    "push_weights",
+    "receive",
     "stop_after",
     "train",
 ]

@@ -92,10 +92,14 @@ def train_dqn(
     ):
         if start_from is not None and options.resume:
             agent.load_parts({name: start_from.parts[name] for name in PARTS})
-            collector.load_state_dict(start_from.parts["collector"])
             if "replay" in start_from.parts:
                 buffer.load_state_dict(start_from.parts["replay"])
+            if "collector" in start_from.parts:
+                collector.load_state_dict(start_from.parts["collector"])
                 buffer.cut_episodes(collector.restarted)
+            else:  # it was trained on several nodes, whose episodes ended with them
+                collector.envstep = int(start_from.counters["env_step"])
+                buffer.cut_episodes()
             task.ctx.keep("env_step", "train_iter")
             task.ctx.update(start_from.counters)
         elif start_from is not None:

@@ -36,6 +36,11 @@ class RunResult:
     stop_signal: int | None = None
     """The signal that asked the run to end, if one did."""
 
+    @classmethod
+    def from_json(cls, saved: dict[str, Any]) -> "RunResult":
+        """Return the result that was written to `result.json`, without its policy."""
+        return cls(**{**saved, "run_dir": Path(saved["run_dir"])}, policy=None)
+
     def as_json(self) -> dict[str, Any]:
         """Return the content of `result.json`."""
         shown = {name: value for name, value in self.__dict__.items() if name != "policy"}

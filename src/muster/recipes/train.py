@@ -8,9 +8,11 @@ from muster.algos.dqn import DQN
 from muster.envs import UnknownEnvError, make_envs
 from muster.errors import MusterError, OptionError
 from muster.recipes.dqn import train_dqn
+from muster.recipes.dqn_nodes import train_dqn_on_nodes
 from muster.recipes.graceful import StopRequest
 from muster.recipes.memory import check_memory
 from muster.recipes.models import load_model
+from muster.recipes.policy import load_policy
 from muster.recipes.result import RunResult
 from muster.recipes.saved import saved_config
 from muster.recipes.settings import Settings, resolve
@@ -40,12 +42,34 @@ def train(algo: str, env: str, config: str | Path | None = None, **options: Any)
             start_from = _checked(run, algo, env, settings)
         run.write_config({"algo": algo, "env": env, **_to_write(settings)})
         try:
-            result = train_dqn(env, settings.config, settings.options, run, start_from, stop)
+            if settings.options.workers:
+                result = train_on_nodes(env, settings, run, start_from, stop)
+            else:
+                result = train_dqn(env, settings.config, settings.options, run, start_from, stop)
         except MusterError as error:
             error.run_failed = True
             raise
         run.write_result(result.as_json())
     return replace(result, stop_signal=stop.signal)
+
+
+def train_on_nodes(
+    env: str,
+    settings: Settings,
+    run: RunDirectory,
+    start_from: Checkpoint | None,
+    stop: StopRequest,
+) -> RunResult:
+    """Train on several nodes, and bring home what their learner has left in the run directory."""
+    try:
+        result = train_dqn_on_nodes(env, settings.config, settings.options, run, start_from)
+    except (KeyboardInterrupt, SystemExit):
+        saved = run.read_result()
+        if saved is None or saved["stop_signal"] is None:
+            raise
+        result = RunResult.from_json(saved)
+        stop.signal = result.stop_signal
+    return replace(result, policy=load_policy(run.path, model=settings.config.model))
 
 
 def _try_out(env: str, settings: Settings) -> None:

@@ -34,12 +34,12 @@ from muster.run.files import (
     write_atomic,
 )
 from muster.run.lock import FileLock
-from muster.run.machine import muster_version
 from muster.run.manifest import Manifest
 from muster.run.place import Place
 from muster.run.reading import NAME, POLICY, Checkpoint
 from muster.run.sealed import check_seal, parse, seal
 from muster.run.tree import Tree, split, split_plain
+from muster.version import __version__
 
 _LOCK_WAIT = 60.0
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -334,7 +334,7 @@ def _prepare(
             contents[file] = tensors.encode(arrays, f"the part {part!r}")
     manifest = Manifest(
         step=step,
-        muster_version=muster_version(),
+        muster_version=__version__,
         counters=split_plain(counters, "counters"),
         meta=split_plain(meta, "meta"),
         state=state,

@@ -57,6 +57,7 @@ class RunDirectory:
         self.tb = path / "tb"
         self.metrics = path / "metrics.jsonl"
         self._lock = lock
+        self._joined = False
 
     @classmethod
     def create(
@@ -148,6 +149,16 @@ class RunDirectory:
             raise
         return run
 
+    @classmethod
+    def join(cls, path: str | Path) -> "RunDirectory":
+        """Write into the run of a parent process, which holds the lock as long as this one lives.
+
+        For the one node of a parallel run that writes its files.
+        """
+        run = cls(Path(path), None)
+        run._joined = True
+        return run
+
     def _prepare(self, argv: Sequence[str] | None) -> None:
         """Make what belongs into a run, or add this start to what is there."""
         for name in _FOLDERS:
@@ -204,8 +215,8 @@ class RunDirectory:
 
     @property
     def writable(self) -> bool:
-        """Whether this process holds the lock of the run."""
-        return self._lock is not None and self._lock.held
+        """Whether this process, or the one that it is a node of, holds the lock of the run."""
+        return self._joined or (self._lock is not None and self._lock.held)
 
     def check_writable(self) -> None:
         """Raise RunDirectoryError unless this process holds the lock of the run."""

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from muster.version import __version__
+
 _PACKAGES = ("numpy", "torch", "gymnasium", "numba", "safetensors", "envpool", "ale-py", "ray")
 
 
@@ -16,7 +18,7 @@ def describe_machine() -> dict[str, Any]:
     """Return what is known about this program and this machine; imports nothing big."""
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "versions": {"muster": muster_version(), "python": platform.python_version()}
+        "versions": {"muster": __version__, "python": platform.python_version()}
         | {name: version for name in _PACKAGES if (version := _version(name))},
         "git_commit": _git_commit(),
         "platform": platform.platform(),
@@ -28,12 +30,6 @@ def describe_machine() -> dict[str, Any]:
         "hostname": platform.node(),
         "executable": sys.executable,
     }
-
-
-def muster_version() -> str:
-    """Return the version of muster."""
-    # Not imported: the top of the package knows every room, and a room knows those below it only.
-    return str(sys.modules["muster"].__version__)
 
 
 def _version(package: str) -> str | None:

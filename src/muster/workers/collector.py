@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from muster.data import Transitions
 from muster.envs import Episode, VectorEnv, true_next_obs
 from muster.errors import OptionError
+from muster.framework.node import advance
 
 
 class ExploringPolicy(Protocol):
@@ -94,6 +95,7 @@ class Collector:
     def _step(self, eps: float) -> tuple[Any, ...]:
         obs = self._obs
         action = self._policy.act(obs, eps)
+        advance()
         self._obs, reward, terminated, truncated, info = self._envs.step(action)
         self._episodes += info["episodes"]
         next_obs = true_next_obs(self._obs, terminated | truncated, info)

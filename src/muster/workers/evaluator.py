@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from muster.envs import make_envs
 from muster.errors import MusterError, OptionError
+from muster.framework.node import advance
 from muster.seeding import derive_seed
 
 MOST_ENVS = 20
@@ -35,6 +36,13 @@ class Evaluation:
     """Their standard deviation (of the population)."""
     returns: tuple[float, ...]
     """The return of each."""
+
+    @classmethod
+    def of(cls, returns: tuple[float, ...]) -> "Evaluation":
+        """Return what these returns amount to."""
+        mean = math.fsum(returns) / len(returns)
+        std = math.sqrt(math.fsum((value - mean) ** 2 for value in returns) / len(returns))
+        return cls(mean, std, returns)
 
     @property
     def episodes(self) -> int:
@@ -84,16 +92,14 @@ def evaluate_policy(
                     "it was asked to stop; a mean of the episodes so far would prefer short ones",
                     "evaluate_policy(policy, env, episodes) again",
                 )
+            advance()
             obs, _, _, _, info = envs.step(policy.act(obs))
             for episode in info["episodes"]:
                 if len(returns[episode.env]) < each:
                     returns[episode.env].append(episode.return_)
     finally:
         envs.close()
-    flat = tuple(value for played in returns for value in played)
-    mean = math.fsum(flat) / episodes
-    std = math.sqrt(math.fsum((value - mean) ** 2 for value in flat) / episodes)
-    return Evaluation(mean, std, flat)
+    return Evaluation.of(tuple(value for played in returns for value in played))
 
 
 class Evaluator:

@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TextIO
@@ -99,7 +100,16 @@ def _summary(error: BaseException) -> str:
 
 
 def _die_with_parent() -> None:
-    """Ask the kernel to end this process with the one that forked it, which ends with ours."""
+    """Ask the kernel to end this process with the fork server, and let that end with the parent.
+
+    A fork server lives as long as anybody holds its pipe, and every process that it forks is given
+    that pipe; a node that hangs would keep it alive, and so itself. A node that wants processes
+    of its own from a fork server gets another one.
+    """
+    server: Any = forkserver._forkserver
+    if server._forkserver_alive_fd is not None:
+        os.close(server._forkserver_alive_fd)
+        server._forkserver_alive_fd = server._forkserver_address = None
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 

@@ -1,0 +1,132 @@
+"""What a program does besides when its parts are on several nodes: `receive`, weights, answers."""
+
+from collections.abc import Callable, Generator
+from typing import Any, Protocol
+
+from muster.data import ReplayBuffer
+from muster.flow import ParameterServer
+from muster.framework import Context, Middleware
+from muster.workers import Collector
+from muster.workers.apart import EvaluationApart, Judged
+
+
+class Actor(Protocol):
+    """A policy whose weights can be replaced."""
+
+    def load_policy(self, weights: Any) -> None:
+        """Act on these weights from now on."""
+
+
+def receive(buffer: ReplayBuffer, samples: int, steps_before: int = 0) -> Middleware:
+    """Take in experience of other nodes until enough may be sampled for one loop.
+
+    Sets `ctx.env_step`, and metrics of the episodes and of the lag of what came.
+
+    Args:
+        buffer: Lives on this node.
+        samples: Transitions that the loop will sample.
+        steps_before: Environment steps whose transitions the buffer never had.
+    """
+
+    def _receive(ctx: Context) -> None:
+        ctx.keep("env_step", "train_iter")
+        ctx.enough = buffer.receive(samples)
+        ctx.env_step = steps_before + buffer.inserted
+        feed = buffer.feed
+        assert feed is not None
+        metrics = ctx.setdefault("metrics", {})
+        episodes = [episode for note in feed.notes for episode in note["episodes"]]
+        if episodes:
+            metrics["collect/return"] = sum(each[0] for each in episodes) / len(episodes)
+            metrics["collect/length"] = sum(each[1] for each in episodes) / len(episodes)
+        if feed.notes:
+            metrics["collect/epsilon"] = feed.notes[-1]["epsilon"]
+        ctx.versions = list(feed.versions)
+        feed.notes.clear()
+        feed.versions.clear()
+
+    return _receive
+
+
+def push_weights(server: ParameterServer, weights: Callable[[], Any]) -> Middleware:
+    """Give the actors new weights after each loop's updates, and say how old theirs were.
+
+    Args:
+        server: Its home is here.
+        weights: Returns those to send.
+    """
+
+    def _push_weights(ctx: Context) -> None:
+        lags = [server.version - version for version in ctx.get("versions", ())]
+        if lags:
+            ctx.metrics["lag/min"] = min(lags)
+            ctx.metrics["lag/mean"] = sum(lags) / len(lags)
+            ctx.metrics["lag/max"] = max(lags)
+        server.push(weights(), env_step=ctx.env_step, train_iter=ctx.train_iter)
+
+    return _push_weights
+
+
+def act(
+    collector: Collector,
+    buffer: ReplayBuffer,
+    server: ParameterServer,
+    actor: Actor,
+    epsilon: Callable[[float], float],
+) -> Middleware:
+    """Act on the newest weights that are here, and send what was experienced.
+
+    Args:
+        collector: Takes the steps.
+        buffer: Lives on another node.
+        server: Has the weights.
+        actor: The collector's policy.
+        epsilon: From environment steps of all nodes to the probability of a random action.
+    """
+    current = server.pull()
+
+    def _act(ctx: Context) -> None:
+        nonlocal current
+        newer = server.pull(newer_than=current.version if current else None, timeout=0)
+        if newer is not None or ctx.total_step == 0:
+            current = newer or current
+            if current is None:  # the run ended before it began
+                return
+            actor.load_policy(current.values)
+        assert current is not None
+        eps = epsilon(current.info["env_step"])
+        data = collector.collect(policy_kwargs={"eps": eps})
+        episodes = [(each.return_, each.length) for each in collector.take_episodes()]
+        note = {"epsilon": eps, "episodes": episodes}
+        buffer.push(data, version=current.version, note=note)
+
+    return _act
+
+
+def judge(
+    apart: EvaluationApart,
+    every: int,
+    ask: Callable[[Context], tuple[Any, Any]],
+    judged: Callable[[Context, Judged], None],
+) -> Middleware:
+    """Have the policy evaluated on another node every so many steps, and at the end.
+
+    Args:
+        apart: Asks and hears.
+        every: Environment steps from one question to the next; 0 for only at the end.
+        ask: Returns the weights to evaluate and the state to keep for the answer.
+        judged: Called for each answer; may set `ctx.finish`.
+    """
+
+    def _judge(ctx: Context) -> Generator[None, None, None]:
+        before = ctx.get("env_step", 0)
+        yield
+        # Who sends a signal wants to leave now.
+        at_end = ctx.finish and ctx.get("stopped_by") != "signal"
+        number = None
+        if at_end or (every > 0 and ctx.env_step // every > before // every):
+            number = apart.ask(*ask(ctx))
+        for each in apart.answers(number if at_end else None):
+            judged(ctx, each)
+
+    return _judge

@@ -1,0 +1,275 @@
+"""DQN with its parts on nodes of their own: the program behind `muster train dqn --workers N`.
+
+    actors ──fragments──> replay at the learner ──batches──> updates ──weights, by version──> actors
+                                          └──weights to evaluate──> evaluator ──returns──> learner
+
+Only the learner writes files. Anyone may be killed: actors and the evaluator are started again, the
+learner goes on from its last checkpoint.
+"""
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from muster import middleware
+from muster.algos.dqn import DQN, PARTS, DQNConfig
+from muster.data import ReplayBuffer, SamplesPerInsert
+from muster.envs import make_envs
+from muster.flow import ParameterServer
+from muster.framework import Context, Parallel, Task
+from muster.recipes.models import load_model
+from muster.recipes.options import TrainOptions
+from muster.recipes.progress import Progress
+from muster.recipes.result import RunResult
+from muster.run import Checkpoint, MetricsWriter, RunDirectory
+from muster.seeding import derive_seed
+from muster.workers import Collector, EvaluationAbandoned, Learner, evaluate_policy
+from muster.workers.apart import EvaluationApart, Judged
+
+ON_FAILURE = {"learner": "resume", "evaluator": "restart", "actor": "restart"}
+_FRAGMENT = 16
+"""Vector steps that an actor sends at once."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every node is told."""
+
+    env: str
+    cfg: DQNConfig
+    options: TrainOptions
+    run_dir: str
+    start_from: str | None
+    """A checkpoint: with `options.resume` the state to go on from, else a policy to begin with."""
+
+
+def train_dqn_on_nodes(
+    env: str,
+    cfg: DQNConfig,
+    options: TrainOptions,
+    run: RunDirectory,
+    start_from: Checkpoint | None,
+) -> RunResult:
+    """Train on `options.workers` nodes until a limit is reached, and return what came of it."""
+    source = None if start_from is None else str(start_from.path)
+    job = Job(env, cfg, options, str(run.path), source)
+    roles = {"learner": 1, "evaluator": 1, "actor": options.workers - 2}
+    runner = Parallel.runner(roles=roles, on_failure=ON_FAILURE, log_dir=run.logs)
+    results: list[Any] = runner(main, job)
+    result: RunResult = results[0]
+    return result
+
+
+def main(job: Job) -> RunResult | None:
+    """Be one of the nodes."""
+    load_model(job.cfg.model)
+    with Task() as task:
+        # Nobody reads the contexts of others: weights, experience and answers have their own ways.
+        task.ctx.share("env_step")
+        if task.router.role == "learner":
+            return learn(task, job)
+        (act if task.router.role == "actor" else evaluate)(task, job)
+        return None
+
+
+def act(task: Task, job: Job) -> None:
+    """Collect with the newest weights."""
+    cfg, options = job.cfg, job.options
+    router = task.router
+    seed = derive_seed(options.seed, "actor", router.node_id, router.incarnation)
+    envs = make_envs(job.env, options.num_envs, seed)
+    agent = DQN(cfg, envs.single_observation_space, envs.single_action_space, seed)
+    collector = Collector(agent, envs, steps=_FRAGMENT)
+    server = ParameterServer(home="role.learner")
+    buffer = _buffer(job, agent)
+    task.use(middleware.act(collector, buffer, server, agent, agent.epsilon))
+    task.run()
+    collector.close()
+
+
+def evaluate(task: Task, job: Job) -> None:
+    """Evaluate what the learner asks about."""
+    agent = _agent(job)
+    apart = EvaluationApart()
+
+    def _evaluate(ctx: Context) -> None:
+        question = apart.next_question()
+        if question is None:
+            return
+        agent.load_policy(question.values)
+        try:
+            found = evaluate_policy(
+                agent,
+                job.env,
+                job.options.eval_episodes,
+                job.options.seed,
+                abandon=lambda: ctx.finish,
+            )
+        except EvaluationAbandoned:
+            return
+        apart.answer(question, found)
+
+    task.use(_evaluate)
+    task.run()
+
+
+def learn(task: Task, job: Job) -> RunResult:
+    """Learn from what the actors send, and write the run's files."""
+    started = time.monotonic()
+    cfg, options = job.cfg, job.options
+    total = cfg.horizon if options.env_steps is None else options.env_steps
+    run = RunDirectory.join(job.run_dir)
+    store = run.checkpoints
+    agent = _agent(job)
+    buffer = _buffer(job, agent)
+    server = ParameterServer(home="role.learner")
+    apart = EvaluationApart()
+    resume = _state_to_go_on_from(task, job, store.last())
+    best = store.best_score()
+    steps_before = 0
+    if resume is not None:
+        agent.load_parts({name: resume.parts[name] for name in PARTS})
+        if "replay" in resume.parts:
+            buffer.load_state_dict(resume.parts["replay"])
+            buffer.cut_episodes()
+        steps_before = int(resume.counters["env_step"]) - buffer.inserted
+        task.ctx.keep("env_step", "train_iter")
+        task.ctx.update(resume.counters)
+    elif job.start_from is not None:
+        agent.load_parts({"policy": _load(job.start_from).parts["policy"]})
+    assert buffer.limiter is not None
+    buffer.limiter.inserts, buffer.limiter.samples = buffer.inserted, _samples_due(buffer)
+    first_step = steps_before + buffer.inserted
+    last: Judged | None = None
+
+    def save(ctx: Context, learned: dict[str, Any], with_replay: bool) -> Path:
+        middleware.check_state(learned)
+        parts = {**learned, **({"replay": buffer.state_dict()} if with_replay else {})}
+        counters = {"env_step": ctx.env_step, "train_iter": ctx.train_iter}
+        path = store.save(ctx.env_step, parts, counters, {"algo": "dqn", "env": job.env})
+        store.prune()
+        return path
+
+    def judged(ctx: Context, answer: Judged) -> None:
+        nonlocal best, last
+        last = answer
+        mean = answer.evaluation.mean
+        ctx.metrics["eval/return"] = mean
+        ctx.evaluation = answer.evaluation
+        good_enough = options.stop_at is not None and mean >= options.stop_at
+        if good_enough:
+            # The policy that was evaluated is the one that is kept, not what came of it since.
+            agent.load_parts(answer.state)
+            ctx.finish, ctx.stopped_by = True, "target"
+        if best is None or mean > best:
+            best = mean
+            store.set_best(save(ctx, answer.state, with_replay=False), mean)
+
+    def told_to_stop(ctx: Context) -> None:
+        if task.told_to_finish is not None:
+            ctx.finish = True
+            ctx.stopped_by = "signal"
+
+    updates = max(1, _FRAGMENT * options.num_envs * cfg.updates_per_train // cfg.train_every)
+    # A learner that was replaced before its first checkpoint begins anew, and so do its metrics.
+    written = resume.step if resume else (0 if task.router.resumed else None)
+    with MetricsWriter(run, resume_from=written) as writer:
+        task.use(Progress(total, quiet=options.quiet))
+        task.use(
+            middleware.checkpoint(
+                lambda ctx: save(ctx, agent.parts(), options.save_replay), options.checkpoint_every
+            )
+        )
+        task.use(middleware.log_metrics(writer))
+        task.use(
+            middleware.judge(
+                apart,
+                options.eval_every,
+                lambda ctx: (agent.parts()["policy"], agent.parts()),
+                judged,
+            )
+        )
+        task.use(middleware.receive(buffer, updates * cfg.batch_size, steps_before))
+        task.use(middleware.train(Learner(agent), buffer, updates, agent.beta))
+        task.use(middleware.push_weights(server, lambda: agent.parts()["policy"]))
+        task.use(middleware.guard(store.last))
+        task.use(middleware.stop_after(total, options.seconds))
+        task.use(told_to_stop)
+        server.push(agent.parts()["policy"], env_step=first_step, train_iter=agent.train_iter)
+        with middleware.guarded(task, store.last):
+            ctx = task.run()
+    seconds = time.monotonic() - started
+    evaluation = ctx.get("evaluation") or (last.evaluation if last else None)
+    stop = task.told_to_finish
+    result = RunResult(
+        algo="dqn",
+        env=job.env,
+        seed=options.seed,
+        workers=options.workers,
+        env_steps=ctx.env_step,
+        train_iter=ctx.train_iter,
+        seconds=seconds,
+        env_steps_per_s=(ctx.env_step - first_step) / seconds,
+        eval_return_mean=evaluation.mean if evaluation else None,
+        eval_return_std=evaluation.std if evaluation else None,
+        eval_episodes=evaluation.episodes if evaluation else 0,
+        policy_sha256=agent.policy_sha256(),
+        stopped_by=ctx.get("stopped_by", "target"),
+        run_dir=run.path,
+        policy=None,
+        stop_signal=stop.signal if stop else None,
+    )
+    run.write_result(result.as_json())
+    return replace(result, run_dir=Path(job.run_dir))
+
+
+def _agent(job: Job) -> DQN:
+    envs = make_envs(job.env)
+    try:
+        spaces = envs.single_observation_space, envs.single_action_space
+        return DQN(job.cfg, *spaces, job.options.seed)
+    finally:
+        envs.close()
+
+
+def _buffer(job: Job, agent: DQN) -> ReplayBuffer:
+    cfg, options = job.cfg, job.options
+    ratio = cfg.batch_size * cfg.updates_per_train / cfg.train_every
+    fragment = _FRAGMENT * options.num_envs
+    return ReplayBuffer(
+        cfg.buffer_size,
+        agent.obs_space,
+        agent.action_space,
+        num_envs=options.num_envs,
+        n_step=cfg.n_step,
+        gamma=cfg.gamma,
+        prioritized=cfg.prioritized,
+        alpha=cfg.alpha,
+        min_size=cfg.learning_starts,
+        seed=derive_seed(options.seed, "replay"),
+        home="role.learner",
+        limiter=SamplesPerInsert(
+            ratio, max(cfg.learning_starts, cfg.batch_size), error_buffer=2 * ratio * fragment
+        ),
+    )
+
+
+def _samples_due(buffer: ReplayBuffer) -> int:
+    """Return the samples that were taken of a buffer that was loaded, up to rounding."""
+    limiter = buffer.limiter
+    assert limiter is not None
+    return max(0, round((buffer.inserted - limiter.min_size) * limiter.ratio))
+
+
+def _state_to_go_on_from(task: Task, job: Job, last: Path | None) -> Checkpoint | None:
+    if task.router.resumed and last is not None:
+        return _load(str(last))
+    if job.options.resume and job.start_from is not None:
+        return _load(job.start_from)
+    return None
+
+
+def _load(path: str) -> Checkpoint:
+    run = RunDirectory.open(path)
+    return run.checkpoints.load(run.checkpoint)
