@@ -1,4 +1,7 @@
-"""Every example runs, and so does the README's program, each in a process of its own."""
+"""Every example runs, and so do the README's programs, each in a process of its own.
+
+The pages under docs/ are in test_docs.py.
+"""
 
 import json
 import re

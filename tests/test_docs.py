@@ -1,0 +1,133 @@
+"""The pages under docs/: their programs run, their commands parse, and they name what there is."""
+
+import dataclasses
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from muster.algos.dqn_config import DQNConfig
+from muster.cli.main import VERBS, main
+from muster.recipes.options import TrainOptions
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DQN = (ROOT / "docs" / "dqn.md").read_text()
+TROUBLE = (ROOT / "docs" / "troubleshooting.md").read_text()
+BLOCK = re.compile(r"```(\w+)\n(.*?)```(?:\n\nIt prints `([^`]*)`)?", re.DOTALL)
+
+
+def blocks(kind):
+    return [
+        pytest.param(code, printed, id=f"{page.name}-{number}")
+        for page in PAGES[1:]
+        for number, (found, code, printed) in enumerate(BLOCK.findall(page.read_text()))
+        if found == kind
+    ]
+
+
+def name_of(page):
+    return page.name
+
+
+@pytest.mark.parametrize(("code", "printed"), blocks("python"))
+def test_a_program_of_the_docs_runs_and_prints_what_they_say(code, printed, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-W", "ignore::ResourceWarning", "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert printed, "the page does not say what it prints"
+    assert done.stdout.splitlines()[-1] == printed
+
+
+@pytest.fixture(scope="module")
+def options_of():
+    def ask(verb):
+        words = ["train", "dqn", "CartPole-v1"] if verb == "train" else [verb]
+        done = subprocess.run(
+            [sys.executable, "-m", "muster.cli.main", *words, "--help"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        return set(re.findall(r"--[a-z][a-z-]*", done.stdout))
+
+    known = {}
+    return lambda verb: known.setdefault(verb, ask(verb))
+
+
+@pytest.mark.parametrize(("code", "printed"), blocks("sh"))
+def test_a_command_of_the_docs_has_a_verb_and_options_that_there_are(code, printed, options_of):
+    for line in code.splitlines():
+        program, verb, *rest = shlex.split(line, comments=True)
+        assert program == "muster" and verb in VERBS
+        used = {word for word in rest if word.startswith("--")}
+        assert used <= options_of(verb)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_link_leads_to_a_file_that_is_there(page):
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
+    absent = [link for link in links if ":" not in link and not (page.parent / link).exists()]
+    assert absent == []
+
+
+@pytest.mark.parametrize("config", [DQNConfig, TrainOptions])
+def test_the_page_of_dqn_names_every_option(config):
+    names = ["--" + each.name.replace("_", "-") for each in dataclasses.fields(config)]
+    assert [name for name in names if f"`{name}`" not in DQN] == []
+
+
+def test_the_page_of_dqn_names_no_option_that_is_not_there(options_of):
+    table = DQN.partition("## Options")[2].partition("## Metrics")[0]
+    assert set(re.findall(r"--[a-z][a-z-]*", table)) <= options_of("train")
+
+
+def test_the_page_of_dqn_explains_every_metric_and_no_other(tmp_path):
+    run = tmp_path / "run"
+    small = ["--env-steps", "2048", "--eval-episodes", "2", "--quiet"]
+    assert main(["train", "dqn", "CartPole-v1", "--run-dir", str(run), *small]) == 0
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    written = {name for line in lines for name in json.loads(line)}
+    table = DQN.partition("## Metrics")[2].partition("## Differences")[0]
+    assert set(re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)) == written
+
+
+@pytest.mark.parametrize("name", ["cartpole", "lunarlander"])
+def test_the_figures_of_the_page_of_dqn_are_those_of_the_files(name):
+    found = json.loads((ROOT / f"benchmarks/results/dqn_{name}.json").read_text())
+    assert f"`{found['command']}`" in DQN
+    for run in found["runs"]:
+        spread = f"{run['eval_return_mean']:.1f} +- {run['eval_return_std']:.1f}"
+        row = f"| {run['seed']} | {run['env_steps']:,} | {run['seconds']:.1f} | {spread} |"
+        assert row in DQN
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "dqn", "CartPole-v1", "--lrr", "1"], "there is no option --lrr"),
+        (["train", "dqn", "CartPole-v7"], "No environment 'CartPole-v7'"),
+        (["train", "dqn", "BipedalWalker-v3"], "DQN needs Discrete actions"),
+        (["train", "dqn", "CartPole-v1", "--device", "cuda"], "--device cuda is not possible"),
+        (
+            ["train", "dqn", "CartPole-v1", "--buffer-size", "10000000000"],
+            "does not fit into memory",
+        ),
+    ],
+)
+def test_a_message_of_the_troubleshooting_page_is_the_one_that_users_see(
+    arguments, message, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err and f"`{message}`" in TROUBLE
