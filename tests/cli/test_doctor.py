@@ -74,6 +74,7 @@ def test_each_limit_is_said_where_it_is_one_and_nowhere_else(here, said):
         (EnvCost(env_us=900, act_us=2, update_us=100), "environment-bound: 900 us a step"),
         (EnvCost(env_us=10, act_us=2, update_us=100), "learning-bound at 1 update a step: 100 us"),
         (EnvCost(env_us=60, act_us=20, update_us=60), "balanced at 1 update a step"),
+        (EnvCost(env_us=39, act_us=1, update_us=42), "balanced at 1 update a step"),
         (EnvCost(env_us=2500, act_us=2, update_us=100), "2.5 ms a step"),
     ],
 )
