@@ -9,6 +9,7 @@ What may be on the way at once is for its user to limit.
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -127,6 +128,9 @@ class Transport(Protocol):
         The caller does not hold `changed`, which is notified when it may have become true. The
         node counts as waiting meanwhile, not as hung.
         """
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Within this block a thread of the program waits for others in a way of its own."""
 
     def stop(self) -> None:
         """Send what is left, and end."""

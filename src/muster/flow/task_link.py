@@ -6,6 +6,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from muster.engines.base import Transport
@@ -106,6 +107,10 @@ class TaskLink:
         may_wait = threading.current_thread() is not self._deliverer
         for outlet in self._events_out:
             outlet.put(packed, wait=may_wait)
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Within this block the task waits for other nodes."""
+        return self._transport.waiting()
 
     def finish(self) -> None:
         """Tell every other node to finish, and wait until each has heard it."""

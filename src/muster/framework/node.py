@@ -6,7 +6,7 @@ An engine runs `main` on a node and says so with `on_node`; every `Task` made me
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -90,6 +90,9 @@ class TaskLink(Protocol):
 
     def emit(self, name: str, payload: Payload) -> None:
         """Send an event to every other node."""
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Within this block the task waits for other nodes, which is no hang."""
 
     def finish(self) -> None:
         """Tell every other node to finish, and wait until each has heard it."""

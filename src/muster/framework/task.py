@@ -357,7 +357,10 @@ class Task:
                 "it blocks, and every other async def of this task would stand still",
                 f"await asyncio.to_thread(task.wait_for, {name!r})",
             )
-        return self._events.wait_for(name, timeout)
+        if self._link is None:
+            return self._events.wait_for(name, timeout)
+        with self._link.waiting():
+            return self._events.wait_for(name, timeout)
 
     # ---- with Task() as task
 

@@ -32,6 +32,8 @@ from muster.framework.node import Place
 HANDSHAKE_SECONDS = 5.0
 MOST_STRANGERS = 64
 """Connections that have not proved anything yet; the oldest makes room for another."""
+PULSE = 0.1
+"""Seconds after which a serving thread looks up, if nothing happens."""
 EXIT_DEAF = 70
 """With this code a node leaves whose post thread has failed."""
 _BACKLOG = 256
@@ -62,6 +64,7 @@ class Post:
         pool: Blocks of this process.
         receiver: Hears what comes in.
         report: Called with a line for the log when something was refused.
+        pulse: Called several times a second, by whichever thread serves.
     """
 
     def __init__(
@@ -72,7 +75,9 @@ class Post:
         pool: BlockPool,
         receiver: Receiver,
         report: Callable[[str], None],
+        pulse: Callable[[], None],
     ) -> None:
+        self._pulse = pulse
         self._place = place
         self._known = known
         self._directory = directory
@@ -158,7 +163,7 @@ class Post:
                     if now < look_until:
                         self._serve_once(0)
                     else:
-                        self._serve_once(None if deadline is None else deadline - now)
+                        self._serve_once(PULSE if deadline is None else min(PULSE, deadline - now))
             finally:
                 self._helped_at = time.monotonic()
                 self._helper_waits = False
@@ -190,7 +195,7 @@ class Post:
     def _serve_until_stopped(self) -> None:
         while not self._stopping:
             with self._serving:
-                self._serve_once(None)
+                self._serve_once(PULSE)
             while not self._stopping and (
                 self._helper_waits or time.monotonic() - self._helped_at < _STAND_ASIDE
             ):
@@ -199,10 +204,8 @@ class Post:
         with self._serving:
             self._close()
 
-    def _serve_once(self, timeout: float | None) -> None:
-        if self._strangers:
-            soon = max(0.0, self._strangers[0].deadline - time.monotonic())
-            timeout = soon if timeout is None else min(soon, timeout)
+    def _serve_once(self, timeout: float) -> None:
+        self._pulse()
         for key, events in self._selector.select(timeout):
             if isinstance(key.data, Link):
                 self._serve_link(key.data, events)

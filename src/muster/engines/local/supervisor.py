@@ -244,9 +244,7 @@ class Supervisor:
         if state == STARTING:
             limit = self._launch.start_within
         elif self._finishing is not None and state in (LOOPING, WAITING):
-            limit = self._launch.grace
-        elif state == WAITING:
-            return
+            limit = min(self._launch.grace, self._launch.hang_after)
         else:
             limit = self._launch.hang_after
         if seconds > limit:

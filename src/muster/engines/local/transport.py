@@ -64,7 +64,13 @@ class LocalTransport:
         """Begin to receive; returns when every node that is there already is linked."""
         self._receiver = receiver
         self._post = Post(
-            self.place, self._known, self._directory, self._pool, receiver, _log.warning
+            self.place,
+            self._known,
+            self._directory,
+            self._pool,
+            receiver,
+            report=_log.warning,
+            pulse=self._show_life,
         )
         self._post.watch(self._parent.fileno(), self._hear_parent)
         self._post.start()
@@ -120,7 +126,7 @@ class LocalTransport:
         self, changed: threading.Condition, until: Callable[[], bool], timeout: float | None
     ) -> bool:
         """Wait until something holds that a message makes true; False if it is too late."""
-        with self._waiting():
+        with self.waiting():
             deadline = None if timeout is None else time.monotonic() + timeout
             if self._post.help(until, deadline):
                 return until()
@@ -129,8 +135,8 @@ class LocalTransport:
                 return changed.wait_for(until, timeout)
 
     @contextmanager
-    def _waiting(self) -> Iterator[None]:
-        """Within this block the node waits for others."""
+    def waiting(self) -> Iterator[None]:
+        """Within this block the node waits for others, and shows that it could go on."""
         with self._waiters_lock:
             self._waiters += 1
             self._progress.set_state(WAITING)
@@ -151,6 +157,11 @@ class LocalTransport:
         """Tell the parent something."""
         with self._telling:
             self._parent.send(order)
+
+    def _show_life(self) -> None:
+        # A process that is stopped, or whose interpreter is held by one call, can not do this.
+        if self._waiters:
+            self._progress.advance()
 
     def _hear_parent(self) -> None:
         try:
