@@ -5,6 +5,7 @@
 Run it from the repository. Every trial starts `muster train dqn` as a process of its own, waits for
 a condition that it can see from outside, sends the signal at a seeded moment after it, and looks at
 the exit code, at standard error and at the run directory. What has not ended after 30 s has failed.
+What is left has to be resumed, unless the run directory proves that there was no save to lose.
 A small version is in tests/recipes. Exit code 1 if anything was violated.
 """
 
@@ -13,6 +14,7 @@ import json
 import os
 import platform
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -28,6 +30,7 @@ from benchmarks.faults.scene import Tally
 
 import muster
 from muster.errors import MusterError
+from muster.recipes.options import TrainOptions
 from muster.run import RunDirectory
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +52,29 @@ SMALL = {
     "--env-steps": FOR_EVER,
 }
 Signal = signal.Signals
+NEVER_SAVED = "refused, none was ever saved"
+_COMPLETE = re.compile(r"step-[0-9]+")
+_PARTIAL = re.compile(r"\.step-([0-9]+)\.partial-[0-9]+(?:-[0-9]+)?")
+
+
+def never_saved(checkpoints: Path, first_due: int) -> bool:
+    """Whether what is left proves that no checkpoint was ever complete there.
+
+    The first save makes the directory, and saves of one run have rising steps. So there was none if
+    there is no directory, or if nothing is in it but the unfinished first one. An empty directory
+    proves nothing, and neither does an unfinished checkpoint of a later step: one that was complete
+    may have been lost.
+
+    Args:
+        checkpoints: The directory of the checkpoints, as the process left it.
+        first_due: The step at which the first one is due. One that ends a run may come before it.
+    """
+    try:
+        names = set(os.listdir(checkpoints)) - {".lock"}
+    except FileNotFoundError:
+        return True
+    partial = [_PARTIAL.fullmatch(name) for name in names]
+    return bool(names) and all(found and int(found[1]) <= first_due for found in partial)
 
 
 class Trial:
@@ -82,6 +108,8 @@ class Trial:
         self._stderr = open(place / "stderr", "w+b")  # noqa: SIM115  # closed by `close`
         self.process = self._command({}, self._stderr)
         self.seconds_to_exit = 0.0
+        self.had_saved = False
+        """Whether a complete checkpoint was there before the last signal."""
 
     def _command(self, more: dict[str, Any], stderr: Any) -> subprocess.Popen[bytes]:
         words = [MUSTER, "train", "dqn", self.env, "--run-dir", self.run]
@@ -115,10 +143,13 @@ class Trial:
 
     def saving(self) -> set[str]:
         """The names of checkpoints that are being written."""
+        return {name for name in self._listed() if name.startswith(".step-")}
+
+    def _listed(self) -> list[str]:
         try:
-            return {n for n in os.listdir(self.run / "checkpoints") if n.startswith(".step-")}
+            return os.listdir(self.run / "checkpoints")
         except FileNotFoundError:
-            return set()
+            return []
 
     def loops(self) -> bool:
         """Whether a loop has come to its end."""
@@ -128,8 +159,19 @@ class Trial:
     def send(self, number: Signal) -> bool:
         """Send a signal; False if there is nobody to get it."""
         alive = self.alive
+        self.had_saved = any(map(_COMPLETE.fullmatch, self._listed()))
         self.process.send_signal(number)
         return alive
+
+    def never_saved(self) -> bool:
+        """Whether no checkpoint was ever complete: seen before the signal, proved by what is left.
+
+        To be asked before anything else is done to the run directory.
+        """
+        every = int(self.options.get("--checkpoint-every", TrainOptions.checkpoint_every))
+        loop = int(self.options["--train-every"])
+        first_due = -(-every // loop) * loop
+        return not self.had_saved and never_saved(self.run / "checkpoints", first_due)
 
     def end(self) -> tuple[int | None, str]:
         """Wait for the exit; return its code (None: it had to be killed) and what it complained."""
@@ -189,7 +231,10 @@ def _judge(
     """Look at how a trial ended, and at what it left behind."""
     code, complaint = trial.end()
     tally.figures.setdefault("_seconds", []).append(trial.seconds_to_exit)
+    none_to_lose = trial.never_saved()
     left = "nothing left" if not trial.run.exists() else trial.resumed()
+    if left == "refused" and none_to_lose:
+        left = NEVER_SAVED
     problems = []
     in_start = "Traceback" in complaint and "/muster/" not in complaint.replace(str(MUSTER), "")
     if in_start:
@@ -265,7 +310,7 @@ def at_start(root: Path, tally: Tally, count: int, seed: int = 3) -> None:
                 trial,
                 _which(number),
                 tally,
-                ("nothing left", "resumed", "refused"),
+                ("nothing left", "resumed", NEVER_SAVED),
                 moment=round(moment, 3),
             )
 
@@ -279,7 +324,8 @@ def while_saving(root: Path, tally: Tally, count: int, seed: int = 4) -> None:
         second = attempts % 4 >= 2
         sent = _which(attempts)
         with _started(root, attempts, options={"--checkpoint-every": 64}) as trial:
-            for _ in range(rng.randrange(1, 30)):
+            # Every fifth one is the very first save, before which there is nothing to go back to.
+            for _ in range(1 if attempts % 5 == 0 else rng.randrange(1, 30)):
                 trial.wait_until(lambda: not trial.saving())
                 trial.wait_until(trial.saving)
             seen = trial.saving()
@@ -291,7 +337,9 @@ def while_saving(root: Path, tally: Tally, count: int, seed: int = 4) -> None:
             landed += during
             tally.counts["landed in a save" if during else "landed between saves"] += 1
             tally.counts["with a second signal"] += second
-            _judge(trial, sent, tally, ("resumed",), second=second, limit=second and AT_ONCE)
+            # One signal waits for the save in progress; only a second one may leave none behind.
+            allowed = ("resumed", NEVER_SAVED) if second else ("resumed",)
+            _judge(trial, sent, tally, allowed, second=second, limit=second and AT_ONCE)
 
 
 def while_evaluating(root: Path, tally: Tally, count: int, seed: int = 5) -> None:
@@ -333,18 +381,26 @@ def main() -> None:
     """Try everything, print a line for each kind, and write the summary."""
     parser = argparse.ArgumentParser(description="Send signals to muster train.")
     parser.add_argument("--count", type=int, default=30, help="trials of each kind (30)")
-    parser.add_argument("--only", help="only the kinds whose name begins so, such as F3")
+    parser.add_argument(
+        "--only",
+        help="only the kinds whose name begins so, such as F3; "
+        "those of the --json file are kept for the others",
+    )
     parser.add_argument("--json", type=Path, help="write the summary to this file")
     parser.add_argument("--trials", type=Path, help="add one JSON line per trial to this file")
     options = parser.parse_args()
     # A shell that starts this in the background has it ignore SIGINT, and so would the children.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     kinds: dict[str, Any] = {}
+    if options.only and options.json and options.json.exists():
+        kinds = json.loads(options.json.read_text())["kinds"]
     for kind in KINDS:
         if options.only and not kind.startswith(options.only):
             continue
         with tempfile.TemporaryDirectory() as root:
             kinds[kind] = found = attempt(kind, Path(root), options.count, options.trials)
+        if options.only:
+            found["command"] = f"--only '{options.only}' --count {options.count}, after the others"
         print(f"{kind}: n {found['trials']}, landed {found['landed']}, violations "
               f"{found['violations']} (95 %: below {found['zero_bound_95']}), "
               f"exit {found.get('seconds_to_exit')}", file=sys.stderr)  # fmt: skip
