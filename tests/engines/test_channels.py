@@ -1,13 +1,13 @@
 """CONTRACT, section What moves between nodes: experience, in order, no loss, no duplicate."""
 
-import node_programs
+import channel_programs
 import pytest
 
 pytestmark = pytest.mark.timeout(60)
 
 
 def test_items_of_many_writers_on_two_channels_are_in_order_and_complete(run):
-    got = run(node_programs.many_writers, 400, n=3)[0]
+    got = run(channel_programs.many_writers, 400, n=3)[0]
     for items in got.values():
         assert len(items) == 800
         for writer in (1, 2):
@@ -17,13 +17,13 @@ def test_items_of_many_writers_on_two_channels_are_in_order_and_complete(run):
 @pytest.mark.parametrize("size", [10, 25_000])
 def test_what_a_writer_had_put_before_it_was_killed_is_read_once_and_in_order(run, size, tmp_path):
     options = {"on_failure": {1: "restart"}}
-    got = run(node_programs.killed_writer, 20, size, tmp_path, runner=options)[0]
+    got = run(channel_programs.killed_writer, 20, size, tmp_path, runner=options)[0]
     assert got == [(life, number) for life in range(3) for number in range(20)]
 
 
 @pytest.fixture(scope="module")
 def full(run, place):
-    return run(node_programs.full_channel, place)
+    return run(channel_programs.full_channel, place)
 
 
 def test_a_full_channel_makes_put_wait_and_time_out(full):
@@ -40,7 +40,7 @@ def test_get_raises_timeout_error(full):
 
 @pytest.fixture(scope="module")
 def after_finish(run):
-    return run(node_programs.channel_after_finish, n=3)
+    return run(channel_programs.channel_after_finish, n=3)
 
 
 def test_put_returns_false_when_the_run_finishes_first(after_finish):
@@ -56,5 +56,5 @@ def test_what_is_left_in_a_channel_can_be_read_after_finish(after_finish):
 
 
 def test_waiting_in_a_channel_is_no_hang(run):
-    got = run(node_programs.channel_wait_is_no_hang, runner={"hang_after": 1.0})
+    got = run(channel_programs.channel_wait_is_no_hang, runner={"hang_after": 1.0})
     assert got == ["well", "well"]

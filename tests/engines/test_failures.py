@@ -2,7 +2,7 @@
 
 import time
 
-import node_programs
+import failure_programs
 import pytest
 
 from muster import NodeError
@@ -20,44 +20,44 @@ def failed(run, *args, **kwargs):
 
 @pytest.mark.parametrize("how", ["raises", "raises before run"])
 def test_a_node_that_raises_ends_the_run_with_its_name_and_traceback(run, how):
-    error = failed(run, node_programs.fails, how, n=3, runner={"roles": ROLES})
+    error = failed(run, failure_programs.fails, how, n=3, runner={"roles": ROLES})
     assert (error.node, error.role, error.cause) == (1, "actor", "raised")
-    assert "node_programs.py" in error.remote_traceback
+    assert "failure_programs.py" in error.remote_traceback
     assert 'raise ValueError("no good at all")' in error.remote_traceback
 
 
 def test_an_exception_that_cannot_be_sent_is_reported_all_the_same(run):
-    error = failed(run, node_programs.fails, "raises odd")
+    error = failed(run, failure_programs.fails, "raises odd")
     assert (error.node, error.role, error.cause) == (1, None, "raised")
     assert "OddError" in error.remote_traceback
 
 
 def test_a_node_that_raises_after_its_run_ends_the_run(run):
-    assert failed(run, node_programs.raises_after_run).cause == "raised"
+    assert failed(run, failure_programs.raises_after_run).cause == "raised"
 
 
 def test_a_result_that_cannot_be_sent_is_an_error_that_names_the_node(run):
-    assert failed(run, node_programs.returns_what_cannot_be_sent).node == 1
+    assert failed(run, failure_programs.returns_what_cannot_be_sent).node == 1
 
 
 @pytest.mark.parametrize("how", ["exits", "SIGKILL", "SIGSEGV"])
 @pytest.mark.parametrize("by", [0, 1])
 def test_a_node_that_dies_is_noticed_in_under_a_second(run, tmp_path, how, by):
-    error = failed(run, node_programs.fails, how, tmp_path, by)
+    error = failed(run, failure_programs.fails, how, tmp_path, by)
     assert (error.node, error.cause) == (by, "killed")
     died = float((tmp_path / "failed").read_text())
     assert float((tmp_path / f"noticed.{1 - by}").read_text()) - died < 1.0
 
 
 def test_a_node_that_leaves_with_sys_exit_ends_the_run(run):
-    error = failed(run, node_programs.fails, "sys.exit")
+    error = failed(run, failure_programs.fails, "sys.exit")
     assert error.node == 1 and error.cause in ("killed", "raised")
 
 
 @pytest.mark.parametrize("how", ["sleeps", "spins", "stopped"])
 def test_a_node_that_hangs_ends_the_run_and_one_that_waits_is_no_hang(run, how):
     started = time.monotonic()
-    error = failed(run, node_programs.hangs, how, runner={"hang_after": 1.0})
+    error = failed(run, failure_programs.hangs, how, runner={"hang_after": 1.0})
     assert (error.node, error.cause) == (1, "hung")
     assert 1.0 <= time.monotonic() - started < 8.0
 
@@ -65,7 +65,7 @@ def test_a_node_that_hangs_ends_the_run_and_one_that_waits_is_no_hang(run, how):
 @pytest.fixture(scope="module", params=["exits", "SIGKILL"])
 def restarted(run, place, request):
     return run(
-        node_programs.restarts,
+        failure_programs.restarts,
         request.param,
         2,
         place,
@@ -89,7 +89,7 @@ def test_a_restarted_node_was_not_resumed(restarted):
 
 def test_a_hung_node_is_restarted_too(run, tmp_path):
     got = run(
-        node_programs.restarts,
+        failure_programs.restarts,
         "SIGSTOP",
         1,
         tmp_path,
@@ -101,7 +101,7 @@ def test_a_hung_node_is_restarted_too(run, tmp_path):
 
 def test_a_resumed_node_is_told_so(run, tmp_path):
     got = run(
-        node_programs.restarts,
+        failure_programs.restarts,
         "exits",
         1,
         tmp_path,
@@ -114,14 +114,14 @@ def test_a_resumed_node_is_told_so(run, tmp_path):
 
 def test_a_budget_of_restarts_that_is_used_up_ends_the_run(run, tmp_path):
     options = {"on_failure": {1: "restart"}, "max_restarts": 2}
-    error = failed(run, node_programs.dies_for_ever, tmp_path, runner=options)
+    error = failed(run, failure_programs.dies_for_ever, tmp_path, runner=options)
     assert (error.node, error.cause) == (1, "killed")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["life.0", "life.1", "life.2"]
 
 
 def test_a_node_that_raises_ends_the_run_though_it_may_be_restarted(run):
     options = {"on_failure": "restart"}
-    error = failed(run, node_programs.dies_once_and_raises_then, runner=options)
+    error = failed(run, failure_programs.dies_once_and_raises_then, runner=options)
     assert (error.node, error.cause) == (1, "raised")
 
 
@@ -129,7 +129,7 @@ def test_a_run_that_finishes_while_a_node_is_dead_ends(run, tmp_path):
     started = time.monotonic()
     try:
         got = run(
-            node_programs.finishes_while_another_is_dead,
+            failure_programs.finishes_while_another_is_dead,
             tmp_path,
             runner={"on_failure": "restart", "grace": 2.0},
         )

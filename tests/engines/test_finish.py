@@ -2,7 +2,7 @@
 
 import time
 
-import node_programs
+import finish_programs
 import pytest
 
 from muster import NodeError
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(60)
 )
 def ended(run, request):
     by, how, topology = request.param
-    return by, run(node_programs.finishes, by, how, n=3, runner={"topology": topology})
+    return by, run(finish_programs.finishes, by, how, n=3, runner={"topology": topology})
 
 
 def test_a_node_that_finishes_ends_every_node(ended):
@@ -42,22 +42,22 @@ def test_exit_listeners_are_called_once_on_every_node(ended):
 
 
 def test_finish_that_comes_on_the_way_back_is_seen_by_all_code_after_a_yield(run):
-    assert run(node_programs.finish_on_the_way_back)[0][-1] is True
+    assert run(finish_programs.finish_on_the_way_back)[0][-1] is True
 
 
 def test_alone_a_node_that_finishes_ends_only_itself(run):
-    got = run(node_programs.alone, n=3, runner={"topology": "alone"})
+    got = run(finish_programs.alone, n=3, runner={"topology": "alone"})
     assert got == [5, 10, 15]
 
 
 @pytest.mark.parametrize("topology", ["star", "mesh"])
 def test_finish_is_visible_in_a_loop_that_is_still_running(run, topology):
-    got = run(node_programs.tutorial_waiting_loop, n=3, runner={"topology": topology})
+    got = run(finish_programs.tutorial_waiting_loop, n=3, runner={"topology": topology})
     assert got[1:] == [[True], [True]]
 
 
 def test_end_own_ends_only_itself(run, tmp_path):
-    (loops, ended), own = run(node_programs.ends_only_itself, tmp_path)
+    (loops, ended), own = run(finish_programs.ends_only_itself, tmp_path)
     assert own == (3, 0)
     assert ended == 20 and loops >= 20
 
@@ -66,7 +66,7 @@ def test_end_own_ends_only_itself(run, tmp_path):
 def test_a_node_that_never_looks_is_ended_after_the_grace_time(run, tmp_path, how):
     started = time.monotonic()
     try:
-        run(node_programs.never_looks, how, tmp_path, runner={"grace": 1.0})
+        run(finish_programs.never_looks, how, tmp_path, runner={"grace": 1.0})
     except NodeError as error:
         assert error.node == 1
     assert 1.0 <= time.monotonic() - started < 6.0

@@ -1,6 +1,6 @@
 """CONTRACT, sections Task and Parallel: events between nodes."""
 
-import node_programs
+import event_programs
 import pytest
 
 pytestmark = pytest.mark.timeout(60)
@@ -10,7 +10,7 @@ BURST = 10_000
 
 @pytest.fixture(scope="module", params=["star", "mesh"])
 def heard(run, request):
-    got = run(node_programs.bursts, BURST, n=3, runner={"topology": request.param})
+    got = run(event_programs.bursts, BURST, n=3, runner={"topology": request.param})
     return got
 
 
@@ -31,17 +31,17 @@ def test_only_local_stays_here_and_only_remote_goes_to_all_others(heard):
 
 @pytest.mark.parametrize(("count", "size"), [(3000, 10), (300, 100_000)])
 def test_nodes_that_emit_bursts_at_each_other_and_answer_do_not_lock_up(run, count, size):
-    assert run(node_programs.echoes, count, size) == [(True, True)] * 2
+    assert run(event_programs.echoes, count, size) == [(True, True)] * 2
 
 
 def test_large_events_arrive_whole_and_in_order(run):
     expected = [(number, number, 1_000_000) for number in range(100)]
-    assert run(node_programs.large_events, 100) == [expected, expected]
+    assert run(event_programs.large_events, 100) == [expected, expected]
 
 
 @pytest.fixture(scope="module")
 def listened(run, place):
-    return run(node_programs.listeners, runner={"log_dir": place / "logs"}), place / "logs"
+    return run(event_programs.listeners, runner={"log_dir": place / "logs"}), place / "logs"
 
 
 def test_once_hears_one_event_of_another_node(listened):
@@ -64,7 +64,7 @@ def test_a_listener_may_emit_in_turn(listened):
 
 @pytest.fixture(scope="module")
 def waited(run):
-    return run(node_programs.waits_for_events)[1]
+    return run(event_programs.waits_for_events)[1]
 
 
 def test_wait_for_wakes_with_the_arguments_of_another_nodes_event(waited):
@@ -77,9 +77,9 @@ def test_wait_for_on_a_node_raises_timeout_error(waited):
 
 @pytest.mark.parametrize("topology", ["star", "mesh"])
 def test_events_of_a_nodes_last_loop_are_heard_by_all(run, topology):
-    got = run(node_programs.emits_in_the_last_loop, n=3, runner={"topology": topology})
+    got = run(event_programs.emits_in_the_last_loop, n=3, runner={"topology": topology})
     assert got == [list(range(100))] * 3
 
 
 def test_a_wait_for_that_finish_ends_does_not_fail_the_run(run):
-    assert run(node_programs.finishes_while_another_waits_for_an_event)[0] == 0
+    assert run(event_programs.finishes_while_another_waits_for_an_event)[0] == 0

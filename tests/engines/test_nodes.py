@@ -1,5 +1,6 @@
 """CONTRACT, sections Parallel and Labels: which nodes there are, and what each knows of itself."""
 
+import finish_programs
 import node_programs
 import pytest
 
@@ -30,7 +31,7 @@ def test_one_node_is_a_parallel_run_too(run):
 
 
 def test_one_node_can_share_emit_and_finish(run):
-    assert run(node_programs.finishes, 0, "ctx.finish", n=1)[0]["exit"] == 1
+    assert run(finish_programs.finishes, 0, "ctx.finish", n=1)[0]["exit"] == 1
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """CONTRACT, sections Context and Parallel: what a loop shares, and what arrives where."""
 
-import node_programs
 import pytest
+import sharing_programs
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -17,13 +17,13 @@ MIB = 2**20
     ],
 )
 def test_what_a_node_shares_reaches_its_neighbours_and_nobody_else(run, topology, expected):
-    got = run(node_programs.share_own, expected, n=3, runner={"topology": topology})
+    got = run(sharing_programs.share_own, expected, n=3, runner={"topology": topology})
     assert got == [[f"v{node}" for node in nodes] for nodes in expected]
 
 
 @pytest.fixture(scope="module")
 def shared_all(run):
-    return run(node_programs.share_what_can_travel, [])
+    return run(sharing_programs.share_what_can_travel, [])
 
 
 def test_where_share_was_never_called_all_that_can_be_sent_is(shared_all):
@@ -45,7 +45,7 @@ def test_a_value_that_cannot_travel_stays_here(shared_all):
 
 @pytest.fixture(scope="module")
 def shared_named(run):
-    return run(node_programs.share_what_can_travel, ["number", "callback"])
+    return run(sharing_programs.share_what_can_travel, ["number", "callback"])
 
 
 def test_share_sends_what_it_names_and_nothing_else(shared_named):
@@ -59,10 +59,10 @@ def test_a_named_value_that_cannot_travel_is_in_one_warning_and_others_in_none(s
 
 @pytest.fixture(scope="module")
 def sent_values(run):
-    return run(node_programs.send_values)
+    return run(sharing_programs.send_values)
 
 
-@pytest.mark.parametrize("name", sorted(node_programs.values()))
+@pytest.mark.parametrize("name", sorted(sharing_programs.values()))
 def test_every_value_arrives_as_the_type_it_was_and_bit_equal(sent_values, name):
     assert name not in sent_values[1]
 
@@ -76,12 +76,12 @@ def test_what_the_receiver_writes_does_not_change_the_senders(sent_values):
 
 
 def test_what_arrived_is_private_to_each_node(run):
-    assert run(node_programs.private_values, n=3) == [[], [5.0, 5.0], [0.0, 0.0]]
+    assert run(sharing_programs.private_values, n=3) == [[], [5.0, 5.0], [0.0, 0.0]]
 
 
 @pytest.fixture(scope="module")
 def snapshots(run):
-    return run(node_programs.whole_messages, 2000)[0]
+    return run(sharing_programs.whole_messages, 2000)[0]
 
 
 def test_a_snapshot_holds_keys_of_one_loop_always(snapshots):
@@ -104,7 +104,7 @@ def test_a_key_that_was_sent_once_is_not_lost_among_newer_messages(snapshots):
 
 @pytest.fixture(scope="module")
 def board(run):
-    return run(node_programs.read_the_board)[0]
+    return run(sharing_programs.read_the_board)[0]
 
 
 @pytest.mark.parametrize("way", ["wait", "attribute", "item", "get", "above"])
@@ -132,13 +132,13 @@ def test_wait_raises_timeout_error(board, read):
 
 
 def test_wait_returns_none_when_the_run_finishes_first(run):
-    assert run(node_programs.wait_for_what_never_comes)[1] == [None, True]
+    assert run(sharing_programs.wait_for_what_never_comes)[1] == [None, True]
 
 
 @pytest.fixture(scope="module")
 def slow(run):
     loops = 1500
-    (reader_memory, seen), (sender_memory, _) = run(node_programs.slow_reader, loops, MIB)
+    (reader_memory, seen), (sender_memory, _) = run(sharing_programs.slow_reader, loops, MIB)
     return {"reader": reader_memory, "sender": sender_memory, "seen": seen, "loops": loops}
 
 
@@ -155,9 +155,9 @@ def test_memory_stays_flat_whatever_the_speeds(slow, side):
 
 
 def test_what_a_node_shared_last_is_there_after_it_has_left(run, tmp_path):
-    assert run(node_programs.reads_after_the_sender_left, tmp_path)[1] == [9]
+    assert run(sharing_programs.reads_after_the_sender_left, tmp_path)[1] == [9]
 
 
 def test_a_node_that_starts_late_gets_the_newest_state_at_once(run):
-    value, seconds = run(node_programs.starts_late)[1]
+    value, seconds = run(sharing_programs.starts_late)[1]
     assert value == "early" and seconds < 2.0
