@@ -1,5 +1,6 @@
 """A and H: nodes that die in the middle of their work, and a learner that is slow."""
 
+import itertools
 import os
 import signal
 import time
@@ -90,7 +91,7 @@ def crash_loop(seed: int, faulty: bool) -> Outcome:
         seconds = time.monotonic() - it.started
         births = [event["t"] for event in it.events("born", node=2)]
         (failed,) = it.events("failed")
-        pauses = [b - a for a, b in zip(births, births[1:], strict=False)]
+        pauses = [b - a for a, b in itertools.pairwise(births)]
         if len(births) != budget + 1:
             raise Broken(f"{len(births)} births, with a budget of {budget}")
         named = f"replaced {budget} times" in failed["text"] and "node 2" in failed["text"]
@@ -163,7 +164,7 @@ def _learner(seed: int, faulty: bool, away: float, limit: float) -> Outcome:
 
             def followed() -> bool:
                 newer = [e for e in it.events("version") if e["version"] > INCARNATION]
-                return len({event["node"] for event in newer}) == followers
+                return bool(len({event["node"] for event in newer}) == followers)
 
             it.wait(followed, "newer weights at every node")
             newer = [e for e in it.events("version") if e["version"] > INCARNATION]

@@ -21,8 +21,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faults import node_deaths, node_hangs, node_misuse, node_sockets, node_stops
-from benchmarks.faults.node_scene import ROOT, SOURCE, Broken, Report
+from benchmarks.faults import (
+    node_deaths,
+    node_hangs,
+    node_misuse,
+    node_proofs,
+    node_sockets,
+    node_stops,
+)
+from benchmarks.faults.node_report import Report
+from benchmarks.faults.node_scene import ROOT, SOURCE, Broken
 
 KINDS: dict[str, Callable[[int, bool], dict[str, Any]]] = {
     **node_deaths.KINDS,
@@ -30,6 +38,7 @@ KINDS: dict[str, Callable[[int, bool], dict[str, Any]]] = {
     **node_stops.KINDS,
     **node_misuse.KINDS,
     **node_sockets.KINDS,
+    **node_proofs.KINDS,
 }
 ONCE = {"B7", "CYCLES"} | node_sockets.ONCE
 """One trial holds all of their faults."""

@@ -112,7 +112,7 @@ def act(task: Task, config: dict[str, Any], notes: Notes, channel: Channel, me: 
         data = rng.integers(0, 256, size, np.uint8)
         item = {
             "id": [me.node_id, me.incarnation, seq // EPISODE, seq],
-            "sum": zlib.crc32(data),
+            "sum": zlib.crc32(data.data),
             "data": data,
             "version": follower.version,
         }

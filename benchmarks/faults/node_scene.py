@@ -1,5 +1,6 @@
-"""One trial of node_faults.py: the driver as a process of its own, the fault, the look at the end."""
+"""One trial of node_faults.py: the driver as a process, the fault, the look at the end."""
 
+import ctypes
 import json
 import os
 import random
@@ -10,7 +11,6 @@ import sys
 import tempfile
 import time
 import uuid
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -118,7 +118,8 @@ class Trial:
         words = [*prefix, sys.executable, "-m", module, str(self.place)]
         self.driver = subprocess.Popen(
             words, env=environ, cwd=ROOT, stdin=subprocess.DEVNULL,
-            stdout=self._output, stderr=self._output, start_new_session=True, preexec_fn=before,
+            stdout=self._output, stderr=self._output, start_new_session=True,
+            preexec_fn=lambda: _in_the_driver(before),
         )  # fmt: skip
 
     # ---- what is there to be seen
@@ -160,7 +161,7 @@ class Trial:
                 raise Broken(f"the driver left with {self.driver.returncode}")
             first = {event["worker"] for event in self.events("first item")}
             versions = {event["node"] for event in self.events("version")}
-            return len(first) == actors and len(versions) == actors + 1
+            return bool(len(first) == actors and len(versions) == actors + 1)
 
         self.wait(all_there, "all nodes to work")
 
@@ -349,6 +350,13 @@ class Trial:
         self._space.cleanup()
 
 
+def _in_the_driver(before: Callable[[], None] | None) -> None:
+    """Have the driver end with the harness, however that ends: nobody else would end it."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+    if before is not None:
+        before()
+
+
 def _is_left(name: str) -> bool:
     path = f"/dev/shm/{name}"
     if not os.path.isfile(path):
@@ -373,64 +381,3 @@ def trial(seed: int, **options: Any) -> Iterator[Trial]:
         ) from None
     finally:
         it.close()
-
-
-def percentiles(values: list[float]) -> dict[str, float]:
-    """Return the middle and the greatest."""
-    ordered = sorted(values)
-    return {"p50": round(ordered[len(ordered) // 2], 4), "max": round(ordered[-1], 4)}
-
-
-class Report:
-    """What came of the trials of one kind."""
-
-    def __init__(self, kind: str, what: str, lines: Path | None) -> None:
-        self.kind, self.what, self._lines = kind, what, lines
-        self.n = self.landed = self.control = 0
-        self.violations: list[dict[str, Any]] = []
-        self.times: dict[str, list[float]] = defaultdict(list)
-        self.sums: dict[str, int] = defaultdict(int)
-        self.figures: dict[str, Any] = {}
-        self.started = time.monotonic()
-
-    def add(self, seed: int, got: dict[str, Any], faulty: bool) -> None:
-        """Take the outcome of one trial: t_* are times, numbers are summed, `landed` is proof."""
-        if faulty:
-            count = int(got.pop("n", 1))
-            self.n += count
-            self.landed += int(got.pop("landed", 0))
-        else:
-            self.control += int(got.pop("n", 1))
-            got.pop("landed", None)
-        broken = got.pop("broken", None)
-        if broken is not None:
-            self.violations.append({"seed": seed, "fault": faulty, "broken": broken})
-        for name, value in got.items():
-            if not faulty and name != "items":
-                continue
-            if name.startswith("t_"):
-                self.times[name] += value if isinstance(value, list) else [value]
-            elif isinstance(value, int):
-                self.sums[name] += value
-            else:
-                self.figures[name] = value
-        if self._lines is not None:
-            line = {"kind": self.kind, "seed": seed, "fault": faulty, "broken": broken, **got}
-            with open(self._lines, "a") as file:
-                file.write(json.dumps(line, default=str) + "\n")
-
-    def summary(self) -> dict[str, Any]:
-        """Return the figures."""
-        return {
-            "what": self.what,
-            "n": self.n,
-            "landed": self.landed,
-            "no_fault_trials": self.control,
-            "violations": len(self.violations),
-            "zero_bound_95": round(3 / self.n, 5) if self.n else None,
-            **{name: percentiles(values) for name, values in sorted(self.times.items()) if values},
-            **self.sums,
-            **self.figures,
-            "examples_of_violations": self.violations[:3],
-            "seconds": round(time.monotonic() - self.started, 1),
-        }

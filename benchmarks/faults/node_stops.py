@@ -118,7 +118,7 @@ def during_stop(seed: int, faulty: bool) -> Outcome:
         if seed % 3:
             it.drain()
             (it.place / "stop").touch()
-            codes = (*CODES[number], 0)
+            codes: tuple[int, ...] = (*CODES[number], 0)
         else:
             _send(it, number)
             codes = CODES[number]
