@@ -70,6 +70,23 @@ def test_the_tutorial_with_real_workers_solves_cartpole(tmp_path):
     assert re.fullmatch("policy [0-9a-f]{12}", saved)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["tutorial_three_nodes.py"],
+        ["tutorial_evaluator_apart.py", "--how", "loop"],
+        ["tutorial_evaluator_apart.py", "--how", "wait"],
+        ["tutorial_evaluator_apart.py", "--nodes", "1"],
+    ],
+    ids=" ".join,
+)
+def test_the_tutorial_on_several_nodes_solves_cartpole_and_saves(arguments, tmp_path):
+    program, *options = arguments
+    out = run([ROOT / "examples" / program, *options], tmp_path)
+    assert max(float(mean) for mean in re.findall(r"return +([0-9.]+)", out)) >= 475
+    assert re.search("policy [0-9a-f]{12}", out)
+
+
 def test_the_programs_of_the_readme_do_what_it_says(tmp_path):
     readme = (ROOT / "README.md").read_text()
     training, loop = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)

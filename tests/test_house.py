@@ -19,7 +19,9 @@ def test_the_public_names_are_these():
         "MiddlewareError",
         "MusterError",
         "MusterWarning",
+        "NodeError",
         "OptionError",
+        "Parallel",
         "RunCancelled",
         "StepTimer",
         "StepWrapper",
@@ -33,11 +35,12 @@ def test_the_public_names_are_these():
 
 
 def test_the_names_of_the_contract_are_where_it_says():
-    from muster.framework import Context, Task
+    from muster.framework import Context, Parallel, Task
     from muster.framework.wrapper import StepTimer
     from muster.rl_utils import get_epsilon_greedy_fn
 
     assert (Task, Context, StepTimer) == (muster.Task, muster.Context, muster.StepTimer)
+    assert Parallel is muster.Parallel
     assert callable(get_epsilon_greedy_fn)
 
 
