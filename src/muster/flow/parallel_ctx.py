@@ -6,9 +6,10 @@ from typing import Any
 
 from muster.flow.mail import Mail
 from muster.framework.context import AbsentKeyError
+from muster.framework.node import Received
 
 
-class ParallelContext(Mapping[str, Any]):
+class ParallelContext(Received):
     """Reads like a context. Several keys that belong together are read from one `snapshot`."""
 
     def __init__(self, mail: Mail, finished: Callable[[], bool]) -> None:

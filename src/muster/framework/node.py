@@ -5,6 +5,7 @@ An engine runs `main` on a node and says so with `on_node`; every `Task` made me
 """
 
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -62,15 +63,18 @@ class Use:
     filter_labels: tuple[str, ...] | None
 
 
-class Received(Protocol):
+class Received(Mapping[str, Any]):
     """`task.parallel_ctx`: the newest value of every key that neighbours shared."""
 
+    @abstractmethod
     def source(self, key: str) -> int:
         """Return the node that the value of `key` came from."""
 
+    @abstractmethod
     def snapshot(self) -> dict[str, Any]:
         """Return one consistent copy."""
 
+    @abstractmethod
     def wait(self, key: str, above: Any = None, timeout: float | None = None) -> Any:
         """Return the value of `key` once there is one (greater than `above`)."""
 

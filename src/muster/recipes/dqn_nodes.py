@@ -236,7 +236,6 @@ def _agent(job: Job) -> DQN:
 def _buffer(job: Job, agent: DQN) -> ReplayBuffer:
     cfg, options = job.cfg, job.options
     ratio = cfg.batch_size * cfg.updates_per_train / cfg.train_every
-    fragment = _FRAGMENT * options.num_envs
     return ReplayBuffer(
         cfg.buffer_size,
         agent.obs_space,
@@ -249,8 +248,9 @@ def _buffer(job: Job, agent: DQN) -> ReplayBuffer:
         min_size=cfg.learning_starts,
         seed=derive_seed(options.seed, "replay"),
         home="role.learner",
+        # The learner inserts only when it may not sample, so it needs no more room than this.
         limiter=SamplesPerInsert(
-            ratio, max(cfg.learning_starts, cfg.batch_size), error_buffer=2 * ratio * fragment
+            ratio, max(cfg.learning_starts, cfg.batch_size), error_buffer=max(1.0, ratio)
         ),
     )
 

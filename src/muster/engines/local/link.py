@@ -74,6 +74,11 @@ class Link:
         self._fds: deque[int] = deque()
         self._open = True
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it was not closed here."""
+        return self._open
+
     # ---- sending
 
     def send(self, head: bytes, parcel: Parcel | None) -> None:

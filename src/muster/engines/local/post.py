@@ -101,6 +101,8 @@ class Post:
         self._helper_waits = False
         self._helped_at = -_STAND_ASIDE
         self._attention = threading.Event()
+        self._reported_at = -1.0
+        self._unreported = 0
         self._listener = self._listen()
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._thread = threading.Thread(target=self._serve, name="muster-post", daemon=True)
@@ -207,10 +209,13 @@ class Post:
     def _serve_once(self, timeout: float) -> None:
         self._pulse()
         for key, events in self._selector.select(timeout):
+            # What came before it in the same batch may have closed it.
             if isinstance(key.data, Link):
-                self._serve_link(key.data, events)
+                if key.data.is_open:
+                    self._serve_link(key.data, events)
             elif isinstance(key.data, _Stranger):
-                self._hear_stranger(key.data)
+                if key.data in self._strangers:
+                    self._hear_stranger(key.data)
             else:
                 key.data()
         if self._strangers:
@@ -304,7 +309,9 @@ class Post:
                 return
             if _user_of(sock) != os.getuid():
                 sock.close()
-                self._report("a connection of another user was refused")
+                self._report_refusal(
+                    HandshakeError("a connection was refused", "it is of another user", "")
+                )
                 continue
             if len(self._strangers) >= MOST_STRANGERS:
                 self._dismiss(self._strangers[0])
@@ -323,11 +330,21 @@ class Post:
                 self._answer(stranger)
         except BlockingIOError:
             return
+        except HandshakeError as error:  # which is an OSError too
+            self._report_refusal(error)
+            self._dismiss(stranger)
         except (OSError, EOFError):
             self._dismiss(stranger)
-        except HandshakeError as error:
-            self._report(f"a connection was refused: {error.args[0]}; {error.args[1]}")
-            self._dismiss(stranger)
+
+    def _report_refusal(self, error: HandshakeError) -> None:
+        """Say who was refused and why, once a second at most: strangers must not fill the log."""
+        now = time.monotonic()
+        if now - self._reported_at < 1.0:
+            self._unreported += 1
+            return
+        more = f" (and {self._unreported} more)" if self._unreported else ""
+        self._reported_at, self._unreported = now, 0
+        self._report(f"{error.args[0]}: {error.args[1]}{more}")
 
     def _answer(self, stranger: _Stranger) -> None:
         said, stranger.said = stranger.said, b""
