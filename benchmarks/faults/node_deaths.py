@@ -54,6 +54,26 @@ def one_actor(seed: int, faulty: bool) -> Outcome:
     return _actors(seed, faulty, actors=3, victims=1)
 
 
+def one_while_the_learner_is_busy(seed: int, faulty: bool) -> Outcome:
+    """A1: an actor is killed while the learner is stopped for 6.5 s, which is no hang here."""
+    with trial(seed, runner={"hang_after": 60.0}) as it:
+        it.ready()
+        it.later()
+        out: Outcome = {"landed": 0}
+        if faulty:
+            busy = it.aim(it.newest("learner")[0])
+            busy.send(signal.SIGSTOP)
+            it.wait(busy.stopped, "the learner to be stopped", 2.0)
+            fault = it.aim(it.rng.choice(it.newest("actor")))
+            out["landed"] = _kill(it, [fault])
+            time.sleep(6.5)
+            busy.send(signal.SIGCONT)
+            out["t_join"] = it.works_again(fault, 10.0) + fault.at - busy.at
+            _within(RECOVER, t_join=out["t_join"])
+        it.finish()
+        return out | it.look_round()
+
+
 def half_of_the_actors(seed: int, faulty: bool) -> Outcome:
     """A2: half of the actors are killed at once."""
     return _actors(seed, faulty, actors=4, victims=2)
@@ -293,6 +313,7 @@ def no_actors_left(seed: int, faulty: bool) -> Outcome:
 
 KINDS = {
     "A1": one_actor,
+    "A1-late": one_while_the_learner_is_busy,
     "A2": half_of_the_actors,
     "A3": all_actors,
     "A4": crash_loop,

@@ -4,10 +4,11 @@ import os
 import pickle
 import random
 import re
+import signal
 import socket
 import struct
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -109,40 +110,49 @@ def _unaffected(it: Trial, births: int = 0) -> None:
     it.wait(lambda: it.history()["items"] > before + 5, "items to go on", 10.0)
 
 
-def fuzz_listeners(seed: int, faulty: bool) -> Outcome:
-    """G1: fuzz inputs to every listener, and to the program it is nothing."""
-    with trial(seed, config={"pace": 0.05}) as it:
-        it.ready()
-        paths, pids = listeners(it), it.nodes()
-        sent, refused = 0, 0
-        strange = Secrets.fresh(__version__)
-        for path in paths.values():  # so that what is used once is there
-            with connect(path) as sock:
-                sock.sendall(HTTP)
-        time.sleep(0.5)
-        first = memory(pids)
-        drip: list[socket.socket] = []
-        for number in range(INPUTS if faulty else 0):
+def _pester(it: Trial, paths: dict[int, str], inputs: int) -> int:
+    """Give inputs to the listeners in turn; return how many were taken."""
+    strange = Secrets.fresh(__version__)
+    sent = 0
+    drip: list[socket.socket] = []
+    try:
+        for number in range(inputs):
             node = number % it.size
-            good = hello_to(node, strange)[1]
             sock = connect(paths[node])
+            drip.append(sock)
             with suppress(BrokenPipeError, ConnectionResetError):
-                sock.sendall(fuzz(it.rng, good))
+                sock.sendall(fuzz(it.rng, hello_to(node, strange)[1]))
                 sent += 1
-                if number % 100 == 0:  # and now and then look at what comes back
+                if number % 100 == 0:  # half-open: it says no more, and listens
                     sock.shutdown(socket.SHUT_WR)
-                    refused += len(sock.recv(4096)) < handshake.ANSWER_SIZE + 1
-            if number % 50 == 1:
-                drip.append(sock)  # half-open, then a byte now and then
+                    sock.recv(4096)
+            if number % 50 == 1:  # this one stays open, and says a byte now and then
                 for old in drip[-20:]:
                     with suppress(OSError):
                         old.send(b"M")
                 if len(drip) > 200:
                     drip.pop(0).close()
             else:
-                sock.close()
+                drip.pop().close()
+    except OSError as error:
+        raise Broken(f"after {sent} inputs a node could not be reached: {error}") from None
+    finally:
         for sock in drip:
             sock.close()
+    return sent
+
+
+def fuzz_listeners(seed: int, faulty: bool) -> Outcome:
+    """G1: fuzz inputs to every listener, and to the program it is nothing."""
+    with trial(seed, config={"pace": 0.05}) as it:
+        it.ready()
+        paths, pids = listeners(it), it.nodes()
+        for path in paths.values():  # so that what is used once is there
+            with connect(path) as sock:
+                sock.sendall(HTTP)
+        time.sleep(0.5)
+        first = memory(pids)
+        sent = _pester(it, paths, INPUTS if faulty else 0)
         _unaffected(it)
         grown = max(memory(pids)[pid] - first[pid] for pid in pids)
         if faulty and grown > MEMORY:
@@ -244,17 +254,15 @@ def tokens(seed: int, faulty: bool) -> Outcome:
 
 def idle(seed: int, faulty: bool) -> Outcome:
     """G3: 10,000 idle connections; a node that is replaced meanwhile joins all the same."""
-    with trial(seed) as it:
+    with trial(seed) as it, ExitStack() as held:
         it.ready()
         paths = listeners(it)
         out: Outcome = {"landed": 0}
-        held: list[socket.socket] = []
         opened = 0
         for number in range(IDLE if faulty else 0):
-            sock = socket.socket(socket.AF_UNIX)
+            sock = held.enter_context(socket.socket(socket.AF_UNIX))
             sock.connect(paths[number % it.size])  # waits while the backlog is full
             opened += 1
-            held.append(sock)
         fault = it.aim(it.newest("actor")[0])
         fault.send(9)
         out["t_detect"], _ = it.replaced(fault)
@@ -262,10 +270,35 @@ def idle(seed: int, faulty: bool) -> Outcome:
         if out["t_recover"] - out["t_detect"] > 1.0 + 1.0:
             raise Broken(f"it took {out['t_recover']:.1f} s to join")
         out |= {"landed": int(opened == IDLE), "connections": opened}
-        for sock in held:
-            sock.close()
+        held.close()
         it.finish()
         return out | it.look_round()
+
+
+def burst(seed: int, faulty: bool) -> Outcome:
+    """G1: a node is stopped; 64 strangers come and 64 others leave; it hears of all at once."""
+    with trial(seed) as it, ExitStack() as old, ExitStack() as new:
+        it.ready()
+        node, path = sorted(listeners(it).items())[seed % it.size]
+        landed = 0
+        if faulty:
+            for _ in range(64):
+                old.enter_context(connect(path))
+            it.later(0.1, 0.2)
+            roles = ("learner", "evaluator", "actor")
+            born = {event["node"]: event for role in roles for event in it.newest(role)}
+            fault = it.aim(born[node])
+            fault.send(signal.SIGSTOP)
+            it.wait(fault.stopped, "it to be stopped", 2.0)
+            for _ in range(64):
+                new.enter_context(connect(path))
+            old.close()
+            landed = int(fault.send(signal.SIGCONT))
+            it.later(0.1, 0.3)
+        _unaffected(it)
+        new.close()
+        it.finish()
+        return {"landed": landed} | it.look_round()
 
 
 class Canary:
@@ -330,6 +363,7 @@ def versions(seed: int, faulty: bool) -> Outcome:
 KINDS = {
     "G1-listeners": fuzz_listeners,
     "G1-frames": fuzz_frames,
+    "G1-burst": burst,
     "G2": tokens,
     "G3": idle,
     "G4": canary,

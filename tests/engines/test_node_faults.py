@@ -8,7 +8,18 @@ from benchmarks.faults import node_faults, node_sockets
 
 pytestmark = pytest.mark.timeout(60)
 
-TRIALS = {"A1": 1, "A7": 1, "A9": 1, "A10": 2, "B1": 1, "B4": 1, "F2": 1, "G2": 1, "G9": 1}
+TRIALS = {
+    "A1": 1,
+    "A7": 1,
+    "A9": 1,
+    "A10": 2,
+    "B1": 1,
+    "B4": 1,
+    "F2": 1,
+    "G1-burst": 2,
+    "G2": 1,
+    "G9": 1,
+}
 
 
 @pytest.mark.parametrize("kind", TRIALS)
