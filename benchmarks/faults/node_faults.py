@@ -113,6 +113,10 @@ def write(path: Path, faults: dict[str, Any]) -> None:
             "violations": sum(faults[kind]["violations"] for kind in order),
         },
         "faults": {kind: faults[kind] for kind in order},
+        # Runs that others took the place of, and why: written by hand, kept here.
+        "earlier_runs": json.loads(path.read_text()).get("earlier_runs", [])
+        if path.exists()
+        else [],
     }
     aside = path.with_name(f".{path.name}")
     aside.write_text(json.dumps(summary, indent=2, default=str) + "\n")

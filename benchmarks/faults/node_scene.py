@@ -353,6 +353,8 @@ class Trial:
 def _in_the_driver(before: Callable[[], None] | None) -> None:
     """Have the driver end with the harness, however that ends: nobody else would end it."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+    # A harness that runs in the background was told to ignore it, and would hand that down.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     if before is not None:
         before()
 
