@@ -117,7 +117,8 @@ def short_pauses(seed: int, faulty: bool) -> Outcome:
         if births:
             raise Broken(f"{births} false restarts")
         it.finish()
-        return {"n": pauses, "landed": landed, "false_restarts": births} | it.look_round()
+        out = {"n": pauses if faulty else 1, "landed": landed, "false_restarts": births}
+        return out | it.look_round()
 
 
 KINDS = {
