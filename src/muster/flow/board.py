@@ -98,12 +98,17 @@ class Publisher:
                 self._readers[node].ready = False
                 self._lock.notify_all()
 
+    def gone(self, node: int) -> None:
+        """Hear that a reader will not come back."""
+        with self._lock:
+            self._readers.pop(node, None)
+            self._lock.notify_all()
+
     def wait_until_sent(self, deadline: float) -> None:
-        """Wait until every reader that is there has been sent the newest, or it is too late."""
+        """Wait until every reader has been sent the newest, or it is too late."""
 
         def sent() -> bool:
-            readers = [reader for reader in self._readers.values() if reader.ready]
-            return all(reader.sent == self._number for reader in readers)
+            return all(reader.sent == self._number for reader in list(self._readers.values()))
 
         self._mail.wait_for(self._lock, sent, max(0.0, deadline - time.monotonic()))
 

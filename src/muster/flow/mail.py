@@ -67,6 +67,8 @@ class Mail:
         """Have a board of this node sent to whoever is, or will be, there."""
         with self._lock:
             self._publishers[publisher.board] = publisher
+            for node in self._gone:
+                publisher.gone(node)
             for node in self._linked:
                 publisher.linked(node)
 
@@ -99,11 +101,13 @@ class Mail:
         for outlet in outlets:
             outlet.wake()
 
-    def flush_boards(self, seconds: float) -> None:
-        """Wait until whoever reads this node's boards has been sent the newest of them."""
+    def flush(self, seconds: float) -> None:
+        """Wait until all that this node has to say is on its way, also to who is not there yet."""
         deadline = time.monotonic() + seconds
         for publisher in list(self._publishers.values()):
             publisher.wait_until_sent(deadline)
+        for outlet in list(self._outlets.values()):
+            outlet.wait_until_sent(deadline)
 
     def say_goodbye(self) -> None:
         """Tell the others that this node ends."""
@@ -152,7 +156,7 @@ class Mail:
         with self._lock:
             self._gone.add(peer)
             for publisher in self._publishers.values():
-                publisher.lost(peer)
+                publisher.gone(peer)
             for (_, node), outlet in self._outlets.items():
                 if node == peer:
                     outlet.close()

@@ -9,8 +9,8 @@ from muster.flow.task_link import TaskLink
 from muster.framework.events import Events
 from muster.framework.node import Finish, Place, current_node, on_node
 
-FLUSH_SECONDS = 10.0
-"""That a node which ends gives its neighbours for reading what it shared last."""
+FLUSH_SECONDS = 60.0
+"""That a node which ends gives the others for getting what it has sent; they may be starting."""
 
 
 class ProgramNode:
@@ -101,7 +101,7 @@ def run_node(
         with on_node(node):
             return main(*args, **kwargs)
     finally:
-        node.mail.flush_boards(FLUSH_SECONDS)
+        node.mail.flush(FLUSH_SECONDS)
         node.mail.say_goodbye()
         transport.stop()
 

@@ -105,6 +105,13 @@ class Outlet:
         left = max(0.0, deadline - time.monotonic())
         return self._mail.wait_for(self._changed, lambda: not self._unacked or self._closed, left)
 
+    def wait_until_sent(self, deadline: float) -> None:
+        """Wait until the reader is there or gone for good: then all was sent, or need not be."""
+        left = max(0.0, deadline - time.monotonic())
+        self._mail.wait_for(
+            self._changed, lambda: self._ready or self._closed or not self._unacked, left
+        )
+
     def acknowledged(self, number: int) -> None:
         """Hear that all messages up to this one are done with."""
         with self._changed:
@@ -120,6 +127,7 @@ class Outlet:
             for _, head, parcel in self._unacked:
                 self._mail.send(self._to, head, parcel)
             self._ready = True
+            self._changed.notify_all()
 
     def lost(self) -> None:
         """Hear that the reader is away."""

@@ -42,7 +42,7 @@ from muster.framework.step import InTurn, Middleware, Open, Program, Step, back,
 StepWrapper = Callable[[Middleware], Middleware]
 """Takes a middleware and returns one. What the inner one returns has to be passed on (`return
 fn(ctx)`). A wrapper with a method `end_loop(ctx, seconds)` is told after every loop how long it
-took."""
+took; one with a method `bind(task)` is told whose it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +137,9 @@ class Task:
                 "task.use_step_wrapper(StepTimer(print_per_step=100))",
             )
         self._wrappers.append(wrapper)
+        bind = getattr(wrapper, "bind", None)
+        if bind is not None:
+            bind(self)
         return self
 
     def serial(self, *members: Middleware) -> Middleware:

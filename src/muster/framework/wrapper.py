@@ -3,6 +3,8 @@
 A step wrapper: it takes the time of each middleware, its way forward and its way back added up, and
 hears from the task how long the whole loop took. Steps that overlap are shown as overlapping: each
 has its share of the loop's wall time, and the shares may add up to more than one.
+
+In a parallel run the other nodes send their times to node 0, which shows those of all nodes.
 """
 
 from __future__ import annotations
@@ -19,6 +21,10 @@ from muster.framework.step import Middleware
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from muster.framework.task import Task
+
+_EVENT = "muster.step_timer"
 
 
 class _Record:
@@ -57,6 +63,15 @@ class StepTimer:
         self._steps: dict[str, _Record] = {}
         self._loop = _Record()
         self._loops = 0
+        self._task: Task | None = None
+        self._others: dict[int, dict[str, dict[str, float]]] = {}
+
+    def bind(self, task: Task) -> None:
+        """Hear, or tell, the times of other nodes. The task calls this."""
+        if task.router.is_active:
+            self._task = task
+            if task.router.node_id == 0:
+                task.on(_EVENT, self._others.__setitem__)
 
     def __call__(self, fn: Middleware) -> Middleware:
         """Return a middleware that does what `fn` does and takes its time."""
@@ -80,9 +95,16 @@ class StepTimer:
         for record in self._steps.values():
             record.end_loop()
         if self._print_per_step and (ctx.finish or self._loops % self._print_per_step == 0):
-            from rich.console import Console
+            self._show()
 
-            Console(file=self._file).print(self.table())
+    def _show(self) -> None:
+        task = self._task
+        if task is not None and 0 in task.router.peers:
+            task.emit(_EVENT, task.router.node_id, self.summary(), only_remote=True)
+            return
+        from rich.console import Console
+
+        Console(file=self._file).print(self.table())
 
     def summary(self) -> dict[str, dict[str, float]]:
         """Return `{name: {"last": s, "mean": s, "share": 0..1}}`, times in seconds.
@@ -120,13 +142,15 @@ class StepTimer:
         for heading in ("last", "mean", "share"):
             table.add_column(heading, justify="right", no_wrap=True)
         for name, times in self.summary().items():
-            table.add_row(
-                name, _human(times["last"]), _human(times["mean"]), f"{times['share']:.0%}"
-            )
+            table.add_row(name, *_cells(times))
         overlap = f"{self.overlap:.1f} at once" if self.overlap > 1 else ""
         table.add_section()
         loop = self.loop_seconds
         table.add_row("whole loop", _human(loop["last"]), _human(loop["mean"]), overlap)
+        for node, steps in sorted(self._others.items()):
+            table.add_section()
+            for name, times in steps.items():
+                table.add_row(f"node {node}: {name}", *_cells(times))
         return table
 
     def _new_record(self, name: str) -> _Record:
@@ -187,6 +211,10 @@ async def _time_awaitable(rest: Awaitable[Any], spent: float, record: _Record) -
     started = perf_counter()
     await rest
     record.spent += spent + perf_counter() - started
+
+
+def _cells(times: dict[str, float]) -> tuple[str, str, str]:
+    return _human(times["last"]), _human(times["mean"]), f"{times['share']:.0%}"
 
 
 def _human(seconds: float) -> str:

@@ -26,7 +26,6 @@ from muster.engines.local.blocks import BlockPool
 from muster.engines.local.frames import FrameError
 from muster.engines.local.handshake import HandshakeError, Hello, Secrets
 from muster.engines.local.link import Link
-from muster.errors import MusterError
 from muster.framework.node import Place
 
 HANDSHAKE_SECONDS = 5.0
@@ -37,6 +36,7 @@ PULSE = 0.1
 EXIT_DEAF = 70
 """With this code a node leaves whose post thread has failed."""
 _BACKLOG = 256
+_TRIES = 10
 _LOOK = 60e-6
 _STAND_ASIDE = 0.005
 """Seconds without a helper after which the post thread goes on."""
@@ -122,25 +122,37 @@ class Post:
         return self._links.get(peer)
 
     def connect(self, peer: int, incarnation: int) -> None:
-        """Link this node to one that is there already."""
-        me = self._place
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            sock.settimeout(HANDSHAKE_SECONDS)
-            sock.connect(str(socket_path(self._directory, peer)))
-            hello = Hello.fresh(me.node_id, me.incarnation, peer, incarnation)
-            sock.sendall(handshake.pack_hello(hello, self._known))
-            answer = _receive(sock, handshake.ANSWER_SIZE)
-            sock.sendall(handshake.read_answer(answer, hello, self._known))
-        except (OSError, EOFError):
-            sock.close()  # it died meanwhile; if it comes back, it will connect itself
+        """Link this node to one that is there already.
+
+        Waits as long as that node is there, for it may be busy. If it died meanwhile nothing is
+        done: should it come back, it will connect itself.
+        """
+        for _ in range(_TRIES):
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                try:
+                    sock.connect(str(socket_path(self._directory, peer)))
+                except OSError:
+                    sock.close()
+                    return
+                self._introduce(sock, peer, incarnation)
+            except HandshakeError:
+                sock.close()
+                raise
+            except (OSError, EOFError):
+                sock.close()  # it lost its patience with this node, which was too slow itself
+                continue
+            with self._lock:
+                self._to_adopt.append(Link(sock, peer, incarnation, self._pool, self._flush_later))
+            self._wake()
             return
-        except MusterError:
-            sock.close()
-            raise
-        with self._lock:
-            self._to_adopt.append(Link(sock, peer, incarnation, self._pool, self._flush_later))
-        self._wake()
+
+    def _introduce(self, sock: socket.socket, peer: int, incarnation: int) -> None:
+        me = self._place
+        hello = Hello.fresh(me.node_id, me.incarnation, peer, incarnation)
+        sock.sendall(handshake.pack_hello(hello, self._known))
+        answer = _receive(sock, handshake.ANSWER_SIZE)
+        sock.sendall(handshake.read_answer(answer, hello, self._known))
 
     def help(self, until: Callable[[], bool], deadline: float | None) -> bool:
         """Do the post thread's work until something holds or it is too late.

@@ -129,6 +129,9 @@ class Supervisor:
             ]
             member.listening = True
             member.tell(Present(tuple(present)))
+            for other in self._members:
+                if other.ended:
+                    member.tell(Gone(other.place.node_id))
             if self._finishing is not None:
                 member.tell(End(self._finishing))
         elif isinstance(order, AtRun):

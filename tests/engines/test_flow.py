@@ -1,0 +1,60 @@
+"""Weights, gradients and experience between nodes, on every engine."""
+
+import flow_programs
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def test_readers_see_whole_versions_that_only_rise_and_the_newest_in_the_end(run):
+    _, *readers = run(flow_programs.pushes_versions, 300, n=3)
+    for seen in readers:
+        assert seen == sorted(seen)
+        assert all(value == train_iter for _, value, train_iter in seen)
+        assert seen[-1][1] == 300
+
+
+def test_only_home_pushes_weights(run):
+    version, refusal = run(flow_programs.pushes_from_everywhere, n=2)
+    assert version == 1
+    assert "push_gradients" in refusal and "why:" in refusal
+
+
+def test_every_gradient_is_used_exactly_once(run):
+    assert run(flow_programs.applies_gradients_once, 50, n=3)[0] == 2 * sum(range(1, 51))
+
+
+def test_a_sum_of_gradients_has_the_same_bits_on_every_member_and_in_every_run(run):
+    first = run(flow_programs.sums_rows, (0, 1, 2), 10, n=3)
+    assert first[0] == first[1] == first[2]
+    rows = [np.random.default_rng(node) for node in range(3)]
+    for summed in first[0]:
+        for rng in rows:
+            rng.random()
+        a, b, c = (rng.standard_normal(5000).astype(np.float32) for rng in rows)
+        assert summed == ((a + b) + c).tobytes()
+
+
+def test_the_order_of_members_is_the_order_of_addition(run):
+    forth = run(flow_programs.sums_rows, (0, 1, 2), 2, n=3)[0]
+    back = run(flow_programs.sums_rows, (2, 1, 0), 2, n=3)[0]
+    assert forth != back
+    np.testing.assert_allclose(
+        np.frombuffer(forth[0], np.float32), np.frombuffer(back[0], np.float32), atol=1e-5
+    )
+
+
+def test_replay_at_home_mixes_no_two_actors_and_keeps_samples_per_insert(run):
+    (found, _), *waited = run(flow_programs.feeds_replay, 200, 32, n=3)
+    assert found["next"] and found["node"]
+    assert len(found["ratio"]) == 40
+    samples, inserts = found["ratio"][-1]
+    assert abs((inserts - 32) * 2.0 - samples) <= 64 + 32
+    assert all(seconds > 0 for seconds in waited)  # who pushes faster than is sampled has to wait
+
+
+def test_node_0_shows_the_times_of_all_nodes(run):
+    shown, nothing = run(flow_programs.times_steps, n=2)
+    assert "node 1: work" in shown and "whole loop" in shown
+    assert nothing == ""
