@@ -80,7 +80,12 @@ def main_of_nodes(seconds: float) -> dict[str, Any]:
             task.use(learn)
         else:
             collector = Collector(RandomPolicy(os.getpid()), envs, steps=STEPS)
-            task.use(lambda ctx: buffer.push(collector.collect()) and None)
+
+            def act(ctx: Context) -> None:
+                buffer.push(collector.collect())
+                collector.take_episodes()
+
+            task.use(act)
         task.use(watch)
         task.run()
     assert buffer.feed is not None and buffer.limiter is not None

@@ -89,10 +89,12 @@ def test_the_tutorial_on_several_nodes_solves_cartpole_and_saves(arguments, tmp_
 
 def test_the_programs_of_the_readme_do_what_it_says(tmp_path):
     readme = (ROOT / "README.md").read_text()
-    training, loop = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    training, loop, nodes = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     out = run(["-c", loop], tmp_path)
     assert "saved after 10 updates\n" in out and out.splitlines()[-1] == "80 9"
     assert "`saved after 10 updates`" in readme and "`80 9`" in readme
+    (tmp_path / "nodes.py").write_text(nodes)
+    assert run(["nodes.py"], tmp_path) == "[False, True]\n" and "`[False, True]`" in readme
     steps, acts = run(["-c", training], tmp_path).split()
     assert int(steps) >= 2_000 and acts == "True"
 

@@ -1,5 +1,6 @@
 """A node's process, from its first line to its last."""
 
+import contextlib
 import ctypes
 import importlib
 import io
@@ -23,6 +24,8 @@ from muster.engines.local.transport import LocalTransport
 from muster.framework.node import NODE_MODULE, Place
 
 _PR_SET_PDEATHSIG = 1
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEPT_BYTES = 32 << 20
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -61,6 +64,7 @@ def live(birth: Birth) -> None:
     # The parent gets the signals, and asks all nodes to finish.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _keep_freed_memory()
     _speak_through(birth.out, birth.err)
     os.environ.clear()
     os.environ.update(birth.environment)
@@ -112,6 +116,18 @@ def _die_with_parent() -> None:
         server._forkserver_alive_fd = server._forkserver_address = None
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _keep_freed_memory() -> None:
+    """Have malloc keep what is freed for the next message of the same size.
+
+    By default glibc gives large blocks back at once and gets fresh pages for the next ones, which
+    costs more than to copy a message into them.
+    """
+    with contextlib.suppress(AttributeError):  # another C library
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
+        libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def _speak_through(out: Connection, err: Connection) -> None:

@@ -213,8 +213,10 @@ class Post:
             while not self._stopping and (
                 self._helper_waits or time.monotonic() - self._helped_at < _STAND_ASIDE
             ):
-                if self._attention.wait(_STAND_ASIDE) and not self._helper_waits:
-                    break
+                if self._attention.wait(_STAND_ASIDE):
+                    self._attention.clear()  # else this would spin, and hold the interpreter
+                    if not self._helper_waits:
+                        break
         with self._serving:
             self._close()
 
@@ -270,7 +272,6 @@ class Post:
         self._receiver.linked(link.peer, link.incarnation)
 
     def _woken(self) -> None:
-        self._attention.clear()
         try:
             while self._wake_read.recv(4096):
                 pass
