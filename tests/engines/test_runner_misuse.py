@@ -60,8 +60,8 @@ def test_an_unknown_topology_gets_the_nearest_match(engine, tmp_path):
 
 
 def test_an_unknown_engine_gets_the_nearest_match(tmp_path):
-    lines = refused(tmp_path, lambda: Parallel.runner(2, engine="lokal"))
-    assert "lokal" in lines[0] and "local" in lines[2]
+    lines = refused(tmp_path, lambda: Parallel.runner(2, engine="locale"))
+    assert "locale" in lines[0] and "local" in lines[2]
 
 
 def test_an_unknown_role_in_on_failure_is_refused_with_those_there_are(engine, tmp_path):
