@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RESULTS := benchmarks/results
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install -q
 
-.PHONY: help train test check format bench clean
+.PHONY: help train test check format bench faults clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -26,8 +27,19 @@ format: $(VENV)/.installed-dev ## Rewrite the code in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.installed-dev ## Measure what the loop costs, into benchmarks/results/
-	$(BIN)/python benchmarks/task_overhead.py --json benchmarks/results/task_overhead.json
+bench: $(VENV)/.installed-dev ## Measure what loop, replay and exchange cost (10 minutes)
+	$(BIN)/python benchmarks/task_overhead.py --json $(RESULTS)/task_overhead.json
+	$(BIN)/python benchmarks/replay_speed.py --json $(RESULTS)/replay_speed.json
+	$(BIN)/python benchmarks/env_check_cost.py --json $(RESULTS)/env_check_cost.json
+	$(BIN)/python -m benchmarks.exchange --rounds 7 --json $(RESULTS)/exchange.json
+	$(BIN)/python -m benchmarks.bursts --json $(RESULTS)/bursts.json
+	$(BIN)/python -m benchmarks.backpressure --json $(RESULTS)/backpressure.json
+
+faults: $(VENV)/.installed-dev ## Try every fault, 30 times each (an hour)
+	$(BIN)/python -m benchmarks.faults.checkpoint_faults --json $(RESULTS)/checkpoint_faults.json
+	$(BIN)/python -m benchmarks.faults.signals --json $(RESULTS)/signal_faults.json
+	$(BIN)/python -m benchmarks.faults.wire_fuzz --json $(RESULTS)/wire_fuzz.json
+	$(BIN)/python -m benchmarks.faults.node_faults --json $(RESULTS)/node_faults.json
 
 clean: ## Remove what the other targets made
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -59,6 +59,7 @@ def evaluate(task: Task, evaluator: Evaluator, model: torch.nn.Module, how: str)
 
     def _evaluate(ctx: Context) -> None:
         nonlocal last_train_iter
+        ctx.keep("envstep", "train_iter")
         ctx.setdefault("envstep", -1)
         ctx.setdefault("train_iter", -1)
         if task.router.is_active:

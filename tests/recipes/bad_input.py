@@ -64,6 +64,7 @@ LEGAL = {
     "tau": set(),
     "train_every": set(),
     "updates_per_train": set(),
+    "workers": {0},
 }
 """Which of 0, -1 and 1e30 each number may be. NaN, infinity and words no number may be."""
 
