@@ -127,3 +127,26 @@ def finish_on_the_way_back():
             task.use(end)
         task.use(within()).run()
         return seen
+
+
+def has_no_work_here(loops):
+    """Node 0 loops; node 1 has no middleware and as few loops as it likes. Return the loops."""
+    done = 0
+    with Task() as task:
+
+        def work(ctx):
+            nonlocal done
+            done += 1
+            time.sleep(0.01)
+
+        task.use(work, filter_labels=["node.0"])
+        task.run(max_step=loops)
+    return done
+
+
+def has_no_work_and_all_others_leave(loops):
+    """The same, where node 0 ends only itself."""
+    with Task() as task:
+        task.use(lambda ctx: None, filter_labels=["node.0"])
+        task.run(max_step=loops, end="own")
+    return task.router.node_id

@@ -71,3 +71,11 @@ def test_a_node_that_never_looks_is_ended_after_the_grace_time(run, tmp_path, ho
         assert error.node == 1
     assert 1.0 <= time.monotonic() - started < 6.0
     assert len(list(tmp_path.glob("stuck.*"))) == 1
+
+
+def test_a_node_without_work_waits_and_does_not_end_the_run(run):
+    assert run(finish_programs.has_no_work_here, 30) == [30, 0]
+
+
+def test_a_node_without_work_ends_when_all_others_have_left(run):
+    assert run(finish_programs.has_no_work_and_all_others_leave, 3) == [0, 1]

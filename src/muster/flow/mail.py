@@ -49,6 +49,11 @@ class Mail:
         """Send without waiting, if that node is linked."""
         self._transport.send(to, head, parcel)
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether all other nodes have ended for good."""
+        return self._gone >= set(self.place.linked)
+
     def incarnation_of(self, node: int) -> int:
         """Return which process of a node is linked, or was last."""
         return self._linked.get(node, 0)

@@ -54,6 +54,7 @@ class TaskLink:
         self._events = events
         self._tell_task = finish
         self._finish: Finish | None = None
+        self._ending = threading.Condition()
         self.received = ParallelContext(mail, lambda: self._finish is not None)
         self._stays_here: set[tuple[str, type]] = set()
         self._publisher = Publisher(mail, f"ctx.{number}", place.peers)
@@ -108,6 +109,12 @@ class TaskLink:
         for outlet in self._events_out:
             outlet.put(packed, wait=may_wait)
 
+    def wait_for_finish(self) -> None:
+        """Wait until another node ends the run, or all others have left it."""
+        self._mail.wait_for(
+            self._ending, lambda: self._finish is not None or self._mail.is_alone, None
+        )
+
     def waiting(self) -> AbstractContextManager[None]:
         """Within this block the task waits for other nodes."""
         return self._transport.waiting()
@@ -143,6 +150,8 @@ class TaskLink:
         if self._finish is not None:
             return
         self._finish = finish
+        with self._ending:
+            self._ending.notify_all()
         self._tell_task(finish)
         self.received.wake()
 

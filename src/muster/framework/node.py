@@ -95,6 +95,9 @@ class TaskLink(Protocol):
     def emit(self, name: str, payload: Payload) -> None:
         """Send an event to every other node."""
 
+    def wait_for_finish(self) -> None:
+        """Wait until another node ends the run, or all others have left it."""
+
     def waiting(self) -> AbstractContextManager[None]:
         """Within this block the task waits for other nodes, which is no hang."""
 

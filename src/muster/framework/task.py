@@ -174,6 +174,9 @@ class Task:
             return self.ctx
         program = self._program()
         with self._running() as scope, self._linked(end):
+            if self._link is not None and self._uses and not self._has_work():
+                # Empty loops would use up max_step in no time, and so end everybody's run.
+                self._link.wait_for_finish()
             for loop in itertools.count(1):
                 told = self._told_to_finish is not None
                 if told:
@@ -186,6 +189,9 @@ class Task:
                     break
                 self.ctx = next_context(self.ctx)
         return self.ctx
+
+    def _has_work(self) -> bool:
+        return any(self._runs_here(use) for use in self._uses)
 
     def _is_finished(self) -> bool:
         """Whether the loop that was just done is the last.
@@ -484,7 +490,7 @@ class Task:
                 self._ended,
                 "make a new Task() and use the same middleware",
             )
-        if self._link is None and not any(self._runs_here(use) for use in self._uses):
+        if self._link is None and not self._has_work():
             here = ", ".join(sorted(self.router.labels))
             why = f"the labels here are: {here}" if self._uses else "nothing was used"
             if max_step is None:
