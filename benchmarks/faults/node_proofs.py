@@ -13,8 +13,9 @@ from benchmarks.faults.node_scene import Broken
 
 from muster.engines.local import handshake
 from muster.engines.local.blocks import BlockPool
+from muster.engines.local.door import socket_path
 from muster.engines.local.handshake import Hello, Secrets
-from muster.engines.local.post import Post, socket_path
+from muster.engines.local.post import Post
 from muster.framework.labels import Labels
 from muster.framework.node import Finish, Place
 from muster.version import __version__

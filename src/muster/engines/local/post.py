@@ -1,4 +1,4 @@
-"""`Post`: the thread that reads every link of a node, and lets newcomers in.
+"""`Post`: the thread that reads every link of a node.
 
 Everything it calls runs on one thread at a time, so receivers need no order among themselves. A
 thread of the program that waits for a message anyway does this work in the meantime (`help`):
@@ -7,51 +7,30 @@ the time. The post thread stands aside until nobody has helped for a moment.
 """
 
 import contextlib
-import errno
 import os
-import secrets
 import selectors
 import socket
-import struct
 import threading
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from muster.engines.base import Receiver
-from muster.engines.local import handshake
 from muster.engines.local.blocks import BlockPool
+from muster.engines.local.door import Door, knock
 from muster.engines.local.frames import FrameError
-from muster.engines.local.handshake import HandshakeError, Hello, Secrets
+from muster.engines.local.handshake import Hello, Secrets
 from muster.engines.local.link import Link
 from muster.framework.node import Place
 
-HANDSHAKE_SECONDS = 5.0
-MOST_STRANGERS = 64
-"""Connections that have not proved anything yet; the oldest makes room for another."""
 PULSE = 0.1
 """Seconds after which a serving thread looks up, if nothing happens."""
 EXIT_DEAF = 70
 """With this code a node leaves whose post thread has failed."""
-_BACKLOG = 256
-_TRIES = 10
 _LOOK = 60e-6
 _STAND_ASIDE = 0.005
 """Seconds without a helper after which the post thread goes on."""
-
-
-class _Stranger:
-    """A connection that was accepted and has to prove itself."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        sock.setblocking(False)
-        self.sock = sock
-        self.deadline = time.monotonic() + HANDSHAKE_SECONDS
-        self.said = b""
-        self.hello: Hello | None = None
-        self.nonce = secrets.token_bytes(32)
 
 
 class Post:
@@ -85,7 +64,6 @@ class Post:
         self._receiver = receiver
         self._report = report
         self._links: dict[int, Link] = {}
-        self._strangers: list[_Stranger] = []
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = socket.socketpair()
         self._wake_read.setblocking(False)
@@ -101,10 +79,7 @@ class Post:
         self._helper_waits = False
         self._helped_at = -_STAND_ASIDE
         self._attention = threading.Event()
-        self._reported_at = -1.0
-        self._unreported = 0
-        self._listener = self._listen()
-        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._door = Door(place, known, directory, self._selector, self._admit, report)
         self._thread = threading.Thread(target=self._serve, name="muster-post", daemon=True)
 
     # ---- for any thread
@@ -122,37 +97,12 @@ class Post:
         return self._links.get(peer)
 
     def connect(self, peer: int, incarnation: int) -> None:
-        """Link this node to one that is there already.
-
-        Waits as long as that node is there, for it may be busy. If it died meanwhile nothing is
-        done: should it come back, it will connect itself.
-        """
-        for _ in range(_TRIES):
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            try:
-                try:
-                    sock.connect(str(socket_path(self._directory, peer)))
-                except OSError:
-                    sock.close()
-                    return
-                self._introduce(sock, peer, incarnation)
-            except HandshakeError:
-                sock.close()
-                raise
-            except (OSError, EOFError):
-                sock.close()  # it lost its patience with this node, which was too slow itself
-                continue
+        """Link this node to one that is there already, unless it died meanwhile."""
+        sock = knock(self._place, self._known, self._directory, peer, incarnation)
+        if sock is not None:
             with self._lock:
                 self._to_adopt.append(Link(sock, peer, incarnation, self._pool, self._flush_later))
             self._wake()
-            return
-
-    def _introduce(self, sock: socket.socket, peer: int, incarnation: int) -> None:
-        me = self._place
-        hello = Hello.fresh(me.node_id, me.incarnation, peer, incarnation)
-        sock.sendall(handshake.pack_hello(hello, self._known))
-        answer = _receive(sock, handshake.ANSWER_SIZE)
-        sock.sendall(handshake.read_answer(answer, hello, self._known))
 
     def help(self, until: Callable[[], bool], deadline: float | None) -> bool:
         """Do the post thread's work until something holds or it is too late.
@@ -191,7 +141,7 @@ class Post:
         deadline = time.monotonic() + seconds
         for link in list(self._links.values()):
             while not link.flush() and time.monotonic() < deadline:
-                select_writable(link.sock, deadline)
+                _wait_until_writable(link.sock, deadline)
         self._stopping = True
         self._wake()
         self._thread.join()
@@ -227,13 +177,9 @@ class Post:
             if isinstance(key.data, Link):
                 if key.data.is_open:
                     self._serve_link(key.data, events)
-            elif isinstance(key.data, _Stranger):
-                if key.data in self._strangers:
-                    self._hear_stranger(key.data)
             else:
                 key.data()
-        if self._strangers:
-            self._drop_late_strangers()
+        self._door.drop_late_strangers()
 
     def _serve_link(self, link: Link, events: int) -> None:
         if events & selectors.EVENT_WRITE and link.flush():
@@ -271,6 +217,9 @@ class Post:
         self._selector.register(link.sock, selectors.EVENT_READ, link)
         self._receiver.linked(link.peer, link.incarnation)
 
+    def _admit(self, sock: socket.socket, hello: Hello) -> None:
+        self._adopt(Link(sock, hello.node, hello.incarnation, self._pool, self._flush_later))
+
     def _woken(self) -> None:
         try:
             while self._wake_read.recv(4096):
@@ -297,136 +246,19 @@ class Post:
             self._wake_write.send(b"x")
         self._attention.set()
 
-    # ---- newcomers
-
-    def _listen(self) -> socket.socket:
-        path = socket_path(self._directory, self._place.node_id)
-        path.unlink(missing_ok=True)  # of the incarnation before
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(str(path))
-        os.chmod(path, 0o600)
-        listener.listen(_BACKLOG)
-        listener.setblocking(False)
-        return listener
-
-    def _accept(self) -> None:
-        for _ in range(_BACKLOG):
-            try:
-                sock, _address = self._listener.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE) and self._strangers:
-                    self._dismiss(self._strangers[0])
-                    continue
-                return
-            if _user_of(sock) != os.getuid():
-                sock.close()
-                self._report_refusal(
-                    HandshakeError("a connection was refused", "it is of another user", "")
-                )
-                continue
-            if len(self._strangers) >= MOST_STRANGERS:
-                self._dismiss(self._strangers[0])
-            stranger = _Stranger(sock)
-            self._strangers.append(stranger)
-            self._selector.register(sock, selectors.EVENT_READ, stranger)
-
-    def _hear_stranger(self, stranger: _Stranger) -> None:
-        wanted = handshake.HELLO_SIZE if stranger.hello is None else handshake.PROOF_SIZE
-        try:
-            said = stranger.sock.recv(wanted - len(stranger.said))
-            if not said:
-                raise EOFError
-            stranger.said += said
-            if len(stranger.said) == wanted:
-                self._answer(stranger)
-        except BlockingIOError:
-            return
-        except HandshakeError as error:  # which is an OSError too
-            self._report_refusal(error)
-            self._dismiss(stranger)
-        except (OSError, EOFError):
-            self._dismiss(stranger)
-
-    def _report_refusal(self, error: HandshakeError) -> None:
-        """Say who was refused and why, once a second at most: strangers must not fill the log."""
-        now = time.monotonic()
-        if now - self._reported_at < 1.0:
-            self._unreported += 1
-            return
-        more = f" (and {self._unreported} more)" if self._unreported else ""
-        self._reported_at, self._unreported = now, 0
-        self._report(f"{error.args[0]}: {error.args[1]}{more}")
-
-    def _answer(self, stranger: _Stranger) -> None:
-        said, stranger.said = stranger.said, b""
-        if stranger.hello is not None:
-            handshake.check_proof(said, stranger.hello, stranger.nonce, self._known)
-            self._strangers.remove(stranger)
-            self._selector.unregister(stranger.sock)
-            hello = stranger.hello
-            self._adopt(
-                Link(stranger.sock, hello.node, hello.incarnation, self._pool, self._flush_later)
-            )
-            return
-        try:
-            hello = handshake.read_hello(said, self._known)
-        except HandshakeError:
-            stranger.sock.send(handshake.pack_refusal(self._known))
-            raise
-        me = self._place
-        if (hello.to_node, hello.to_incarnation) != (me.node_id, me.incarnation):
-            raise HandshakeError(
-                "a connection was refused", "it is meant for another node", "report it"
-            )
-        stranger.hello = hello
-        stranger.sock.send(handshake.pack_answer(hello, stranger.nonce, self._known))
-
-    def _dismiss(self, stranger: _Stranger) -> None:
-        self._strangers.remove(stranger)
-        self._selector.unregister(stranger.sock)
-        stranger.sock.close()
-
-    def _drop_late_strangers(self) -> None:
-        now = time.monotonic()
-        while self._strangers and self._strangers[0].deadline <= now:
-            self._dismiss(self._strangers[0])
-
     def _close(self) -> None:
-        for stranger in list(self._strangers):
-            self._dismiss(stranger)
+        self._door.close()
         for link in list(self._links.values()):
             self._selector.unregister(link.sock)
             link.close()
         self._links.clear()
         self._selector.close()
-        for sock in (self._listener, self._wake_read, self._wake_write):
-            sock.close()
+        self._wake_read.close()
+        self._wake_write.close()
 
 
-def socket_path(directory: Path, node: int) -> Path:
-    """Return where a node listens."""
-    return directory / f"node-{node}"
-
-
-def select_writable(sock: socket.socket, deadline: float) -> None:
+def _wait_until_writable(sock: socket.socket, deadline: float) -> None:
     """Wait until a socket takes more, or until it is too late."""
     with selectors.DefaultSelector() as selector:
         selector.register(sock, selectors.EVENT_WRITE)
         selector.select(max(0.0, deadline - time.monotonic()))
-
-
-def _receive(sock: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        more = sock.recv(size - len(data))
-        if not more:
-            raise EOFError
-        data += more
-    return data
-
-
-def _user_of(sock: socket.socket) -> Any:
-    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return struct.unpack("3i", credentials)[1]

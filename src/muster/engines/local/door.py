@@ -1,0 +1,221 @@
+"""`Door`: where newcomers knock, prove that they are of this run, and become links.
+
+Runs on the thread that serves the node's selector. Whoever has not proved anything is limited in
+number and in time; nothing that it says is decoded before the proof.
+"""
+
+import errno
+import os
+import secrets
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from muster.engines.local import handshake
+from muster.engines.local.handshake import HandshakeError, Hello, Secrets
+from muster.framework.node import Place
+
+HANDSHAKE_SECONDS = 5.0
+MOST_STRANGERS = 64
+"""Connections that have not proved anything yet; the oldest makes room for another."""
+_BACKLOG = 256
+_TRIES = 10
+
+
+class _Stranger:
+    """A connection that was accepted and has to prove itself."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self.sock = sock
+        self.deadline = time.monotonic() + HANDSHAKE_SECONDS
+        self.said = b""
+        self.hello: Hello | None = None
+        self.nonce = secrets.token_bytes(32)
+
+
+class Door:
+    """The listening socket of a node.
+
+    Args:
+        place: Which node this is.
+        known: The run's secrets.
+        directory: Where the nodes' sockets are.
+        selector: Tells when somebody knocks or speaks.
+        admit: Called with the connection of a newcomer that has proved itself, and who it is.
+        report: Called with a line for the log when something was refused.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        known: Secrets,
+        directory: Path,
+        selector: selectors.BaseSelector,
+        admit: Callable[[socket.socket, Hello], None],
+        report: Callable[[str], None],
+    ) -> None:
+        self._place = place
+        self._known = known
+        self._selector = selector
+        self._admit = admit
+        self._report = report
+        self._reported_at = -1.0
+        self._unreported = 0
+        self._strangers: list[_Stranger] = []
+        self._listener = _listen(socket_path(directory, place.node_id))
+        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+
+    def drop_late_strangers(self) -> None:
+        """Turn away who took too long."""
+        while self._strangers and self._strangers[0].deadline <= time.monotonic():
+            self._dismiss(self._strangers[0])
+
+    def close(self) -> None:
+        """Turn everybody away, and listen no more."""
+        for stranger in list(self._strangers):
+            self._dismiss(stranger)
+        self._selector.unregister(self._listener)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        for _ in range(_BACKLOG):
+            try:
+                sock, _address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE) and self._strangers:
+                    self._dismiss(self._strangers[0])
+                    continue
+                return
+            if _user_of(sock) != os.getuid():
+                sock.close()
+                self._report_refusal(
+                    HandshakeError("a connection was refused", "it is of another user", "")
+                )
+                continue
+            if len(self._strangers) >= MOST_STRANGERS:
+                self._dismiss(self._strangers[0])
+            stranger = _Stranger(sock)
+            self._strangers.append(stranger)
+            self._selector.register(sock, selectors.EVENT_READ, partial(self._hear, stranger))
+
+    def _hear(self, stranger: _Stranger) -> None:
+        if stranger not in self._strangers:
+            return  # what came before it in the same batch has turned it away
+        wanted = handshake.HELLO_SIZE if stranger.hello is None else handshake.PROOF_SIZE
+        try:
+            said = stranger.sock.recv(wanted - len(stranger.said))
+            if not said:
+                raise EOFError
+            stranger.said += said
+            if len(stranger.said) == wanted:
+                self._answer(stranger)
+        except BlockingIOError:
+            return
+        except HandshakeError as error:  # which is an OSError too
+            self._report_refusal(error)
+            self._dismiss(stranger)
+        except (OSError, EOFError):
+            self._dismiss(stranger)
+
+    def _report_refusal(self, error: HandshakeError) -> None:
+        """Say who was refused and why, once a second at most: strangers must not fill the log."""
+        now = time.monotonic()
+        if now - self._reported_at < 1.0:
+            self._unreported += 1
+            return
+        more = f" (and {self._unreported} more)" if self._unreported else ""
+        self._reported_at, self._unreported = now, 0
+        self._report(f"{error.args[0]}: {error.args[1]}{more}")
+
+    def _answer(self, stranger: _Stranger) -> None:
+        said, stranger.said = stranger.said, b""
+        if stranger.hello is not None:
+            handshake.check_proof(said, stranger.hello, stranger.nonce, self._known)
+            self._strangers.remove(stranger)
+            self._selector.unregister(stranger.sock)
+            self._admit(stranger.sock, stranger.hello)
+            return
+        try:
+            hello = handshake.read_hello(said, self._known)
+        except HandshakeError:
+            stranger.sock.send(handshake.pack_refusal(self._known))
+            raise
+        me = self._place
+        if (hello.to_node, hello.to_incarnation) != (me.node_id, me.incarnation):
+            raise HandshakeError(
+                "a connection was refused", "it is meant for another node", "report it"
+            )
+        stranger.hello = hello
+        stranger.sock.send(handshake.pack_answer(hello, stranger.nonce, self._known))
+
+    def _dismiss(self, stranger: _Stranger) -> None:
+        self._strangers.remove(stranger)
+        self._selector.unregister(stranger.sock)
+        stranger.sock.close()
+
+
+def knock(
+    place: Place, known: Secrets, directory: Path, peer: int, incarnation: int
+) -> socket.socket | None:
+    """Return a connection to a node that is there already, once both sides have proved themselves.
+
+    Waits as long as that node is there, for it may be busy. None if it died meanwhile: should it
+    come back, it will knock itself.
+    """
+    for _ in range(_TRIES):
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.connect(str(socket_path(directory, peer)))
+        except OSError:
+            sock.close()
+            return None
+        try:
+            hello = Hello.fresh(place.node_id, place.incarnation, peer, incarnation)
+            sock.sendall(handshake.pack_hello(hello, known))
+            answer = _receive(sock, handshake.ANSWER_SIZE)
+            sock.sendall(handshake.read_answer(answer, hello, known))
+            return sock
+        except HandshakeError:  # which is an OSError too
+            sock.close()
+            raise
+        except (OSError, EOFError):
+            sock.close()  # it lost its patience with this node, which was too slow itself
+    return None
+
+
+def socket_path(directory: Path, node: int) -> Path:
+    """Return where a node listens."""
+    return directory / f"node-{node}"
+
+
+def _listen(path: Path) -> socket.socket:
+    path.unlink(missing_ok=True)  # of the incarnation before
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    os.chmod(path, 0o600)
+    listener.listen(_BACKLOG)
+    listener.setblocking(False)
+    return listener
+
+
+def _receive(sock: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = sock.recv(size - len(data))
+        if not more:
+            raise EOFError
+        data += more
+    return data
+
+
+def _user_of(sock: socket.socket) -> Any:
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return struct.unpack("3i", credentials)[1]
