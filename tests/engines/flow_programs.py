@@ -139,3 +139,10 @@ def times_steps():
         task.use(work)
         task.run()
     return out.getvalue()
+
+
+def cores_and_threads():
+    """Return the cores of this node, and how many threads numeric libraries may use."""
+    import os
+
+    return sorted(os.sched_getaffinity(0)), int(os.environ["OMP_NUM_THREADS"])

@@ -1,5 +1,7 @@
 """Weights, gradients and experience between nodes, on every engine."""
 
+import os
+
 import flow_programs
 import numpy as np
 import pytest
@@ -58,3 +60,14 @@ def test_node_0_shows_the_times_of_all_nodes(run):
     shown, nothing = run(flow_programs.times_steps, n=2)
     assert "node 1: work" in shown and "whole loop" in shown
     assert nothing == ""
+
+
+def test_nodes_share_the_cores_and_are_bound_to_their_own_when_asked(run, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    cores = sorted(os.sched_getaffinity(0))
+    each = max(1, len(cores) // 2)
+    assert run(flow_programs.cores_and_threads, n=2) == [(cores, each)] * 2
+    first, second = run(flow_programs.cores_and_threads, n=2, runner={"pin": True, "threads": 3})
+    assert first[1] == second[1] == 3
+    assert len(first[0]) == len(second[0]) == each
+    assert len(cores) == 1 or not set(first[0]) & set(second[0])
