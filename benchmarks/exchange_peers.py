@@ -7,8 +7,8 @@ import multiprocessing
 import os
 import tempfile
 import time
-from multiprocessing.connection import Connection
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,66 +25,97 @@ def _median(seconds: list[float]) -> float:
     return float(np.median(seconds))
 
 
-# ---- multiprocessing.Pipe, spawned processes
+# ---- two that send and receive objects: multiprocessing.Pipe, and ZeroMQ over ipc
 
 
-def _pipe_worker(connection: Connection, fragment: int) -> None:
-    connection.send(time.monotonic())
-    while (order := connection.recv()) is not None:
+class End(Protocol):
+    """One end of a connection that carries objects."""
+
+    def send(self, value: Any, /) -> object:
+        """Send an object."""
+
+    def recv(self) -> Any:
+        """Wait for an object."""
+
+
+class PairEnd:
+    """A PAIR socket of ZeroMQ with the methods of a pipe's end."""
+
+    def __init__(self, socket: Any) -> None:
+        self.send, self.recv = socket.send_pyobj, socket.recv_pyobj
+
+
+def _work(end: End, fragment: int) -> None:
+    end.send(time.monotonic())
+    while (order := end.recv()) is not None:
         kind, count = order
         for _ in range(count):
             if kind == "ping":
-                connection.send(connection.recv())
+                end.send(end.recv())
             elif kind == "read":
-                connection.recv()
-                connection.send(time.monotonic())
+                end.recv()
+                end.send(time.monotonic())
             else:
-                connection.send(np.zeros(fragment // 8))
+                end.send(np.zeros(fragment // 8))
 
 
-def pipe(readers: int, pings: int, broadcasts: int, fragments: int, size: int) -> Figures:
-    """Measure multiprocessing's pipes."""
-    context = multiprocessing.get_context("spawn")
-    started = time.monotonic()
-    ends, workers = [], []
-    for _ in range(readers):
-        mine, theirs = context.Pipe()
-        worker = context.Process(target=_pipe_worker, args=(theirs, size))
-        worker.start()
-        ends.append(mine)
-        workers.append(worker)
-    figures = {"pipe ready_s": max(end.recv() for end in ends) - started}
+def _measure(
+    ends: Sequence[End], started: float, pings: int, broadcasts: int, fragments: int, size: int
+) -> tuple[float, float, float, float]:
+    """Return ready, round trip and broadcast in seconds, and GB/s; then send the workers home."""
+    ready = max(end.recv() for end in ends) - started
     ends[0].send(("ping", pings))
-    took = []
+    round_trips = []
     for number in range(pings):
         began = time.perf_counter()
         ends[0].send(number)
         ends[0].recv()
-        took.append(time.perf_counter() - began)
-    figures["pipe rtt_us"] = _median(took) * 1e6
+        round_trips.append(time.perf_counter() - began)
     state = state_dict()
     for end in ends:
         end.send(("read", broadcasts))
-    took = []
+    reads = []
     for _ in range(broadcasts):
         began = time.monotonic()
         for end in ends:
             end.send(state)
-        took.append(max(end.recv() for end in ends) - began)
-    figures["pipe broadcast_ms"] = _median(took) * 1e3
+        reads.append(max(end.recv() for end in ends) - began)
     ends[0].send(("write", fragments))
     ends[0].recv()
     began = time.perf_counter()
     for _ in range(fragments - 1):
         ends[0].recv()
-    figures["pipe gb_per_s"] = (fragments - 1) * size / (time.perf_counter() - began) / 1e9
-    for end, worker in zip(ends, workers, strict=True):
+    rate = (fragments - 1) * size / (time.perf_counter() - began) / 1e9
+    for end in ends:
         end.send(None)
+    return ready, _median(round_trips), _median(reads), rate
+
+
+def _figures(name: str, measured: tuple[float, float, float, float]) -> Figures:
+    ready, round_trip, read, rate = measured
+    return {
+        f"{name} ready_s": ready,
+        f"{name} rtt_us": round_trip * 1e6,
+        f"{name} broadcast_ms": read * 1e3,
+        f"{name} gb_per_s": rate,
+    }
+
+
+def pipe(readers: int, pings: int, broadcasts: int, fragments: int, size: int) -> Figures:
+    """Measure multiprocessing's pipes, between spawned processes."""
+    context = multiprocessing.get_context("spawn")
+    started = time.monotonic()
+    ends, workers = [], []
+    for _ in range(readers):
+        mine, theirs = context.Pipe()
+        worker = context.Process(target=_work, args=(theirs, size))
+        worker.start()
+        ends.append(mine)
+        workers.append(worker)
+    measured = _measure(ends, started, pings, broadcasts, fragments, size)
+    for worker in workers:
         worker.join()
-    return figures
-
-
-# ---- ZeroMQ over ipc, one PAIR socket per worker
+    return _figures("pipe", measured)
 
 
 def _zmq_worker(address: str, fragment: int) -> None:
@@ -92,22 +123,12 @@ def _zmq_worker(address: str, fragment: int) -> None:
 
     socket = library.Context().socket(library.PAIR)
     socket.connect(address)
-    socket.send_pyobj(time.monotonic())
-    while (order := socket.recv_pyobj()) is not None:
-        kind, count = order
-        for _ in range(count):
-            if kind == "ping":
-                socket.send_pyobj(socket.recv_pyobj())
-            elif kind == "read":
-                socket.recv_pyobj()
-                socket.send_pyobj(time.monotonic())
-            else:
-                socket.send_pyobj(np.zeros(fragment // 8))
+    _work(PairEnd(socket), fragment)
     socket.close(linger=1000)
 
 
 def zmq(readers: int, pings: int, broadcasts: int, fragments: int, size: int) -> Figures:
-    """Measure ZeroMQ."""
+    """Measure ZeroMQ, one PAIR socket for each spawned process."""
     import zmq as library
 
     context = multiprocessing.get_context("spawn")
@@ -123,37 +144,13 @@ def zmq(readers: int, pings: int, broadcasts: int, fragments: int, size: int) ->
             worker.start()
             sockets.append(socket)
             workers.append(worker)
-        figures = {"zmq ready_s": max(socket.recv_pyobj() for socket in sockets) - started}
-        sockets[0].send_pyobj(("ping", pings))
-        took = []
-        for number in range(pings):
-            began = time.perf_counter()
-            sockets[0].send_pyobj(number)
-            sockets[0].recv_pyobj()
-            took.append(time.perf_counter() - began)
-        figures["zmq rtt_us"] = _median(took) * 1e6
-        state = state_dict()
-        for socket in sockets:
-            socket.send_pyobj(("read", broadcasts))
-        took = []
-        for _ in range(broadcasts):
-            began = time.monotonic()
-            for socket in sockets:
-                socket.send_pyobj(state)
-            took.append(max(socket.recv_pyobj() for socket in sockets) - began)
-        figures["zmq broadcast_ms"] = _median(took) * 1e3
-        sockets[0].send_pyobj(("write", fragments))
-        sockets[0].recv_pyobj()
-        began = time.perf_counter()
-        for _ in range(fragments - 1):
-            sockets[0].recv_pyobj()
-        figures["zmq gb_per_s"] = (fragments - 1) * size / (time.perf_counter() - began) / 1e9
+        ends = [PairEnd(socket) for socket in sockets]
+        measured = _measure(ends, started, pings, broadcasts, fragments, size)
         for socket, worker in zip(sockets, workers, strict=True):
-            socket.send_pyobj(None)
             worker.join()
             socket.close()
     own.term()
-    return figures
+    return _figures("zmq", measured)
 
 
 # ---- Ray, one actor per worker

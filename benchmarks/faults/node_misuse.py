@@ -139,8 +139,8 @@ def tiny_shared_memory(seed: int, faulty: bool) -> Outcome:
         it.ready()
         landed = 0
         if faulty:
-            pid = it.nodes()[0]
-            size = os.statvfs(f"/proc/{pid}/root/dev/shm")
+            seen_by_a_node = Path("/proc", str(it.nodes()[0]), "root", "dev", "shm")
+            size = os.statvfs(seen_by_a_node)
             landed = int(size.f_blocks * size.f_frsize <= 64 << 10)
         it.later(0.3, 0.6)
         it.finish()

@@ -4,8 +4,9 @@ Importing this loads nothing: each name loads the part that it is in when it is 
 command line listens to Ctrl-C, and answers a typo, a few milliseconds after Python has started.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from muster.lazy import load_when_asked_for
 from muster.version import __version__
 
 if TYPE_CHECKING:
@@ -68,15 +69,9 @@ _HOMES = {
 """Module: the names of this package that are in it."""
 
 
-def __getattr__(name: str) -> Any:
-    for module, names in _HOMES.items():
-        if name in names:
-            import importlib
-
-            value = getattr(importlib.import_module(module), name)
-            globals()[name] = value
-            return value
-    raise AttributeError(f"module 'muster' has no attribute {name!r}")
+__getattr__ = load_when_asked_for(
+    __name__, {name: module for module, names in _HOMES.items() for name in names}
+)
 
 
 def __dir__() -> list[str]:

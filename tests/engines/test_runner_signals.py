@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import descendants, eventually
+from process_watch import descendants, eventually
 
 pytestmark = pytest.mark.timeout(60)
 

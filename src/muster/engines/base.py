@@ -10,7 +10,7 @@ What may be on the way at once is for its user to limit.
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -44,8 +44,6 @@ class Launch:
     """Whether each node is bound to cores of its own."""
     log_dir: Path | None
     """Where to write what each node prints; it is shown in any case."""
-    resources: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """What a role needs of a cluster; unused on one machine."""
 
 
 class Engine(Protocol):

@@ -83,8 +83,8 @@ class TaskLink:
         self._met.set()
         self._transport.looping(True)
 
-    def share(self, values: Mapping[str, Any], named: bool) -> None:
-        """Send a loop's values to the neighbours; `named` are those the user asked to share."""
+    def share(self, values: Mapping[str, Any]) -> None:
+        """Send a loop's values to the neighbours; what cannot travel stays, with one warning."""
         self._transport.advance()
         if not self._mail.place.peers:
             return

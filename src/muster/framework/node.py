@@ -89,8 +89,8 @@ class TaskLink(Protocol):
     def meet(self, uses: Sequence[Use], labels: Labels) -> None:
         """Wait until every node is about to run; refuse a middleware that nobody would run."""
 
-    def share(self, values: Mapping[str, Any], named: bool) -> None:
-        """Send a loop's values to the neighbours; `named` are those the user asked to share."""
+    def share(self, values: Mapping[str, Any]) -> None:
+        """Send a loop's values to the neighbours."""
 
     def emit(self, name: str, payload: Payload) -> None:
         """Send an event to every other node."""

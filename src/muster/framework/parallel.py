@@ -3,7 +3,6 @@
 Parallel.runner(3, topology="star")(main)   ->   [what main returned on each node]
 """
 
-import difflib
 import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from muster.framework import topology as topologies
 from muster.framework.labels import environment_labels, parse_labels
 from muster.framework.node import Place, current_node
 from muster.framework.sendable_main import check_main
+from muster.spelling import nearest
 
 ENGINES = {"local": "muster.engines.local"}
 """Where each engine is. By name, so that one which is not used is not imported."""
@@ -196,11 +196,11 @@ def _policies(
 
 def _check_choice(option: str, value: object, choices: Sequence[str]) -> None:
     if value not in choices:
-        near = difflib.get_close_matches(str(value), choices, n=1)
+        near = nearest(str(value), choices)
         raise OptionError(
             f"{option}={value!r} is not possible",
             f"there are: {', '.join(choices)}",
-            f"{option}={(near or choices)[0]!r}",
+            f"{option}={(near or choices[0])!r}",
         )
 
 

@@ -288,9 +288,9 @@ class Task:
         ctx = self.ctx
         named = shared_keys(ctx)
         if named is None:
-            link.share({key: value for key, value in ctx.items() if key != "finish"}, False)
+            link.share({key: value for key, value in ctx.items() if key != "finish"})
         else:
-            link.share({key: ctx[key] for key in named if key in ctx}, True)
+            link.share({key: ctx[key] for key in named if key in ctx})
 
     def _finish_from_outside(self, finish: Finish) -> None:
         # First the word, then the context: a loop that begins in between looks for the word.

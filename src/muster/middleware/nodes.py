@@ -30,7 +30,7 @@ def receive(buffer: ReplayBuffer, samples: int, steps_before: int = 0) -> Middle
 
     def _receive(ctx: Context) -> None:
         ctx.keep("env_step", "train_iter")
-        ctx.enough = buffer.receive(samples)
+        buffer.receive(samples)
         ctx.env_step = steps_before + buffer.inserted
         feed = buffer.feed
         assert feed is not None

@@ -8,7 +8,7 @@ learner goes on from its last checkpoint.
 """
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -221,7 +221,7 @@ def learn(task: Task, job: Job) -> RunResult:
         stop_signal=stop.signal if stop else None,
     )
     run.write_result(result.as_json())
-    return replace(result, run_dir=Path(job.run_dir))
+    return result
 
 
 def _agent(job: Job) -> DQN:
