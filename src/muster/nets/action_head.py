@@ -1,0 +1,47 @@
+"""How the outputs of a policy network make actions: categories, or a Gaussian."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from muster.errors import OptionError
+
+
+@dataclass(frozen=True)
+class ActionHead:
+    """What the K outputs [B, K] of a network mean for one action space."""
+
+    gaussian: bool
+    """Outputs are `width` means, then `width` logarithms of standard deviations."""
+    sizes: tuple[int, ...]
+    """Else: how many categories each of the `width` numbers has; outputs are their logits."""
+    width: int
+    """Numbers that make one action, and random numbers that are drawn for it."""
+
+    @classmethod
+    def of(cls, space: gym.Space[Any]) -> "ActionHead":
+        """Return the head for a Discrete, MultiDiscrete or Box of floats (as VectorEnv has it)."""
+        if isinstance(space, gym.spaces.Discrete):
+            return cls(False, (int(space.n),), 1)
+        if isinstance(space, gym.spaces.MultiDiscrete):
+            sizes = tuple(int(n) for n in space.nvec.flatten())
+            return cls(False, sizes, len(sizes))
+        if isinstance(space, gym.spaces.Box) and np.dtype(space.dtype).kind == "f":
+            return cls(True, (), int(np.prod(space.shape, dtype=int)))
+        raise OptionError(
+            f"there is no policy for actions in {space}",
+            "muster acts in Discrete, MultiDiscrete and Box of floats",
+            "put a gymnasium.ActionWrapper with such a space around the env",
+        )
+
+    @property
+    def outputs(self) -> int:
+        """K, the outputs that a network has for it."""
+        return 2 * self.width if self.gaussian else sum(self.sizes)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of stored actions."""
+        return np.dtype(np.float32 if self.gaussian else np.int64)

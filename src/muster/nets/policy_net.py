@@ -1,0 +1,92 @@
+"""What PPO asks of a network, whatever computes it: act, value, gradient.
+
+module (torch) ──> FusedPolicy  small MLPs, one compiled call
+               └─> TorchPolicy  everything else, by autograd
+
+A module maps observations [B, ...] to (outputs [B, K], value [B]); `ActionHead` says what the K
+outputs mean. Both ways work on the module's one flat vector of parameters.
+"""
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Floats = NDArray[np.float32]
+
+
+class Rollout(NamedTuple):
+    """What was experienced, with T steps of N environments as T * N rows (row = t * N + env)."""
+
+    obs: Any
+    """[T * N, ...], or a dict of such."""
+    action: Array
+    """[T * N, width]: int64 categories, or float32 as drawn, before clipping to a Box."""
+    logp: Floats
+    """[T * N], of the action when it was drawn."""
+    value: Floats
+    """[T * N], of the network that acted."""
+    advantage: Floats
+    """[T * N], normalised already where that is wanted."""
+    target: Floats
+    """[T * N], what the value should have been."""
+
+
+class LossTerms(NamedTuple):
+    """The numbers of PPO's loss."""
+
+    scale: float
+    """What one row counts: 1 / rows of the whole minibatch, of all slots."""
+    clip: float
+    """How far the ratio may leave 1."""
+    value_clip: float
+    """How far the value may leave the old one; 0 for as far as it likes."""
+    value_coef: float
+    entropy_coef: float
+
+
+STATS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+"""What `gradient` adds up, each as a sum over its rows times `scale`."""
+
+
+class PolicyNet(Protocol):
+    """A network that acts and can be learnt."""
+
+    row_exact: bool
+    """Whether the bits of a row do not depend on which rows are computed with it."""
+
+    def act(self, obs: Any, noise: Floats, action: Array, logp: Floats, value: Floats) -> None:
+        """Draw an action for each of n observations.
+
+        Args:
+            obs: [n, ...], or a dict of such.
+            noise: [n, width]: uniform in [0, 1) for categories, standard normal for a Gaussian.
+            action: [n, width], is written.
+            logp: [n], is written.
+            value: [n], is written.
+        """
+
+    def best(self, obs: Any) -> Array:
+        """Return the most likely action for each observation, [n, width]."""
+
+    def values(self, obs: Any, value: Floats) -> None:
+        """Write the value of each of n observations."""
+
+    def gradient(
+        self,
+        rollout: Rollout,
+        rows: NDArray[np.int64],
+        terms: LossTerms,
+        grad: Floats,
+        stats: NDArray[np.float64],
+    ) -> None:
+        """Write the gradient of the loss over some rows, and what it was made of.
+
+        Args:
+            rollout: All rows.
+            rows: Which of them.
+            terms: The numbers of the loss.
+            grad: As long as the flat vector; is overwritten.
+            stats: [len(STATS)], is overwritten.
+        """
