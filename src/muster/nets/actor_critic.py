@@ -74,6 +74,6 @@ class ActorCritic(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Conv2d):
                 nn.init.orthogonal_(module.weight, math.sqrt(2), generator=generator)
-                nn.init.zeros_(module.bias)
+                nn.init.zeros_(module.bias)  # type: ignore[arg-type]  # every layer here has one
         nn.init.orthogonal_(self.policy[-1].weight, 0.01, generator=generator)  # type: ignore[arg-type]
         nn.init.orthogonal_(self.value[-1].weight, 1.0, generator=generator)  # type: ignore[arg-type]
