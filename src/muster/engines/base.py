@@ -130,6 +130,13 @@ class Transport(Protocol):
     def waiting(self) -> AbstractContextManager[None]:
         """Within this block a thread of the program waits for others in a way of its own."""
 
+    def shared_memory(self, size: int) -> memoryview | None:
+        """Return the first bytes of memory that all nodes see, and every incarnation of them.
+
+        It is zero at the start of the run, and all who ask get the same bytes. None if these nodes
+        have no memory in common.
+        """
+
     def stop(self) -> None:
         """Send what is left, and end."""
 

@@ -1,6 +1,7 @@
 """A node of a parallel program: what tasks, channels and servers of this process are linked by."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from muster.engines.base import Delivery, Transport
@@ -49,6 +50,14 @@ class ProgramNode:
     def advance(self) -> None:
         """Note that the main thread got on."""
         self._transport.advance()
+
+    def shared_memory(self, size: int) -> memoryview | None:
+        """Return memory that all nodes see; None if they have none in common."""
+        return self._transport.shared_memory(size)
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Within this block the node waits for others, which is no hang."""
+        return self._transport.waiting()
 
     def on_finish(self, fn: Callable[[], None]) -> None:
         """Have `fn` called when the run is to end; it must not block."""

@@ -195,8 +195,13 @@ def _allocate(size: int) -> int:
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         return fd
     except OSError as error:
-        raise SharedMemoryError(
-            f"{size:,} bytes of shared memory cannot be had",
-            f"the system says: {error.strerror}",
-            "fewer or smaller messages at once, more memory, or a higher limit (ulimit -n)",
-        ) from error
+        raise no_memory(size, error) from error
+
+
+def no_memory(size: int, error: OSError) -> SharedMemoryError:
+    """Make the error for shared memory that the system does not give."""
+    return SharedMemoryError(
+        f"{size:,} bytes of shared memory cannot be had",
+        f"the system says: {error.strerror}",
+        "fewer or smaller messages at once, more memory, or a higher limit (ulimit -n)",
+    )

@@ -18,6 +18,7 @@ from typing import Any, TextIO
 
 from muster.engines.base import NodeMain
 from muster.engines.local.handshake import Secrets
+from muster.engines.local.memory import SharedMemory
 from muster.engines.local.orders import Raised, Returned
 from muster.engines.local.progress import ProgressPage
 from muster.engines.local.transport import LocalTransport
@@ -48,6 +49,7 @@ class Birth:
     out: Connection
     err: Connection
     progress: ProgressPage
+    memory: SharedMemory
     environment: Mapping[str, str]
     threads: int
     cores: frozenset[int] | None
@@ -76,6 +78,7 @@ def live(birth: Birth) -> None:
         birth.directory,
         birth.parent,
         birth.progress.row(birth.place.node_id),
+        birth.memory,
     )
     run_node: NodeMain = importlib.import_module(NODE_MODULE).run_node
     try:

@@ -14,6 +14,7 @@ from muster.engines.local.forkserver import context
 from muster.engines.local.handshake import Secrets
 from muster.engines.local.limits import cores_of, threads_of
 from muster.engines.local.logs import NodeLog
+from muster.engines.local.memory import SharedMemory
 from muster.engines.local.orders import Raised, Returned
 from muster.engines.local.progress import ProgressPage, Watch
 from muster.errors import NodeError
@@ -29,10 +30,17 @@ class Member:
         secrets: The run's.
         directory: Where the nodes' sockets are.
         page: Where nodes count their progress.
+        memory: What all nodes share.
     """
 
     def __init__(
-        self, place: Place, launch: Launch, secrets: Secrets, directory: Path, page: ProgressPage
+        self,
+        place: Place,
+        launch: Launch,
+        secrets: Secrets,
+        directory: Path,
+        page: ProgressPage,
+        memory: SharedMemory,
     ) -> None:
         self.place = place
         self.policy = launch.on_failure.get(place.node_id, "stop")
@@ -51,6 +59,7 @@ class Member:
         self._secrets = secrets
         self._directory = directory
         self._page = page
+        self._memory = memory
         self._started = 0.0
         self._starts = 0
 
@@ -78,6 +87,7 @@ class Member:
             out=out_end,
             err=err_end,
             progress=self._page,
+            memory=self._memory,
             environment=dict(os.environ),
             threads=threads_of(launch),
             cores=cores_of(launch, self.place.node_id),

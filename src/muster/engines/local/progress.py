@@ -4,12 +4,10 @@ No message is needed, so a node whose threads can not run (a C call that holds t
 stopped process) is seen as well as one whose loop waits for ever. Each word has one writer.
 """
 
-import mmap
-import os
 import time
 from dataclasses import dataclass
-from multiprocessing import reduction
-from typing import Any
+
+from muster.engines.local.memory import SharedMemory
 
 STARTING, OUTSIDE, LOOPING, WAITING = range(4)
 """Not linked yet; in `main` but not in a loop; in a loop; in it, and waiting for other nodes."""
@@ -19,23 +17,20 @@ _WORDS = 8
 
 
 class ProgressPage:
-    """The counters of all nodes; goes to a new process as its descriptor."""
+    """The counters of all nodes; goes to a new process as its memory."""
 
-    def __init__(self, fd: int, size: int) -> None:
-        self._fd = fd
+    def __init__(self, memory: SharedMemory, size: int) -> None:
+        self._memory = memory
         self._size = size
-        self._memory = mmap.mmap(fd, _bytes(size))
-        self.words = memoryview(self._memory).cast("q")
+        self.words = memory.view(max(size, 1) * _WORDS * 8).cast("q")
 
     @classmethod
     def create(cls, size: int) -> "ProgressPage":
         """Make a page for so many nodes."""
-        fd = os.memfd_create("muster-progress", os.MFD_CLOEXEC)
-        os.posix_fallocate(fd, 0, _bytes(size))
-        return cls(fd, size)
+        return cls(SharedMemory.create(), size)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _attach, (reduction.DupFd(self._fd), self._size)
+        return ProgressPage, (self._memory, self._size)
 
     def row(self, node: int) -> "ProgressRow":
         """Return the place where a node counts."""
@@ -54,7 +49,6 @@ class ProgressPage:
         """Give the page back."""
         self.words.release()
         self._memory.close()
-        os.close(self._fd)
 
 
 class ProgressRow:
@@ -89,11 +83,3 @@ class Watch:
             self.counter = counter
             self.since = now
         return now - self.since
-
-
-def _attach(descriptor: Any, size: int) -> ProgressPage:
-    return ProgressPage(descriptor.detach(), size)
-
-
-def _bytes(size: int) -> int:
-    return max(size, 1) * _WORDS * 8

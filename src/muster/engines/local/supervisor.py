@@ -19,6 +19,7 @@ from muster.engines.base import Launch
 from muster.engines.local import limits
 from muster.engines.local.handshake import Secrets
 from muster.engines.local.member import Member
+from muster.engines.local.memory import SharedMemory
 from muster.engines.local.orders import (
     AtRun,
     End,
@@ -54,17 +55,23 @@ class LocalEngine:
             directory = stack.enter_context(runtime_directory())
             page = ProgressPage.create(len(launch.places))
             stack.callback(page.close)
-            return Supervisor(launch, directory, page).run()
+            memory = SharedMemory.create()
+            stack.callback(memory.close)
+            return Supervisor(launch, directory, page, memory).run()
 
 
 class Supervisor:
     """One run."""
 
-    def __init__(self, launch: Launch, directory: Any, page: ProgressPage) -> None:
+    def __init__(
+        self, launch: Launch, directory: Any, page: ProgressPage, memory: SharedMemory
+    ) -> None:
         self._launch = launch
         self._page = page
         secrets = Secrets.fresh(__version__)
-        self._members = [Member(place, launch, secrets, directory, page) for place in launch.places]
+        self._members = [
+            Member(place, launch, secrets, directory, page, memory) for place in launch.places
+        ]
         self._rendezvous = Rendezvous(self._members)
         self._selector = selectors.DefaultSelector()
         self._error: NodeError | None = None

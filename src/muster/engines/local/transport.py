@@ -15,6 +15,7 @@ from muster.engines.local import frames
 from muster.engines.local.blocks import Block, BlockPool
 from muster.engines.local.handshake import Secrets
 from muster.engines.local.link import Parcel
+from muster.engines.local.memory import SharedMemory
 from muster.engines.local.orders import AtRun, End, Finishing, Go, Gone, Listening, Present
 from muster.engines.local.post import Post
 from muster.engines.local.progress import LOOPING, OUTSIDE, WAITING, ProgressRow
@@ -35,6 +36,7 @@ class LocalTransport:
         directory: Where the nodes' sockets are.
         parent: The pipe to the parent.
         progress: Where this node counts.
+        memory: What all nodes share.
     """
 
     def __init__(
@@ -44,8 +46,10 @@ class LocalTransport:
         directory: Path,
         parent: Connection,
         progress: ProgressRow,
+        memory: SharedMemory,
     ) -> None:
         self.place = place
+        self._memory = memory
         self._known = known
         self._directory = directory
         self._parent = parent
@@ -147,6 +151,10 @@ class LocalTransport:
                 self._waiters -= 1
                 if self._waiters == 0:
                     self._progress.set_state(self._unwaited)
+
+    def shared_memory(self, size: int) -> memoryview:
+        """Return memory that all nodes see."""
+        return self._memory.view(size)
 
     def stop(self) -> None:
         """Send what is left, and end."""

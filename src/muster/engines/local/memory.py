@@ -1,0 +1,51 @@
+"""Memory that a parent and all nodes of a run share, and that goes with the last of them."""
+
+import mmap
+import os
+from multiprocessing import reduction
+from typing import Any
+
+from muster.engines.local.blocks import no_memory
+
+
+class SharedMemory:
+    """A memfd: it has no name that could stay behind, and goes to a new process as a descriptor.
+
+    It begins as nothing and grows to what is asked for; what was written stays as it is, in other
+    processes and for those that come later.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._mapped: list[mmap.mmap] = []
+
+    @classmethod
+    def create(cls) -> "SharedMemory":
+        """Make one."""
+        try:
+            return cls(os.memfd_create("muster-shared", os.MFD_CLOEXEC))
+        except OSError as error:
+            raise no_memory(0, error) from error
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _attach, (reduction.DupFd(self._fd),)
+
+    def view(self, size: int) -> memoryview:
+        """Return the first `size` bytes. All processes that ask see the same ones."""
+        try:
+            # Taken now: memory that is missing is an error here, and no SIGBUS while writing.
+            os.posix_fallocate(self._fd, 0, size)
+            mapped = mmap.mmap(self._fd, size)
+        except OSError as error:
+            raise no_memory(size, error) from error
+        self._mapped.append(mapped)
+        return memoryview(mapped)
+
+    def close(self) -> None:
+        """Let go of the descriptor. What is mapped goes when its last view does."""
+        self._mapped.clear()
+        os.close(self._fd)
+
+
+def _attach(descriptor: Any) -> SharedMemory:
+    return SharedMemory(descriptor.detach())

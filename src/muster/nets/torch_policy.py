@@ -1,0 +1,224 @@
+"""Any torch module as the policy of PPO: forward and backward by torch, the loss by NumPy.
+
+rows -> gathered observations -> module -> outputs, value -> ppo_loss -> d_outputs, d_value
+                                                                            |
+flat gradient <------------------------ autograd <--------------------------+
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from muster.nets.action_head import ActionHead
+from muster.nets.flat import FlatParameters
+from muster.nets.policy_net import Array, Floats, LossTerms, Rollout
+from muster.nets.q_network import as_tensors
+from muster.rl_utils.ppo_loss import best_actions, ppo_loss, sample_actions
+
+
+class TorchPolicy:
+    """A module run by torch and autograd, with the face of `PolicyNet`.
+
+    Acting and learning are both in evaluation mode: PPO divides the probability of an action now by
+    that when it was drawn, and dropout or the batch norm of another batch would be taken for a step
+    of the policy.
+
+    Args:
+        module: From observations to (outputs [B, K], value [B] or [B, 1]).
+        flat: Its parameters.
+        head: What the outputs mean.
+        channels_last: Convolve with the channels innermost (Conv2d alone). On a CPU this takes two
+            thirds of the time, and the images of most environments lie so already.
+        bf16: Convolve in bfloat16, when acting as well, or the first ratios would be off by more
+            than rounding. All the rest, and the gradient of every weight, is float32. It is for
+            processors with instructions for it (avx512_bf16, amx_bf16): others take four times as
+            long as without.
+        compiled: Run the module through torch.compile. Its first calls take half a minute, once
+            more for each new number of rows up to two of them, and it needs a C++ compiler. Bits
+            are then those of this machine and this version of torch.
+    """
+
+    row_exact = False
+
+    def __init__(
+        self,
+        module: nn.Module,
+        flat: FlatParameters,
+        head: ActionHead,
+        *,
+        channels_last: bool = True,
+        bf16: bool = False,
+        compiled: bool = False,
+    ) -> None:
+        self._module = module.eval()
+        self._head = head
+        self._gradient = FlatGradient(module, flat)
+        self._convolutions = Convolutions(channels_last, bf16) if has_convolutions(module) else None
+        self._forward: Any = torch.compile(module) if compiled else module
+
+    def act(self, obs: Any, noise: Floats, action: Array, logp: Floats, value: Floats) -> None:
+        """Draw an action for each of n observations (see `PolicyNet`)."""
+        outputs, values = self._predict(obs)
+        sample_actions(outputs, noise, self._head.gaussian, self._head.sizes, action, logp)
+        value[:] = values
+
+    def best(self, obs: Any) -> Array:
+        """Return the most likely action for each observation, [n, width]."""
+        outputs, _ = self._predict(obs)
+        return best_actions(outputs, self._head.gaussian, self._head.sizes)
+
+    def values(self, obs: Any, value: Floats) -> None:
+        """Write the value of each of n observations."""
+        value[:] = self._predict(obs)[1]
+
+    def gradient(
+        self,
+        rollout: Rollout,
+        rows: NDArray[np.int64],
+        terms: LossTerms,
+        grad: Floats,
+        stats: NDArray[np.float64],
+    ) -> None:
+        """Write the gradient of the loss over some rows (see `PolicyNet`)."""
+        with torch.enable_grad():
+            outputs, value = self._run(gather(rollout.obs, rows))
+        self._gradient.write(outputs, value, self._head, rollout, rows, terms, grad, stats)
+
+    def _predict(self, obs: Any) -> tuple[Floats, Floats]:
+        with torch.no_grad():
+            outputs, value = self._run(own_tensors(obs))
+        return outputs.numpy(), value.numpy()
+
+    def _run(self, obs: Any) -> tuple[Tensor, Tensor]:
+        if self._module.training:
+            self._module.eval()
+        if self._convolutions is None:
+            outputs, value = self._forward(obs)
+        else:
+            with self._convolutions:
+                outputs, value = self._forward(obs)
+        # Contiguous, because the loss reads rows; a module may return a slice or a transpose.
+        return outputs.float().contiguous(), value.float().reshape(-1)
+
+
+class FlatGradient:
+    """The gradient of PPO's loss, by autograd, into one vector for all parameters.
+
+    Args:
+        module: Whose parameters.
+        flat: The same as one vector.
+    """
+
+    def __init__(self, module: nn.Module, flat: FlatParameters) -> None:
+        self._module = module
+        self._flat = flat
+        self._grad: Floats | None = None
+        self._views: list[Tensor] = []
+
+    def write(
+        self,
+        outputs: Tensor,
+        value: Tensor,
+        head: ActionHead,
+        rollout: Rollout,
+        rows: NDArray[np.int64],
+        terms: LossTerms,
+        grad: Floats,
+        stats: NDArray[np.float64],
+    ) -> None:
+        """Overwrite `grad` and `stats` with those of outputs [B, K] and value [B] of B rows."""
+        made, worth = outputs.detach().numpy(), value.detach().numpy()
+        d_outputs, d_value = np.empty_like(made), np.empty_like(worth)
+        ppo_loss(
+            made,
+            worth,
+            rows,
+            rollout.action,
+            rollout.logp,
+            rollout.value,
+            rollout.advantage,
+            rollout.target,
+            head.gaussian,
+            head.sizes,
+            *terms,
+            d_outputs,
+            d_value,
+            stats,
+        )
+        self._point_at(grad)
+        torch.autograd.backward(
+            [outputs, value], [torch.from_numpy(d_outputs), torch.from_numpy(d_value)]
+        )
+
+    def _point_at(self, grad: Floats) -> None:
+        if grad is not self._grad:
+            named = self._module.named_parameters()
+            pieces = ((grad[self._flat.names_and_slices[n]], p.shape) for n, p in named)
+            self._views = [torch.from_numpy(piece).view(shape) for piece, shape in pieces]
+            self._grad = grad
+        grad[:] = 0
+        # Autograd adds to a gradient that is there: so it writes into the flat vector itself.
+        for parameter, view in zip(self._module.parameters(), self._views, strict=True):
+            parameter.grad = view
+
+
+class Convolutions(TorchFunctionMode):
+    """Within it, conv2d has its channels innermost, or computes in bfloat16, or both.
+
+    The weights stay where they are, in the flat vector, float32 and in torch's usual order. This is
+    no `torch.autocast`, which has the Linear layers in bfloat16 as well: a value of 100 would then
+    be known to the nearest half.
+
+    Args:
+        channels_last: Innermost channels.
+        bf16: In bfloat16; what comes out is float32.
+    """
+
+    def __init__(self, channels_last: bool, bf16: bool) -> None:
+        super().__init__()
+        self._channels_last = channels_last
+        self._bf16 = bf16
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Call `func`, or the faster form of it."""
+        if func is not torch.conv2d:
+            return func(*args, **(kwargs or {}))
+        image, *rest = args
+        if self._channels_last and image.dim() == 4:
+            image = image.contiguous(memory_format=torch.channels_last)
+        if not self._bf16:
+            return func(image, *rest, **(kwargs or {}))
+        rest = [x.bfloat16() if isinstance(x, Tensor) else x for x in rest]
+        kwargs = {k: x.bfloat16() if isinstance(x, Tensor) else x for k, x in (kwargs or {}).items()}
+        return func(image.bfloat16(), *rest, **kwargs).float()
+
+
+def has_convolutions(module: nn.Module) -> bool:
+    """Whether any part of a module is a Conv2d."""
+    return any(isinstance(part, nn.Conv2d) for part in module.modules())
+
+
+def gather(obs: Any, rows: NDArray[np.int64]) -> Any:
+    """Return some rows of observations (an array, or a dict of them) as tensors."""
+    if isinstance(obs, Mapping):
+        return {key: gather(part, rows) for key, part in obs.items()}
+    return own_tensors(np.take(obs, rows, axis=0))
+
+
+def own_tensors(obs: Any) -> Any:
+    """Return observations as tensors, those of floats in memory that torch aligned.
+
+    NumPy's begins where it happens to, and with it the order in which a BLAS adds may change, and
+    the last bit of a result.
+    """
+    if isinstance(obs, Mapping):
+        return {key: own_tensors(part) for key, part in obs.items()}
+    tensor: Tensor = as_tensors(obs)
+    return tensor.clone() if tensor.is_floating_point() else tensor
