@@ -31,6 +31,10 @@ class Rollout(NamedTuple):
     """[T * N], normalised already where that is wanted."""
     target: Floats
     """[T * N], what the value should have been."""
+    state: Array | None = None
+    """Of a network with a memory: [T // length, N, state_width], before each chunk's first step."""
+    first: Array | None = None
+    """Of a network with a memory: bool [T * N], where an episode begins."""
 
 
 class LossTerms(NamedTuple):

@@ -6,6 +6,7 @@ flat gradient <------------------------ autograd <--------------------------+
 """
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from muster.errors import OptionError
 from muster.nets.action_head import ActionHead
 from muster.nets.flat import FlatParameters
 from muster.nets.policy_net import Array, Floats, LossTerms, Rollout
@@ -64,13 +66,13 @@ class TorchPolicy:
     def act(self, obs: Any, noise: Floats, action: Array, logp: Floats, value: Floats) -> None:
         """Draw an action for each of n observations (see `PolicyNet`)."""
         outputs, values = self._predict(obs)
-        sample_actions(outputs, noise, self._head.gaussian, self._head.sizes, action, logp)
+        draw(self._head, outputs, noise, action, logp)
         value[:] = values
 
     def best(self, obs: Any) -> Array:
         """Return the most likely action for each observation, [n, width]."""
         outputs, _ = self._predict(obs)
-        return best_actions(outputs, self._head.gaussian, self._head.sizes)
+        return most_likely(self._head, outputs)
 
     def values(self, obs: Any, value: Floats) -> None:
         """Write the value of each of n observations."""
@@ -97,11 +99,8 @@ class TorchPolicy:
     def _run(self, obs: Any) -> tuple[Tensor, Tensor]:
         if self._module.training:
             self._module.eval()
-        if self._convolutions is None:
+        with self._convolutions or nullcontext():
             outputs, value = self._forward(obs)
-        else:
-            with self._convolutions:
-                outputs, value = self._forward(obs)
         # Contiguous, because the loss reads rows; a module may return a slice or a transpose.
         return outputs.float().contiguous(), value.float().reshape(-1)
 
@@ -134,7 +133,8 @@ class FlatGradient:
         """Overwrite `grad` and `stats` with those of outputs [B, K] and value [B] of B rows."""
         made, worth = outputs.detach().numpy(), value.detach().numpy()
         d_outputs, d_value = np.empty_like(made), np.empty_like(worth)
-        ppo_loss(
+        stats[:] = 0
+        wrong = ppo_loss(
             made,
             worth,
             rows,
@@ -144,12 +144,18 @@ class FlatGradient:
             rollout.advantage,
             rollout.target,
             head.gaussian,
-            head.sizes,
+            np.array(head.sizes, np.int64),
             *terms,
             d_outputs,
             d_value,
             stats,
         )
+        if wrong >= 0:
+            raise OptionError(
+                f"row {rows[wrong]} of {len(rollout.logp)} does not exist, or its action does not",
+                f"rows begin at 0, and so do categories; of these there are {head.sizes}",
+                "rows=np.arange(len(rollout.logp))",
+            )
         self._point_at(grad)
         torch.autograd.backward(
             [outputs, value], [torch.from_numpy(d_outputs), torch.from_numpy(d_value)]
@@ -196,8 +202,23 @@ class Convolutions(TorchFunctionMode):
         if not self._bf16:
             return func(image, *rest, **(kwargs or {}))
         rest = [x.bfloat16() if isinstance(x, Tensor) else x for x in rest]
-        kwargs = {k: x.bfloat16() if isinstance(x, Tensor) else x for k, x in (kwargs or {}).items()}
+        kwargs = {
+            k: x.bfloat16() if isinstance(x, Tensor) else x for k, x in (kwargs or {}).items()
+        }
         return func(image.bfloat16(), *rest, **kwargs).float()
+
+
+def draw(head: ActionHead, outputs: Floats, noise: Floats, action: Array, logp: Floats) -> None:
+    """Draw an action [n, width] for each row of outputs [n, K] (see `sample_actions`)."""
+    sizes = np.array(head.sizes, np.int64)
+    sample_actions(outputs, noise, head.gaussian, sizes, action, logp)
+
+
+def most_likely(head: ActionHead, outputs: Floats) -> Array:
+    """Return the most likely action [n, width] for each row of outputs [n, K]."""
+    action = np.empty((len(outputs), head.width), head.dtype)
+    best_actions(outputs, head.gaussian, np.array(head.sizes, np.int64), action)
+    return action
 
 
 def has_convolutions(module: nn.Module) -> bool:
