@@ -8,6 +8,7 @@ well: after an error the episode numbers, returns and the state are those before
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Self, TypedDict
 
@@ -33,6 +34,17 @@ class Episode(NamedTuple):
     """Sum of the rewards, in float64."""
     length: int
     """Environment steps."""
+
+
+class Books(NamedTuple):
+    """What is known of the running episodes: a value for each env."""
+
+    episodes: list[int]
+    """Their numbers."""
+    returns: Sequence[float]
+    """Sum of the rewards so far, in float64."""
+    lengths: Sequence[int]
+    """Steps so far."""
 
 
 class StepInfo(TypedDict):
@@ -79,6 +91,7 @@ class VectorEnv(ABC):
         env_id: The id they were made from, or the name of the factory.
         num_envs: How many there are.
         seed: Every random number in them comes from this.
+        first_env: The number of env 0 among all envs of this seed, which others may have.
         backend: What runs them: "gymnasium" or "envpool".
         single_observation_space: What one row of an observation is in (floats are float32).
         single_action_space: What one action is in (discrete actions count from 0).
@@ -94,11 +107,14 @@ class VectorEnv(ABC):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         checks: bool = True,
+        first_env: int = 0,
     ) -> None:
         self.env_id = env_id
         self.num_envs = num_envs
         self.seed = seed
-        self._seeds = [numbered_seeds(seed, "env", env, "episode") for env in range(num_envs)]
+        self.first_env = first_env
+        numbers = range(first_env, first_env + num_envs)
+        self._seeds = [numbered_seeds(seed, "env", number, "episode") for number in numbers]
         self._observations: Any = observation_rows(observation_space, num_envs, checks)
         self._actions = action_rows(action_space, num_envs, checks)
         self.single_observation_space: gym.Space[Any] = self._observations.space
@@ -139,6 +155,14 @@ class VectorEnv(ABC):
         """
 
     @abstractmethod
+    def books(self) -> Books:
+        """Return what is known of the running episodes."""
+
+    @abstractmethod
+    def actions(self) -> list[Array]:
+        """Return the actions since each running episode began; none where they are not known."""
+
+    @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """Return where the envs are after the last step that went well: plain values and arrays."""
 
@@ -169,7 +193,7 @@ class VectorEnv(ABC):
         self.close()
 
     def episode_seed(self, env: int, number: int) -> int:
-        """Return the seed of an episode: `derive_seed(seed, "env", env, "episode", number)`."""
+        """Return an episode's seed, derived from the path "env", its number, "episode", `number`."""
         return self._seeds[env](number)
 
     def _require_ready(self, call: str) -> None:

@@ -8,16 +8,18 @@ returned before is the final observation. EnvPool seeds an env when it is made, 
 reset: the pool's own stream decides all later episodes, and one cannot be put back into its middle.
 """
 
+import os
 import warnings
 from typing import Any
 
 import numpy as np
 
-from muster.envs.base import Episode, StepResult, VectorEnv
+from muster.envs.base import Books, Episode, StepResult, VectorEnv
 from muster.envs.errors import INSTALL_ENVS, EnvError, MissingPackageError, RefusedValue, one_line
 from muster.envs.observations import Array, Observation, all_finite
 from muster.envs.rewards import refuse_infinite_rewards
 from muster.errors import MusterWarning, OptionError
+from muster.framework.node import current_node
 from muster.seeding import derive_seed
 
 _OURS = ("batch_size", "env_seed", "env_type", "gym_reset_return_info")
@@ -52,7 +54,14 @@ class EnvPoolVectorEnv(VectorEnv):
 
     backend = "envpool"
 
-    def __init__(self, env_id: str, num_envs: int, seed: int, env_kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        env_id: str,
+        num_envs: int,
+        seed: int,
+        env_kwargs: dict[str, Any],
+        first_env: int = 0,
+    ) -> None:
         for name in _OURS:
             if name in env_kwargs:
                 raise OptionError(
@@ -61,10 +70,12 @@ class EnvPoolVectorEnv(VectorEnv):
                     f"make_envs({env_id!r}, num_envs=8, seed=0)",
                 )
         self._pool: Any = None
-        self._env_kwargs = env_kwargs
+        self._env_kwargs = {"num_threads": _threads(num_envs), **env_kwargs}
         self.env_id, self.num_envs, self.seed = env_id, num_envs, seed
+        self.first_env = first_env
         pool = self._make_pool([0] * num_envs)
-        super().__init__(env_id, num_envs, seed, pool.observation_space, pool.action_space)
+        spaces = pool.observation_space, pool.action_space
+        super().__init__(env_id, num_envs, seed, *spaces, first_env=first_env)
         self._pool = pool
         self._all = np.arange(num_envs, dtype=np.int32)
         self._lengths = np.zeros(num_envs, np.int64)
@@ -125,6 +136,14 @@ class EnvPoolVectorEnv(VectorEnv):
             {"final_obs": final if episodes else theirs, "episodes": episodes},
         )
 
+    def books(self) -> Books:
+        """See VectorEnv."""
+        return Books(list(self._numbers), self._returns.tolist(), self._lengths.tolist())
+
+    def actions(self) -> list[Array]:
+        """See VectorEnv. EnvPool's episodes are not restored, so their actions are not kept."""
+        return [np.zeros((0, *self._actions.shape), self._actions.dtype)] * self.num_envs
+
     def state_dict(self) -> dict[str, Any]:
         """See VectorEnv."""
         return {**self._head(), "lengths": self._lengths.copy()}
@@ -170,7 +189,7 @@ class EnvPoolVectorEnv(VectorEnv):
         """Make envs whose first episodes have these numbers, and the seeds that belong to them."""
         envpool = import_envpool()
         seeds = [
-            derive_seed(self.seed, "env", env, "episode", number) % 2**31
+            derive_seed(self.seed, "env", self.first_env + env, "episode", number) % 2**31
             for env, number in enumerate(numbers)
         ]
         with warnings.catch_warnings():
@@ -241,3 +260,10 @@ class EnvPoolVectorEnv(VectorEnv):
         self._returns[env] = 0.0
         self._lengths[env] = 0
         return done
+
+
+def _threads(num_envs: int) -> int:
+    """Return this process's share of the cores: EnvPool would take all of them in every node."""
+    node = current_node()
+    nodes = 1 if node is None else node.place.size
+    return max(1, min(num_envs, len(os.sched_getaffinity(0)) // nodes))

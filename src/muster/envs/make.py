@@ -41,6 +41,7 @@ def make_envs(
     num_envs: int = 1,
     seed: int = 0,
     backend: str = "auto",
+    first_env: int = 0,
     **env_kwargs: Any,
 ) -> VectorEnv:
     """Make several environments of one kind, stepped together in this process.
@@ -52,6 +53,8 @@ def make_envs(
         seed: Where every random number in them comes from.
         backend: "gymnasium", "envpool", or "auto": Gymnasium, unless only EnvPool has the id. What
             was taken is in `.backend`.
+        first_env: The number of the first one, where several processes share the envs of one seed:
+            env 3 of 8 is the same whoever makes it.
         **env_kwargs: For each environment, such as `max_episode_steps=200`.
 
     Raises:
@@ -62,6 +65,7 @@ def make_envs(
     """
     num_envs = _whole_number("num_envs", num_envs, 1, MAX_ENVS)
     seed = _whole_number("seed", seed, None, None)
+    first_env = _whole_number("first_env", first_env, 0, MAX_ENVS)
     if backend not in BACKENDS:
         raise OptionError(
             f"backend={backend!r} is not possible",
@@ -70,7 +74,7 @@ def make_envs(
         )
     if not isinstance(env_id, str):
         make_one = _from_factory(env_id, backend, env_kwargs)
-        return GymnasiumVectorEnv(name_of(env_id), make_one, num_envs, seed)
+        return GymnasiumVectorEnv(name_of(env_id), make_one, num_envs, seed, first_env=first_env)
     missing: MusterError | None = None
     if backend != "envpool":
         try:
@@ -82,13 +86,13 @@ def make_envs(
                 raise
             missing = error
         else:
-            return GymnasiumVectorEnv(env_id, make_one, num_envs, seed)
+            return GymnasiumVectorEnv(env_id, make_one, num_envs, seed, first_env=first_env)
 
     from muster.envs.envpool import EnvPoolVectorEnv, import_envpool
 
     pooled = import_envpool().list_all_envs()
     if env_id in pooled:
-        return EnvPoolVectorEnv(env_id, num_envs, seed, env_kwargs)
+        return EnvPoolVectorEnv(env_id, num_envs, seed, env_kwargs, first_env)
     if isinstance(missing, MissingPackageError):
         raise missing
     raise _unknown(env_id, pooled if missing is None else [*gym.registry, *pooled])

@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 
 from muster.envs.actions import LONGEST_LOG, ActionLog
-from muster.envs.base import Episode, StepResult, VectorEnv, bad_state
+from muster.envs.base import Books, Episode, StepResult, VectorEnv, bad_state
 from muster.envs.errors import EnvError, RefusedValue, brief, one_line
 from muster.envs.observations import TOP_BYTES, Array, Observation
 from muster.envs.rewards import real_number, refuse_infinite_rewards
@@ -34,6 +34,7 @@ class GymnasiumVectorEnv(VectorEnv):
         num_envs: How many to make.
         seed: Seed of the run.
         checks: False only to measure what the checks cost.
+        first_env: The number of the first one among all envs of this seed.
     """
 
     backend = "gymnasium"
@@ -45,6 +46,7 @@ class GymnasiumVectorEnv(VectorEnv):
         num_envs: int,
         seed: int,
         checks: bool = True,
+        first_env: int = 0,
     ) -> None:
         self._envs: list[OneEnv] = []
         try:
@@ -54,7 +56,13 @@ class GymnasiumVectorEnv(VectorEnv):
             for index, env in enumerate(self._envs):
                 _require_same_spaces(env_id, first, env, index)
             super().__init__(
-                env_id, num_envs, seed, first.observation_space, first.action_space, checks
+                env_id,
+                num_envs,
+                seed,
+                first.observation_space,
+                first.action_space,
+                checks,
+                first_env,
             )
         except BaseException:
             for env in self._envs:
@@ -128,6 +136,16 @@ class GymnasiumVectorEnv(VectorEnv):
             truncated,
             {"final_obs": final if ended else theirs, "episodes": episodes},
         )
+
+    def books(self) -> Books:
+        """See VectorEnv."""
+        lengths = [self._log.length(env) for env in range(self.num_envs)]
+        return Books(list(self._numbers), list(self._returns), lengths)
+
+    def actions(self) -> list[Array]:
+        """See VectorEnv."""
+        episodes = [self._log.episode(env) for env in range(self.num_envs)]
+        return [self._no_actions() if each is None else each for each in episodes]
 
     def state_dict(self) -> dict[str, Any]:
         """See VectorEnv. `actions` holds those of all running episodes, one env after the other."""

@@ -3,6 +3,7 @@
     wire         values to bytes and back, without pickle
     board        newest only: parallel_ctx, ParameterServer
     stream       all of it, in order, bounded: events, finish, Channel, GradientSum
+    team         arrays that all nodes have in common, and a barrier
     mail, node   bring every message to where it belongs
 
 Names are loaded when they are asked for: a node that sends no arrays does not import NumPy.
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from muster.flow.channel import Channel, Parcelled
     from muster.flow.reduce import GradientSum
     from muster.flow.registry import CannotTravelError, WireError, register_dataclass
+    from muster.flow.team import Team
     from muster.flow.weights import ParameterServer, Weights
     from muster.flow.wire import can_travel
 
@@ -25,6 +27,7 @@ __all__ = [
     "GradientSum",
     "ParameterServer",
     "Parcelled",
+    "Team",
     "Weights",
     "WireError",
     "can_travel",
@@ -39,6 +42,7 @@ __getattr__ = load_when_asked_for(
         "GradientSum": "muster.flow.reduce",
         "ParameterServer": "muster.flow.weights",
         "Parcelled": "muster.flow.channel",
+        "Team": "muster.flow.team",
         "Weights": "muster.flow.weights",
         "WireError": "muster.flow.registry",
         "can_travel": "muster.flow.wire",

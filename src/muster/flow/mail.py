@@ -156,6 +156,10 @@ class Mail:
                 if node == peer:
                     outlet.lost()
 
+    def is_gone(self, peer: int) -> bool:
+        """Whether a node has ended for good."""
+        return peer in self._gone
+
     def gone(self, peer: int) -> None:
         """Hear that a node has ended for good."""
         with self._lock:

@@ -87,6 +87,7 @@ class Task:
         self._events = Events()
         self._scope: Scope | None = None
         self._told_to_finish: Finish | None = None
+        self._agreed = False
         self._told_in_time = False
         self._link: TaskLink | None = None
         node = current_node()
@@ -168,17 +169,20 @@ class Task:
         Args:
             max_step: Loops at most; None for no limit.
             end: In a parallel run, what ends with this node: `all` nodes, or its `own` loop only.
+                `agreed`: the same, and nobody else ends this loop either, as the nodes of a `Team`
+                see to it that all of them end in the same one. They look at `told_to_finish`.
         """
         max_step = self._check_can_run(max_step, end)
         if max_step == 0:
             return self.ctx
+        self._agreed = end == "agreed"
         program = self._program()
         with self._running() as scope, self._linked(end):
             if self._link is not None and self._uses and not self._has_work():
                 # Empty loops would use up max_step in no time, and so end everybody's run.
                 self._link.wait_for_finish()
             for loop in itertools.count(1):
-                told = self._told_to_finish is not None
+                told = self._told_to_finish is not None and not self._agreed
                 if told:
                     self.ctx.finish = True
                 is_last = loop == max_step or self._leaving or told
@@ -198,7 +202,8 @@ class Task:
 
         Not if word from outside came so late that code after a `yield` may not have seen it.
         """
-        return self.ctx["finish"] and (self._told_to_finish is None or self._told_in_time)
+        in_time = self._told_to_finish is None or self._told_in_time or self._agreed
+        return self.ctx["finish"] and in_time
 
     def _one_loop(self, program: Program, scope: Scope, is_last: bool) -> None:
         ctx = self.ctx
@@ -295,6 +300,8 @@ class Task:
     def _finish_from_outside(self, finish: Finish) -> None:
         # First the word, then the context: a loop that begins in between looks for the word.
         self._told_to_finish = finish
+        if self._agreed:
+            return
         self.ctx.finish = True
         self._events.cancel()
 
@@ -472,9 +479,11 @@ class Task:
             )
 
     def _check_can_run(self, max_step: int | None, end: str) -> int | None:
-        if end not in ("all", "own"):
+        if end not in ("all", "own", "agreed"):
             raise OptionError(
-                f"end={end!r} is not possible", "it is 'all' or 'own'", "task.run(end='own')"
+                f"end={end!r} is not possible",
+                "it is 'all', 'own' or 'agreed'",
+                "task.run(end='own')",
             )
         if max_step is not None:
             max_step = _count("max_step", max_step, 0, "task.run(max_step=int(1e6))")

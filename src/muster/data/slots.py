@@ -1,0 +1,186 @@
+"""Slots: what all environments experienced in one rollout, as arrays that a team shares.
+
+            envs 0 1 | 2 3 | 4 5 | 6 7           a slot: the columns of some environments
+    t = 0        . . | . . | . . | . .
+    ...          slot 0 slot 1 ...               one array [T + 1, N, ...] or [T, N, ...] per field
+    t = T        . . | . . | . . | . .           obs and value only: where the next rollout begins
+
+Env and policy write their rows in place, and the learner reads them there.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from muster.errors import OptionError
+
+Array = NDArray[Any]
+Fields = dict[str, tuple[tuple[int, ...], DTypeLike]]
+
+
+@dataclass(frozen=True)
+class SlotPlan:
+    """How many steps, environments and slots there are, and what one step holds."""
+
+    obs_space: gym.Space[Any]
+    """As `VectorEnv.single_observation_space` has it."""
+    action_width: int
+    """Numbers of one action, as the policy draws it."""
+    action_dtype: np.dtype[Any]
+    action_space: gym.Space[Any]
+    """As `VectorEnv.single_action_space` has it."""
+    steps: int
+    """T, of one rollout."""
+    envs: int
+    """N, of all slots together."""
+    slots: int
+    buffers: int = 1
+    """Rollouts that are held at once: two where one is collected while another is learnt from."""
+    state_width: int = 0
+    """Numbers that a recurrent network remembers; 0 for one that is not."""
+    chunk: int = 1
+    """Steps from one remembered state to the next."""
+
+    def __post_init__(self) -> None:
+        if self.envs % self.slots:
+            raise OptionError(
+                f"num_envs={self.envs} and slots={self.slots} contradict each other",
+                "every slot has the same number of environments",
+                f"num_envs={-(-self.envs // self.slots) * self.slots}",
+            )
+
+    @property
+    def width(self) -> int:
+        """Environments of one slot."""
+        return self.envs // self.slots
+
+    def columns(self, slot: int) -> slice:
+        """Return the environments of a slot."""
+        return slice(slot * self.width, (slot + 1) * self.width)
+
+    def share(self, member: int, members: int) -> range:
+        """Return the slots of one member of a team: neighbours, as equal in number as can be."""
+        return range(self.slots * member // members, self.slots * (member + 1) // members)
+
+    def fields(self) -> Fields:
+        """Return what a team needs for the slots."""
+        lead, one = (self.buffers, self.steps, self.envs), np.float32
+        fields: Fields = {
+            "action": ((*lead, self.action_width), self.action_dtype),
+            "value": ((self.buffers, self.steps + 1, self.envs), one),
+            "terminated": (lead, np.bool_),
+            "truncated": (lead, np.bool_),
+        }
+        for name in ("logp", "reward", "final_value", "advantage", "target"):
+            fields[name] = (lead, one)
+        for key, (shape, dtype) in obs_fields(self.obs_space).items():
+            fields["obs" + key] = ((self.buffers, self.steps + 1, self.envs, *shape), dtype)
+        if self.state_width:
+            chunks = self.steps // self.chunk
+            fields["state"] = ((self.buffers, chunks, self.envs, self.state_width), one)
+            fields["first"] = ((self.buffers, self.steps + 1, self.envs), np.bool_)
+        return fields
+
+
+class Slots:
+    """One of the rollouts that a team's memory holds.
+
+    Attributes:
+        obs: [T + 1, N, ...], or a dict of such.
+        action: [T, N, width].
+        logp, reward, final_value, advantage, target: float32 [T, N]. `final_value` is that of the
+            true last observation of an episode that was truncated.
+        value: float32 [T + 1, N].
+        terminated, truncated: bool [T, N].
+        state: float32 [T // chunk, N, state_width], or None.
+        first: bool [T + 1, N], whether an observation begins an episode; or None.
+    """
+
+    def __init__(self, plan: SlotPlan, arrays: Mapping[str, Array], buffer: int = 0) -> None:
+        self.plan = plan
+        self.obs: Any = join_obs(
+            plan.obs_space, {name[3:]: arrays[name][buffer] for name in arrays if name[:3] == "obs"}
+        )
+        for name in ("action", "logp", "value", "reward", "terminated", "truncated"):
+            setattr(self, name, arrays[name][buffer])
+        for name in ("final_value", "advantage", "target"):
+            setattr(self, name, arrays[name][buffer])
+        self.state: Array | None = arrays["state"][buffer] if plan.state_width else None
+        self.first: Array | None = arrays["first"][buffer] if plan.state_width else None
+
+    action: Array
+    logp: Array
+    value: Array
+    reward: Array
+    terminated: Array
+    truncated: Array
+    final_value: Array
+    advantage: Array
+    target: Array
+
+
+def obs_fields(space: gym.Space[Any]) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Return shape and dtype of each array of an observation, by `.key`; by "" if it is one."""
+    if isinstance(space, gym.spaces.Dict):
+        return {f".{key}": _field(part) for key, part in space.spaces.items()}
+    return {"": _field(space)}
+
+
+def join_obs(space: gym.Space[Any], parts: Mapping[str, Array]) -> Any:
+    """Return arrays by the keys of `obs_fields` as an observation."""
+    if isinstance(space, gym.spaces.Dict):
+        return {key: parts[f".{key}"] for key in space.spaces}
+    return parts[""]
+
+
+def obs_parts(obs: Any) -> dict[str, Array]:
+    """Return an observation's arrays by the keys of `obs_fields`."""
+    if isinstance(obs, Mapping):
+        return {f".{key}": part for key, part in obs.items()}
+    return {"": obs}
+
+
+def at(obs: Any, index: Any) -> Any:
+    """Return `obs[index]`, of each part if it is a dict."""
+    if isinstance(obs, Mapping):
+        return {key: part[index] for key, part in obs.items()}
+    return obs[index]
+
+
+def put(obs: Any, index: Any, value: Any) -> None:
+    """Do `obs[index] = value`, for each part if it is a dict."""
+    if isinstance(obs, Mapping):
+        for key, part in obs.items():
+            part[index] = value[key]
+    else:
+        obs[index] = value
+
+
+def rows_of(obs: Any, steps: int) -> Any:
+    """Return the first `steps` of [T + 1, N, ...] as rows [steps * N, ...], without a copy."""
+    if isinstance(obs, Mapping):
+        return {key: rows_of(part, steps) for key, part in obs.items()}
+    count = steps * obs.shape[1]
+    return obs[:steps].reshape(count, *obs.shape[2:])
+
+
+def _field(space: gym.Space[Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    dtype = np.dtype(np.int64) if isinstance(space, gym.spaces.Discrete) else space.dtype
+    assert dtype is not None and space.shape is not None
+    return tuple(space.shape), np.dtype(dtype)
+
+
+def action_field(space: gym.Space[Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return shape and dtype of one action, as environments get it."""
+    shape = tuple(space.shape or ())
+    return shape, np.dtype(space.dtype if isinstance(space, gym.spaces.Box) else np.int64)
+
+
+def nbytes(fields: Fields) -> int:
+    """Return the memory that arrays of these shapes take."""
+    return sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in fields.values())

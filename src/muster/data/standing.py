@@ -1,0 +1,126 @@
+"""Where every environment stands when a rollout begins, so that whoever comes can go on from there.
+
+    end of rollout k: worker writes episode, return, length, obs of its envs -> page (k + 1) % 2
+                      and the actions of the rollout -> a ring of the last R steps
+    restore:          reset with the episode's seed, do the actions since then again
+
+Two pages: the one that a rollout began from stays whole until the next one is complete.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.data.slots import Fields, SlotPlan, action_field, join_obs, obs_fields, obs_parts
+from muster.envs import VectorEnv
+
+Array = NDArray[Any]
+
+_RING_BYTES = 64 << 20
+_LONGEST = 2**14
+
+
+class Standing:
+    """The books of all environments of a team.
+
+    Args:
+        plan: Of the slots.
+        arrays: The team's, with `fields`.
+    """
+
+    def __init__(self, plan: SlotPlan, arrays: Mapping[str, Array]) -> None:
+        self._plan = plan
+        self._episode = arrays["stand_episode"]
+        self._return = arrays["stand_return"]
+        self._length = arrays["stand_length"]
+        self._obs = {key: arrays["stand_obs" + key] for key in obs_fields(plan.obs_space)}
+        self._ring = arrays["stand_ring"]
+        self.extra: Array = arrays["stand_extra"]
+        """float64 [2, N, ...]: what else a worker wants to know at the beginning of a rollout."""
+        self.state: Array = arrays["stand_state"]
+        """float32 [2, N, state_width]: what a recurrent network remembers then."""
+
+    @staticmethod
+    def fields(plan: SlotPlan) -> Fields:
+        """Return what a team needs for this."""
+        pages = (2, plan.envs)
+        fields: Fields = {
+            "stand_episode": (pages, np.int64),
+            "stand_return": (pages, np.float64),
+            "stand_length": (pages, np.int64),
+            "stand_extra": ((*pages, 1), np.float64),
+            "stand_state": ((*pages, plan.state_width), np.float32),
+        }
+        for key, (shape, dtype) in obs_fields(plan.obs_space).items():
+            fields["stand_obs" + key] = ((*pages, *shape), dtype)
+        shape, dtype = action_field(plan.action_space)
+        row = plan.envs * math.prod(shape) * dtype.itemsize
+        ring = plan.steps + max(plan.steps, min(_LONGEST, _RING_BYTES // max(row, 1)))
+        fields["stand_ring"] = ((ring, plan.envs, *shape), dtype)
+        return fields
+
+    @property
+    def longest(self) -> int:
+        """Steps of an episode that can be done again."""
+        return len(self._ring) - self._plan.steps
+
+    def write(
+        self, loop: int, envs: VectorEnv, columns: slice, actions: Array | None = None
+    ) -> None:
+        """Note where some environments stand before rollout `loop`.
+
+        Args:
+            loop: Number of the rollout that is to come.
+            envs: The environments.
+            columns: Which they are.
+            actions: What they were given in the rollout before, [T, n, ...]. None: they were not
+                stepped but restored, and know what they did since their episodes began.
+        """
+        page = loop % 2
+        books = envs.books()
+        self._episode[page, columns] = books.episodes
+        self._return[page, columns] = books.returns
+        self._length[page, columns] = books.lengths
+        for key, part in obs_parts(envs.obs).items():
+            self._obs[key][page, columns] = part
+        steps, ring = self._plan.steps, len(self._ring)
+        if actions is not None:
+            self._ring[np.arange((loop - 1) * steps, loop * steps) % ring, columns] = actions
+            return
+        for column, done in zip(range(columns.start, columns.stop), envs.actions(), strict=True):
+            kept = done[len(done) - min(len(done), self.longest) :]
+            self._ring[np.arange(loop * steps - len(kept), loop * steps) % ring, column] = kept
+
+    def state_of(self, loop: int, columns: slice, template: dict[str, Any]) -> dict[str, Any]:
+        """Return where some environments stood before a rollout, as a state of a `VectorEnv`.
+
+        Args:
+            loop: Number of the rollout.
+            columns: Which environments.
+            template: The `state_dict` of such environments; what is known here takes its place.
+        """
+        page = loop % 2
+        lengths = self._length[page, columns].copy()
+        obs = {key: part[page, columns].copy() for key, part in self._obs.items()}
+        state = {
+            **template,
+            "started": True,
+            "episodes": self._episode[page, columns].copy(),
+            "obs": join_obs(self._plan.obs_space, obs),
+            "lengths": lengths,
+        }
+        if "actions" in template:
+            state["returns"] = self._return[page, columns].copy()
+            state["kept"] = lengths <= self.longest
+            end = loop * self._plan.steps
+            which = zip(range(columns.start, columns.stop), lengths, state["kept"], strict=True)
+            episodes = [
+                self._ring[np.arange(end - length, end) % len(self._ring), column]
+                for column, length, kept in which
+                if kept
+            ]
+            state["actions"] = np.concatenate([self._ring[:0, 0], *episodes])
+        return state

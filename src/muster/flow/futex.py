@@ -1,0 +1,60 @@
+"""Sleep until a word of shared memory changes, and wake who sleeps on it (Linux's futex).
+
+A word has one writer. Who waits sleeps in the kernel on the value it has seen; the kernel compares
+it again under its own lock, so a change in between is never missed.
+"""
+
+import ctypes
+import errno
+import os
+import platform
+
+from muster.errors import MusterError
+
+_SYS_FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine())
+_WAIT, _WAKE = 0, 1  # not the private ones: the word is shared between processes
+_ALL = 2**31 - 1
+_LOW_HALF = 0xFFFF_FFFF
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class Word:
+    """An int64 of shared memory that is waited for by the low half of its bytes.
+
+    Args:
+        memory: Where it is.
+        offset: Of its first byte, a multiple of 8.
+    """
+
+    def __init__(self, memory: memoryview, offset: int) -> None:
+        self._kept = ctypes.c_int64.from_buffer(memory, offset)
+        self._address = ctypes.c_void_p(ctypes.addressof(self._kept))
+
+    def wake(self) -> None:
+        """Wake all who sleep on it; called after it was changed."""
+        _futex(self._address, _WAKE, _ALL, None)
+
+    def sleep(self, seen: int, seconds: float) -> None:
+        """Sleep as long as it has the value that was seen, but not longer than so many seconds."""
+        whole = int(seconds)
+        limit = _Timespec(whole, int((seconds - whole) * 1e9))
+        _futex(self._address, _WAIT, seen & _LOW_HALF, ctypes.byref(limit))
+
+
+def _futex(address: ctypes.c_void_p, operation: int, value: int, limit: object) -> None:
+    if _SYS_FUTEX is None:
+        raise MusterError(
+            f"workers that share memory cannot wait for each other on {platform.machine()}",
+            "muster knows Linux's futex on x86_64 and aarch64",
+            "--workers 0",
+        )
+    if _libc.syscall(_SYS_FUTEX, address, operation, ctypes.c_uint32(value), limit, None, 0) < 0:
+        number = ctypes.get_errno()
+        if number not in (errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR):
+            raise OSError(number, f"futex: {os.strerror(number)}")

@@ -1,0 +1,153 @@
+"""`Team`: nodes that have arrays in common and go in step.
+
+    team = Team({"row": ((4, 100), "f4")})    the same on every node; zeros at first
+    team["row"][...] = ...                    write what is yours
+    team.meet()                               now everybody's part can be read
+
+Nothing is sent: a node that arrives counts up a word of its own, and who waits watches one word per
+other node. A node that was killed and started again finds its words and arrays as they were, with
+the note that it left when it arrived last, and goes on from there.
+
+Where nodes have no memory in common there is no team; a program by itself is a team of one.
+"""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from muster.errors import OptionError, TaskError
+from muster.flow.futex import Word
+from muster.flow.node import this_node
+from muster.framework.node import advance
+
+Shape = tuple[int, ...]
+
+_LINE = 64
+"""Bytes of a cache line: what different nodes write is never in one."""
+_NOTE_WORDS = 7
+_WORDS = 16
+"""Of a node: arrivals, a note, and where the other of two notes is."""
+_SPINS = 3_000
+"""Looks at a word, some 200 us of them, before a node sleeps: waking up takes longer than most
+waits between two minibatches."""
+_SLEEP_SECONDS = 0.1
+
+
+class Team:
+    """All nodes of a program, with arrays that each of them reads and writes.
+
+    A program has one team: its arrays are the memory that the nodes have in common.
+
+    Args:
+        fields: Shape and dtype of each array, by name. The same on every node.
+    """
+
+    def __init__(self, fields: Mapping[str, tuple[Shape, DTypeLike]]) -> None:
+        node = this_node()
+        self._node = node
+        self.index = 0 if node is None else node.place.node_id
+        """Which member this node is."""
+        self.size = 1 if node is None else node.place.size
+        """How many members there are."""
+        self.resumed = node is not None and node.place.incarnation > 0
+        """Whether this node takes the place of one that died."""
+        offsets, size = _offsets(fields, self.size * _WORDS * 8)
+        memory = memoryview(bytearray(size)) if node is None else node.shared_memory(size)
+        if memory is None:
+            raise OptionError(
+                f"these {self.size} nodes cannot be a team",
+                "they have no memory in common",
+                'Parallel.runner(..., engine="local")',
+            )
+        self._arrays: dict[str, NDArray[Any]] = {}
+        for name, (shape, dtype) in fields.items():
+            count = math.prod(shape)
+            flat = np.frombuffer(memory, dtype, count, offsets[name])
+            self._arrays[name] = flat.reshape(shape)
+        self._words = memory[: self.size * _WORDS * 8].cast("q")
+        self._mine = self.index * _WORDS
+        self._others = [each for each in range(self.size) if each != self.index]
+        self._signals = [Word(memory, each * _WORDS * 8) for each in range(self.size)]
+        enough_cores = self.size <= len(os.sched_getaffinity(0))
+        self._spins = _SPINS if enough_cores else 0
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """Return an array."""
+        return self._arrays[name]
+
+    @property
+    def arrivals(self) -> int:
+        """How often this node has arrived, in all its incarnations."""
+        return self._words[self._mine]
+
+    @property
+    def note(self) -> tuple[int, ...]:
+        """What it noted when it arrived last."""
+        first = self._note_at(self.arrivals)
+        return tuple(self._words[first : first + _NOTE_WORDS])
+
+    def arrive(self, note: Sequence[int] = ()) -> None:
+        """Say that this node's part is written, and note where it is for who may replace it."""
+        arrivals = self.arrivals + 1
+        first = self._note_at(arrivals)  # the other one stays whole until this one counts
+        for place, number in enumerate(note):
+            self._words[first + place] = number
+        self._words[self._mine] = arrivals
+        if self._others:
+            self._signals[self.index].wake()
+            advance()
+
+    def wait(self) -> None:
+        """Wait until every member has arrived as often as this one.
+
+        Raises:
+            TaskError: One of them will never come, because the run has failed or ended.
+        """
+        words, arrivals = self._words, self.arrivals
+        for other in self._others:
+            word = other * _WORDS
+            spins = self._spins
+            while words[word] < arrivals and spins:
+                spins -= 1
+            if words[word] < arrivals:
+                self._sleep(other, arrivals)
+
+    def meet(self, note: Sequence[int] = ()) -> None:
+        """Arrive, and wait for the others."""
+        self.arrive(note)
+        self.wait()
+
+    def _note_at(self, arrivals: int) -> int:
+        return self._mine + 1 + (arrivals % 2) * _NOTE_WORDS
+
+    def _sleep(self, other: int, arrivals: int) -> None:
+        node = self._node
+        assert node is not None
+        word, signal = other * _WORDS, self._signals[other]
+        with node.waiting():
+            while (seen := self._words[word]) < arrivals:
+                # After a signal the others still come: they agree on when to end.
+                ended = node.finish is not None and node.finish.signal is None
+                if ended or node.mail.is_gone(other):
+                    raise TaskError(
+                        f"node {other} will not come",
+                        "it has left the run, or the run has failed",
+                        "look at what it said last",
+                    )
+                signal.sleep(seen, _SLEEP_SECONDS)
+
+
+def _offsets(
+    fields: Mapping[str, tuple[Shape, DTypeLike]], first: int
+) -> tuple[dict[str, int], int]:
+    """Return where each array begins, and the size of all of them."""
+    offsets = {}
+    for name, (shape, dtype) in fields.items():
+        first = -(-first // _LINE) * _LINE
+        offsets[name] = first
+        first += math.prod(shape) * np.dtype(dtype).itemsize
+    return offsets, max(first, 1)
