@@ -1,8 +1,9 @@
-"""The networks that muster has a name for: `--model mlp`, `--model nature_cnn`.
+"""The Q-networks that muster has a name for: `--model mlp`, `nature_cnn`, `impala_cnn`.
 
 They are built as a model of the user's own is: with torch's global generator seeded for it.
 """
 
+from collections import OrderedDict
 from typing import Any
 
 import gymnasium as gym
@@ -12,6 +13,8 @@ from torch import nn
 from muster.nets.cnn import NatureCNN
 from muster.nets.encoders import make_encoder
 from muster.nets.errors import ModelError
+from muster.nets.impala_cnn import check_image, impala_encoder
+from muster.nets.mlp import MLP
 from muster.nets.q_network import build_q_network
 
 
@@ -29,6 +32,23 @@ def nature_cnn(obs_space: gym.Space[Any], n_actions: int) -> nn.Module:
             "--model mlp",
         )
     return build_q_network(obs_space, n_actions, (512,), seed=_drawn_seed())
+
+
+def impala_cnn(obs_space: gym.Space[Any], n_actions: int) -> nn.Module:
+    """Return the residual network of Espeholt et al. 2018: 15 convolutions and a layer of 256."""
+    encoder = impala_encoder(obs_space)
+    check_image("impala_cnn", obs_space, encoder)
+    features = int(encoder.out_features)  # type: ignore[arg-type]  # every encoder has it
+    return nn.Sequential(OrderedDict(encoder=encoder, trunk=MLP(features, (256,), n_actions)))
+
+
+def lstm(obs_space: gym.Space[Any], n_actions: int) -> nn.Module:
+    """Say that this is no Q-network."""
+    raise ModelError(
+        "the model 'lstm' is no Q-network",
+        "it has a memory, and a Q-learner learns from single steps that are drawn in any order",
+        "--model mlp, or muster train ppo",
+    )
 
 
 def _drawn_seed() -> int:

@@ -14,16 +14,20 @@ if TYPE_CHECKING:
     from torch import nn
 
 Factory = Callable[..., "nn.Module"]
-"""Called with (obs_space, n_actions); returns a module from observations to Q [B, n_actions]."""
+"""Called with (obs_space, n_outputs); returns a module from observations to outputs.
 
-BUILT_IN = ("mlp", "nature_cnn")
-"""Functions of `muster.nets.builtin`."""
+These are Q [B, n_outputs] for a Q-learner, and a pair for a policy: [B, n_outputs] of which
+`ActionHead` says what they mean, and values [B].
+"""
+
+BUILT_IN = ("impala_cnn", "lstm", "mlp", "nature_cnn")
+"""Functions of `muster.nets.builtin` for Q-learners; `muster.nets.build_policy` has policies."""
 
 _models: dict[str, Factory] = {}
 
 
 def register_model(name: str, factory: Factory) -> None:
-    """Let `model=name` mean the network that `factory(obs_space, n_actions)` builds.
+    """Let `model=name` mean the network that `factory(obs_space, n_outputs)` builds.
 
     Args:
         name: Any name that is not taken by something else.

@@ -40,9 +40,9 @@ class TorchPolicy:
             than rounding. All the rest, and the gradient of every weight, is float32. It is for
             processors with instructions for it (avx512_bf16, amx_bf16): others take four times as
             long as without.
-        compiled: Run the module through torch.compile. Its first calls take half a minute, once
-            more for each new number of rows up to two of them, and it needs a C++ compiler. Bits
-            are then those of this machine and this version of torch.
+        compiled: Run the module through torch.compile. That needs a C++ compiler, takes 15 to 45
+            seconds at the first gradient and some more for each other number of rows, and the CNNs
+            of muster are no faster by it: it is for long runs of networks of many small layers.
     """
 
     row_exact = False

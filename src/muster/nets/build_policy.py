@@ -1,0 +1,203 @@
+"""Builds the network of a policy, and the fastest way to run it.
+
+obs_space, head -> build_policy -> module -> FlatParameters -> make_policy_net -> act, gradient
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import torch
+from torch import Tensor, nn
+
+from muster.nets.action_head import ActionHead
+from muster.nets.actor_critic import ActorCritic
+from muster.nets.errors import ModelError
+from muster.nets.flat import FlatParameters
+from muster.nets.impala_cnn import check_image, impala_encoder
+from muster.nets.normalizer import ObsNorm
+from muster.nets.policy_net import PolicyNet
+from muster.nets.q_network import _global_generator_seeded, _two_of, as_tensors
+from muster.nets.recurrent import RecurrentActorCritic, RecurrentPolicy
+from muster.nets.registry import BUILT_IN, Factory, get_model
+from muster.nets.torch_policy import TorchPolicy
+
+
+def build_policy(
+    obs_space: gym.Space[Any],
+    head: ActionHead,
+    hidden: Sequence[int] = (64, 64),
+    shared: bool = False,
+    activation: str = "tanh",
+    normalize_obs: bool = False,
+    log_std: float = 0.0,
+    model: str | Factory | None = None,
+    *,
+    seed: int = 0,
+) -> nn.Module:
+    """Return a module from observations [B, ...] to (outputs [B, head.outputs], values [B]).
+
+    Args:
+        obs_space: Of one observation, of any kind that `make_encoder` reads.
+        head: What the outputs mean.
+        hidden: Width of each layer after the encoder.
+        shared: One stack of hidden layers for actions and value; else one for each.
+        activation: "relu" or "tanh", after each hidden layer.
+        normalize_obs: Put an `ObsNorm` in front. It is `module.normalizer`.
+        log_std: Of a Gaussian, to begin with.
+        model: Another network:
+            "mlp": as None.
+            "nature_cnn": images by three convolutions, then one shared layer of 512.
+            "impala_cnn": images by fifteen convolutions, then one shared layer of 256.
+            "lstm": a `RecurrentActorCritic`; the last of `hidden` is the LSTM.
+            Or a registered name, or a class or function of (obs_space, head.outputs), that takes
+            the place of all but `normalize_obs`. A Gaussian's outputs are means, then log_std.
+        seed: Decides the first weights, alone: torch's global generator is neither used nor moved.
+    """
+    if model is None or (isinstance(model, str) and model in BUILT_IN):
+        module = _standard(
+            model or "mlp",
+            obs_space,
+            head,
+            tuple(hidden),
+            shared,
+            activation,
+            normalize_obs,
+            log_std,
+            torch.Generator().manual_seed(seed),
+        )
+        _try(module, obs_space, head)
+        return module
+    with _global_generator_seeded(seed):
+        module = get_model(model)(obs_space, head.outputs)
+        if not isinstance(module, nn.Module):
+            raise ModelError(
+                f"the model returned {module!r:.200}, which is no torch module",
+                "it is called with (obs_space, n_outputs) and has to return a torch.nn.Module",
+                "def model(obs_space, n_outputs): return MyNetwork(...)",
+            )
+        if normalize_obs:
+            module = Normalized(ObsNorm(obs_space), module)
+        _try(module, obs_space, head)  # also gives lazy layers their sizes
+    return module
+
+
+def make_policy_net(
+    module: nn.Module, flat: FlatParameters, head: ActionHead, **options: Any
+) -> PolicyNet | RecurrentPolicy:
+    """Return the fastest way to run a policy.
+
+    Args:
+        module: From `build_policy`, or any from observations to (outputs, value).
+        flat: Its parameters.
+        head: What the outputs mean.
+        options: For the ways that go by torch: see `TorchPolicy`.
+    """
+    if isinstance(module, RecurrentActorCritic):
+        return RecurrentPolicy(module, flat, head, **options)
+    return TorchPolicy(module, flat, head, **options)
+
+
+class Normalized(nn.Module):
+    """A model of the user's own behind an `ObsNorm`.
+
+    Args:
+        normalizer: For the observations.
+        model: Gets them in the shapes that they had.
+    """
+
+    def __init__(self, normalizer: ObsNorm, model: nn.Module) -> None:
+        super().__init__()
+        self.normalizer = normalizer
+        self.model = model
+
+    def forward(self, obs: Any) -> Any:
+        """Return what the model makes of the normalised observations."""
+        return self.model(_shaped_as(obs, self.normalizer(obs)))
+
+
+def _shaped_as(obs: Any, flat: Any) -> Any:
+    if isinstance(obs, Mapping):
+        return {key: _shaped_as(part, flat[key]) for key, part in obs.items()}
+    return flat.reshape(obs.shape)
+
+
+def _standard(
+    model: str,
+    obs_space: gym.Space[Any],
+    head: ActionHead,
+    hidden: tuple[int, ...],
+    shared: bool,
+    activation: str,
+    normalize_obs: bool,
+    log_std: float,
+    generator: torch.Generator,
+) -> nn.Module:
+    if model == "lstm":
+        return RecurrentActorCritic(
+            obs_space, head, hidden, activation, normalize_obs, log_std, generator
+        )
+    if model == "impala_cnn":
+        encoder = impala_encoder(obs_space, generator)
+        check_image(model, obs_space, encoder)
+        width = int(encoder.out_features)  # type: ignore[arg-type]  # every encoder has it
+        features = gym.spaces.Box(-float("inf"), float("inf"), (width,))
+        # The encoder keeps its own weights: orthogonal ones make what residual blocks add too
+        # large, and each block would double the variance.
+        top = ActorCritic(
+            features, head, (256,), True, "relu", log_std=log_std, generator=generator
+        )
+        whole = nn.Sequential(OrderedDict(encoder=encoder, top=top))
+        return Normalized(ObsNorm(obs_space), whole) if normalize_obs else whole
+    if model == "nature_cnn":
+        hidden, shared, activation = (512,), True, "relu"
+    module = ActorCritic(
+        obs_space, head, hidden, shared, activation, normalize_obs, log_std, generator
+    )
+    if model == "nature_cnn":
+        check_image(model, obs_space, module.encoder)
+    return module
+
+
+def _try(module: nn.Module, obs_space: gym.Space[Any], head: ActionHead) -> None:
+    """Raise ModelError unless a module makes outputs and values out of two observations."""
+    obs = as_tensors(_two_of(obs_space))
+    training = module.training
+    module.eval()  # or batch norm would remember these two
+    with torch.no_grad():
+        made = module(obs)
+    module.train(training)
+    wanted = (2, head.outputs)
+    if not (isinstance(made, tuple | list) and len(made) == 2):
+        raise ModelError(
+            f"the model makes {_described(made)} out of two observations, and no pair",
+            "a policy gives outputs for the actions and the value of each observation",
+            "return outputs, value",
+        )
+    outputs, value = made
+    if not _is_floats(outputs, wanted):
+        kind = "means and as many log_std" if head.gaussian else "logits"
+        raise ModelError(
+            f"the model's outputs for two observations are {_described(outputs)}, not floats of "
+            f"shape {wanted}",
+            f"for these actions they are {head.outputs} {kind}, and rows are observations",
+            f"make them by torch.nn.Linear(..., {head.outputs})",
+        )
+    if not (_is_floats(value, (2,)) or _is_floats(value, (2, 1))):
+        raise ModelError(
+            f"the model's values of two observations are {_described(value)}, not floats of "
+            "shape (2,) or (2, 1)",
+            "an observation has one value",
+            "make it by torch.nn.Linear(..., 1)",
+        )
+
+
+def _is_floats(made: Any, shape: tuple[int, ...]) -> bool:
+    return isinstance(made, Tensor) and made.is_floating_point() and tuple(made.shape) == shape
+
+
+def _described(made: Any) -> str:
+    if isinstance(made, Tensor):
+        return f"a tensor of shape {tuple(made.shape)} and {made.dtype}"
+    return f"{made!r:.200}"

@@ -1,0 +1,105 @@
+"""The residual network of Espeholt et al. 2018 (IMPALA, figure 3, right) for images of any size."""
+
+import math
+from typing import Any
+
+import gymnasium as gym
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from muster.nets.cnn import NatureCNN
+from muster.nets.encoders import DictEncoder, make_encoder
+from muster.nets.errors import ModelError
+from muster.nets.mlp import draw_weights
+
+CHANNELS = (16, 32, 32)
+"""Of the three sections."""
+
+
+class ImpalaCNN(nn.Module):
+    """Fifteen convolutions over uint8 images, to features [B, self.out_features].
+
+    A section is a convolution, a max-pool that halves height and width, and two residual blocks.
+    Half of 1 is 1 here, so every size can be read.
+
+    Args:
+        shape: Of one image: (height, width, channels), (channels, height, width), or
+            (height, width). The channels are the shorter of the two ends.
+        generator: Where the first weights come from. None: torch's global generator.
+    """
+
+    def __init__(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self._channels_last = len(shape) == 3 and shape[2] <= shape[0]
+        self._grey = len(shape) == 2
+        if self._grey:
+            before, size = 1, list(shape)
+        elif self._channels_last:
+            before, size = shape[2], list(shape[:2])
+        else:
+            before, size = shape[0], list(shape[1:])
+        layers: list[nn.Module] = []
+        for channels in CHANNELS:
+            layers += [_convolution(before, channels, generator), nn.MaxPool2d(3, 2, padding=1)]
+            layers += [ResidualBlock(channels, generator) for _ in range(2)]
+            size = [(n + 1) // 2 for n in size]
+            before = channels
+        self.layers = nn.Sequential(*layers, nn.ReLU())
+        self.out_features = before * math.prod(size)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Return features [B, out_features] of images [B, *shape] with values from 0 to 255."""
+        if self._grey:
+            image = image[:, None]
+        elif self._channels_last:
+            image = image.permute(0, 3, 1, 2)
+        features: Tensor = self.layers(image.float() * (1 / 255))
+        return features.flatten(1)
+
+
+class ResidualBlock(nn.Module):
+    """x + conv(relu(conv(relu(x)))), of [B, channels, H, W].
+
+    Args:
+        channels: Of what comes in and what goes out.
+        generator: Where the first weights come from. None: torch's global generator.
+    """
+
+    def __init__(self, channels: int, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.first = _convolution(channels, channels, generator)
+        self.second = _convolution(channels, channels, generator)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Return [B, channels, H, W]."""
+        step: Tensor = self.second(functional.relu(self.first(functional.relu(image))))
+        return image + step
+
+
+def impala_encoder(space: gym.Space[Any], generator: torch.Generator | None = None) -> nn.Module:
+    """Return the standard encoder of a space, with an `ImpalaCNN` for each of its images."""
+    if isinstance(space, gym.spaces.Dict):
+        parts = {key: impala_encoder(part, generator) for key, part in space.items()}
+        return DictEncoder(parts)
+    encoder = make_encoder(space, generator)
+    if isinstance(encoder, NatureCNN) and space.shape is not None:
+        return ImpalaCNN(space.shape, generator)
+    return encoder
+
+
+def check_image(model: str, space: gym.Space[Any], encoder: nn.Module) -> None:
+    """Raise ModelError unless an encoder of `space` reads an image somewhere."""
+    if any(isinstance(part, nn.Conv2d) for part in encoder.modules()):
+        return
+    raise ModelError(
+        f"the model {model!r} cannot read {space}",
+        "it reads images: a Box of uint8 with height and width",
+        "--model mlp",
+    )
+
+
+def _convolution(before: int, after: int, generator: torch.Generator | None) -> nn.Conv2d:
+    layer = nn.Conv2d(before, after, 3, padding=1, device="meta")
+    draw_weights(layer, generator)
+    return layer

@@ -1,0 +1,317 @@
+"""A policy with a memory: an LSTM between the encoder and the heads, and how PPO learns it.
+
+obs -> [ObsNorm] -> encoder -> [layers] -> LSTM -+-> policy -> outputs [B, K]
+                                  state --^  |   +-> value  -> [B]
+                                  ^----------+
+
+What PPO stores so that it can learn from a sequence of `length` steps in one piece:
+
+    t      0 1 2 3 | 4 5 6 7         length 4, T 8: two chunks
+    first  1 . . .   . 1 . .         episodes begin at t = 0 and t = 5: the state is zero there
+    state  ^         ^               of the acting network, before t = 0 and before t = 4
+
+Learning runs each sequence from its stored state with the weights of now. In the first epoch these
+are the weights that acted, and every ratio is 1. Later the stored states are those of older
+weights: that is how PPO with an LSTM is usually done, and a reason for few epochs.
+"""
+
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from muster.errors import OptionError
+from muster.nets.action_head import ActionHead
+from muster.nets.encoders import make_encoder
+from muster.nets.flat import FlatParameters
+from muster.nets.mlp import MLP, linear
+from muster.nets.normalizer import ObsNorm
+from muster.nets.policy_net import Array, Floats, LossTerms, Rollout
+from muster.nets.q_network import as_tensors
+from muster.nets.torch_policy import (
+    Convolutions,
+    FlatGradient,
+    draw,
+    gather,
+    has_convolutions,
+    most_likely,
+    own_tensors,
+)
+
+
+class RecurrentActorCritic(nn.Module):
+    """A network that says what to do and what it is worth, and remembers.
+
+    Args:
+        obs_space: Of one observation.
+        head: What the outputs mean.
+        hidden: Width of each layer after the encoder; the last one is the LSTM.
+        activation: "relu" or "tanh", after each layer before the LSTM.
+        normalize_obs: Put an `ObsNorm` in front.
+        log_std: Of a Gaussian, to begin with.
+        generator: Where the first weights come from. None: torch's global generator.
+    """
+
+    def __init__(
+        self,
+        obs_space: gym.Space[Any],
+        head: ActionHead,
+        hidden: Sequence[int] = (64, 64),
+        activation: str = "tanh",
+        normalize_obs: bool = False,
+        log_std: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        if not hidden:
+            raise OptionError(
+                "hidden=() is not possible with an LSTM",
+                "the last hidden layer is the LSTM",
+                "hidden=(64,)",
+            )
+        *before, width = hidden
+        self.normalizer = ObsNorm(obs_space) if normalize_obs else None
+        self.encoder = make_encoder(obs_space, generator)
+        features = int(self.encoder.out_features)  # type: ignore[arg-type]  # every encoder has it
+        self.trunk = MLP(features, before, None, activation, generator)
+        self.lstm = LSTM(before[-1] if before else features, width, generator)
+        means = head.width if head.gaussian else head.outputs
+        self.policy = linear(width, means, generator)
+        self.value = linear(width, 1, generator)
+        self.log_std = nn.Parameter(torch.full((means,), log_std)) if head.gaussian else None
+        self._draw(generator)
+
+    @property
+    def state_width(self) -> int:
+        """Numbers that make the state of one environment."""
+        return 2 * self.lstm.width
+
+    def forward(
+        self, obs: Any, state: Tensor | None = None, first: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return outputs [B, K] and values [B] of single steps, from no memory unless it is given.
+
+        Args:
+            obs: [B, ...], or a dict of such.
+            state: [B, state_width] before the step.
+            first: bool [B], where an episode begins.
+        """
+        outputs, value, _ = self.steps(obs, state, first)
+        return outputs, value
+
+    def steps(
+        self, obs: Any, state: Tensor | None, first: Tensor | None, length: int = 1
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Run B sequences of `length` steps.
+
+        Args:
+            obs: [length * B, ...], or a dict of such: all sequences' first steps, then their second
+                ones, and so on.
+            state: [B, state_width] before the first step. None: zeros.
+            first: bool [length * B], where an episode begins: the state is zeroed before it.
+            length: Steps of each sequence.
+
+        Returns:
+            outputs [length * B, K], values [length * B], state [B, state_width] after the last.
+        """
+        if self.normalizer is not None:
+            obs = self.normalizer(obs)
+        features: Tensor = self.trunk(self.encoder(obs))
+        n = len(features) // length
+        if state is None:
+            state = features.new_zeros(n, self.state_width)
+        begins = None if first is None else first.view(length, n, 1)
+        memory, state = self.lstm(features.view(length, n, -1), state, begins)
+        memory = memory.flatten(0, 1)
+        outputs: Tensor = self.policy(memory)
+        if self.log_std is not None:
+            outputs = torch.cat([outputs, self.log_std.expand_as(outputs)], dim=1)
+        return outputs, self.value(memory).squeeze(1), state
+
+    def _draw(self, generator: torch.Generator | None) -> None:
+        # As `ActorCritic` does; 1 for what goes into the LSTM's gates.
+        gains: dict[nn.Module, float] = {self.policy: 0.01, self.value: 1.0, self.lstm.input: 1.0}
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Conv2d):
+                gain = gains.get(module, math.sqrt(2))
+                nn.init.orthogonal_(module.weight, gain, generator=generator)
+                nn.init.zeros_(module.bias)  # type: ignore[arg-type]  # every layer here has one
+        nn.init.orthogonal_(self.lstm.recurrent, 1.0, generator=generator)
+
+
+class LSTM(nn.Module):
+    """A layer of LSTM (Hochreiter and Schmidhuber 1997, with forget gates), from any state.
+
+    `torch.nn.LSTM` cannot zero the state in the middle of a sequence.
+
+    Args:
+        in_features: Width of the input.
+        width: Of the output, and of each half of the state: output, then cell.
+        generator: Where the first weights come from. None: torch's global generator.
+    """
+
+    def __init__(self, in_features: int, width: int, generator: torch.Generator | None) -> None:
+        super().__init__()
+        self.width = width
+        self.input = linear(in_features, 4 * width, generator)
+        """To the gates: input, forget, output, then what is written to the cell."""
+        self.recurrent = nn.Parameter(torch.empty(4 * width, width))
+        bound = 1 / math.sqrt(width)
+        nn.init.uniform_(self.recurrent, -bound, bound, generator=generator)
+
+    def forward(self, inputs: Tensor, state: Tensor, first: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return outputs [T, B, width] and the state [B, 2 * width] after them.
+
+        Args:
+            inputs: [T, B, in_features].
+            state: [B, 2 * width].
+            first: bool [T, B, 1], where the state is zeroed before the step.
+        """
+        gates = self.input(inputs)  # of all steps at once
+        recurrent = self.recurrent.t()
+        outputs = []
+        for t in range(len(inputs)):
+            if first is not None:
+                state = state.masked_fill(first[t], 0.0)
+            h, cell = state[:, : self.width], state[:, self.width :]
+            gate = torch.addmm(gates[t], h, recurrent)
+            enter, stay, leave = gate[:, : 3 * self.width].sigmoid().chunk(3, dim=1)
+            write = gate[:, 3 * self.width :].tanh()
+            cell = stay * cell + enter * write
+            h = leave * cell.tanh()
+            state = torch.cat([h, cell], dim=1)
+            outputs.append(h)
+        return torch.stack(outputs), state
+
+
+class RecurrentPolicy:
+    """What PPO asks of a network with a memory: as `PolicyNet`, with a state per environment.
+
+    A state is float32 [n, state_width]. `first` is bool [n] and marks the environments whose
+    episode begins with this observation: their state counts as zero, whatever it holds.
+
+    Args:
+        module: The network.
+        flat: Its parameters.
+        head: What the outputs mean.
+        channels_last: As for `TorchPolicy`.
+        bf16: As for `TorchPolicy`.
+    """
+
+    row_exact = False
+
+    def __init__(
+        self,
+        module: RecurrentActorCritic,
+        flat: FlatParameters,
+        head: ActionHead,
+        *,
+        channels_last: bool = True,
+        bf16: bool = False,
+    ) -> None:
+        self._module = module.eval()  # for acting and for learning, as in TorchPolicy
+        self._head = head
+        self._gradient = FlatGradient(module, flat)
+        self._convolutions = Convolutions(channels_last, bf16) if has_convolutions(module) else None
+        self.state_width = module.state_width
+
+    def act(
+        self,
+        obs: Any,
+        noise: Floats,
+        action: Array,
+        logp: Floats,
+        value: Floats,
+        state: Floats,
+        first: NDArray[np.bool_],
+    ) -> None:
+        """Draw an action for each of n environments, and go on to their next state.
+
+        Args:
+            obs: [n, ...], or a dict of such.
+            noise: [n, width]: uniform in [0, 1) for categories, standard normal for a Gaussian.
+            action: [n, width], is written.
+            logp: [n], is written.
+            value: [n], is written.
+            state: [n, state_width], is read and overwritten with the state after this step.
+            first: [n], whose episode begins here.
+        """
+        outputs, values, after = self._predict(obs, state, first)
+        draw(self._head, outputs, noise, action, logp)
+        value[:] = values
+        state[:] = after
+
+    def best(self, obs: Any, state: Floats, first: NDArray[np.bool_]) -> Array:
+        """Return the most likely actions, [n, width]; overwrite the state as `act` does."""
+        outputs, _, after = self._predict(obs, state, first)
+        state[:] = after
+        return most_likely(self._head, outputs)
+
+    def values(self, obs: Any, value: Floats, state: Floats, first: NDArray[np.bool_]) -> None:
+        """Write the value of each of n observations. The state stays as it is."""
+        value[:] = self._predict(obs, state, first)[1]
+
+    def gradient(
+        self,
+        rollout: Rollout,
+        rows: NDArray[np.int64],
+        terms: LossTerms,
+        grad: Floats,
+        stats: NDArray[np.float64],
+    ) -> None:
+        """Write the gradient of the loss over some sequences, and what it was made of.
+
+        Args:
+            rollout: All rows, with `state` [T // length, N, state_width] and `first` [T * N].
+                `length` follows from their shapes.
+            rows: Numbers of sequences: chunk * N + env, with chunk = t // length.
+            terms: The numbers of the loss. `scale` is 1 / steps, not 1 / sequences.
+            grad: As long as the flat vector; is overwritten.
+            stats: [len(STATS)], is overwritten.
+        """
+        if rollout.state is None or rollout.first is None:
+            raise OptionError(
+                "the rollout has no state or no first",
+                "a network with a memory is learnt from the states that it had when it acted",
+                "rollout._replace(state=..., first=...)",
+            )
+        chunks, n = rollout.state.shape[:2]
+        length = len(rollout.first) // (chunks * n)
+        if length * chunks * n != len(rollout.first):
+            raise OptionError(
+                f"{len(rollout.first)} rows are not {chunks} chunks of {n} environments",
+                "each environment has the same number of steps in each chunk",
+                "make the steps of a rollout a multiple of the length of a sequence",
+            )
+        # [length, B]: the row of each step of each sequence.
+        steps = (rows // n * length + np.arange(length)[:, None]) * n + rows % n
+        steps = steps.reshape(-1)
+        state = np.take(rollout.state.reshape(chunks * n, -1), rows, axis=0)
+        first = np.take(rollout.first, steps)
+        with torch.enable_grad():
+            outputs, value, _ = self._run(gather(rollout.obs, steps), state, first, length)
+        self._gradient.write(outputs, value, self._head, rollout, steps, terms, grad, stats)
+
+    def _predict(
+        self, obs: Any, state: Floats, first: NDArray[np.bool_]
+    ) -> tuple[Floats, Floats, Floats]:
+        with torch.no_grad():
+            outputs, value, after = self._run(own_tensors(obs), state, first, 1)
+        return outputs.numpy(), value.numpy(), after.numpy()
+
+    def _run(
+        self, obs: Any, state: Floats, first: NDArray[np.bool_], length: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        if self._module.training:
+            self._module.eval()
+        with self._convolutions or nullcontext():
+            outputs, value, after = self._module.steps(
+                obs, own_tensors(state), as_tensors(first), length
+            )
+        return outputs.contiguous(), value.contiguous(), after
