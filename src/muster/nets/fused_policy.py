@@ -1,0 +1,250 @@
+"""A small `ActorCritic` without torch: each question to it is one compiled call.
+
+    why_not_fused  the one rule for which networks go this way
+    FusedPolicy    the face of `PolicyNet`, on the kernels of `fused_kernels`
+
+For a network of two layers of 64 torch spends most of its time on bookkeeping: a gradient over 64
+rows takes it 900 us, and this 60.
+"""
+
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from muster.errors import OptionError
+from muster.nets import fused_kernels as kernels
+from muster.nets.action_head import ActionHead
+from muster.nets.actor_critic import ActorCritic
+from muster.nets.encoders import Flatten
+from muster.nets.flat import FlatParameters, aligned
+from muster.nets.mlp import MLP
+from muster.nets.normalizer import ObsNorm
+from muster.nets.policy_net import Array, Floats, LossTerms, Rollout
+from muster.nets.tile import FUSED, LANES
+
+MAX_WIDTH = 255
+"""From 256 on BLAS multiplies faster than our kernels."""
+
+_ENDS: dict[type[nn.Module], int] = {nn.Tanh: kernels.TANH, nn.ReLU: kernels.RELU}
+
+
+def why_not_fused(module: nn.Module, flat: FlatParameters) -> str | None:
+    """Say what keeps a network from the compiled path, or None if nothing does.
+
+    The rule: it is an `ActorCritic` whose encoder only flattens, maybe with an `ObsNorm`, with
+    Linear layers up to `MAX_WIDTH` wide that end with Tanh, ReLU or nothing; every parameter is
+    learnt and used once. Then the hand-written gradient is the whole gradient.
+    """
+    if not FUSED:
+        return "numba cannot compile here, or has nowhere to keep what it compiled"
+    if type(module) is not ActorCritic:
+        return f"{type(module).__name__} is not the standard ActorCritic"
+    if type(module.encoder) is not Flatten:
+        return f"observations go through {type(module.encoder).__name__}"
+    if module.normalizer is not None and type(module.normalizer) is not ObsNorm:
+        return f"observations are normalised by {type(module.normalizer).__name__}"
+    for net in (module.trunk, module.policy, module.value):
+        if type(net) is not MLP:
+            return f"{type(net).__name__} has no compiled twin"
+        for part in net:
+            if type(part) not in (nn.Linear, *_ENDS):
+                return f"{type(part).__name__} has no compiled twin"
+        for before, part in pairwise([None, *net]):
+            if type(part) is not nn.Linear and type(before) is not nn.Linear:
+                return f"{type(part).__name__} does not follow a Linear layer"
+    for net in (module.policy, module.value):
+        if not len(net) or type(net[-1]) is not nn.Linear:
+            return "the policy or the value does not end with a Linear layer"
+    layers = list(_linears(module))
+    widest = max(max(layer.in_features, layer.out_features) for layer in layers)
+    if widest > MAX_WIDTH:
+        return f"a layer is {widest} wide: from {MAX_WIDTH + 1} on BLAS is faster"
+    for part in module.modules():
+        if part._forward_hooks or part._forward_pre_hooks:
+            return f"{type(part).__name__} has hooks"
+        if part._backward_hooks or part._backward_pre_hooks:
+            return f"{type(part).__name__} has hooks"
+    if any(layer.bias is None for layer in layers):
+        return "a Linear layer has no bias"
+    if len(flat.names_and_slices) != 2 * len(layers) + (module.log_std is not None):
+        return "a parameter is shared, or belongs to no layer"
+    if not all(parameter.requires_grad for parameter in module.parameters()):
+        return "a parameter is frozen"
+    return None
+
+
+def _linears(module: ActorCritic) -> Iterator[nn.Linear]:
+    for net in (module.trunk, module.policy, module.value):
+        yield from (part for part in net if isinstance(part, nn.Linear))
+
+
+def _plan_of(
+    module: ActorCritic, flat: FlatParameters, head: ActionHead
+) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    """Return `layers` and `plan` of the kernels, and how long their `work` has to be."""
+    at = {id(p): flat.names_and_slices[name].start for name, p in module.named_parameters()}
+    used = 0
+
+    def room(floats: int) -> int:
+        nonlocal used
+        start, used = used, used + -(-floats // LANES) * LANES
+        return start
+
+    n_obs = int(module.encoder.out_features)  # type: ignore[arg-type]  # Flatten has it
+    plan = np.zeros(9, np.int64)
+    plan[kernels.OBS] = room(kernels.BLOCK * kernels.padded(n_obs))
+    rows: list[list[int]] = []
+
+    def add(net: nn.Sequential, source: int) -> int:
+        """Append the layers of one net that reads layer `source`, return the last one's number."""
+        for part in net:
+            if isinstance(part, nn.Linear):
+                n_in, n_out = part.in_features, part.out_features
+                size = kernels.BLOCK * kernels.padded(n_out)
+                places = [at[id(part.weight)], at[id(part.bias)], kernels.LINEAR, source]
+                rows.append([n_in, n_out, *places, room(size), room(size)])
+                source = len(rows) - 1
+            else:
+                rows[-1][kernels.END] = _ENDS[type(part)]
+        return source
+
+    trunk = add(module.trunk, -1)
+    plan[kernels.POLICY] = add(module.policy, trunk)
+    plan[kernels.VALUE] = add(module.value, trunk)
+    plan[kernels.N_OBS], plan[kernels.WIDTH] = n_obs, head.width
+    plan[kernels.GAUSSIAN] = head.gaussian
+    if module.log_std is not None:
+        plan[kernels.LOG_STD] = at[id(module.log_std)]
+    plan[kernels.ROWS] = room(2 * kernels.BLOCK * head.outputs)
+    layers = np.array(rows, np.int64)
+    widest_in, widest_out = (int(layers[:, column].max()) for column in (kernels.IN, kernels.OUT))
+    transposed, tile = kernels.BLOCK * kernels.padded(widest_in), LANES * widest_out
+    plan[kernels.SCRATCH] = room(transposed + tile)
+    return layers, plan, used
+
+
+class FusedPolicy:
+    """A network that acts and can be learnt, see `PolicyNet`. Ask `why_not_fused` before.
+
+    Arrays given to it have to be C-contiguous, and of the types that `PolicyNet` says; numba would
+    compile once more for others. Observations of other types are copied to float32 first, which
+    costs time and gives what torch gives.
+
+    It reads parameters and normaliser where they lie, so it is never out of date. May be used from
+    several threads: each has its own arrays in between.
+
+    Args:
+        module: The network.
+        flat: Its parameters.
+        head: What its outputs mean.
+    """
+
+    row_exact = True
+
+    def __init__(self, module: ActorCritic, flat: FlatParameters, head: ActionHead) -> None:
+        reason = why_not_fused(module, flat)
+        if reason is not None:
+            raise OptionError(
+                f"the network cannot be compiled: {reason}",
+                "FusedPolicy computes small networks of one kind only",
+                "TorchPolicy(module, flat, head) takes every other",
+            )
+        self._flat = flat
+        self._head = head
+        layers, plan, self._size = _plan_of(module, flat, head)
+        offset = factor = np.zeros(0, np.float32)
+        if module.normalizer is not None and module.normalizer.keys:
+            norm = module.normalizer.parts[0]
+            offset, factor = norm.offset.numpy(), norm.factor.numpy()  # type: ignore[operator]
+        self._network = (layers, plan, np.array(head.sizes, np.int64), offset, factor)
+        self._floats = np.zeros(0, np.float32)
+        self._noise = np.zeros((0, head.width), np.float32)
+        self._action = np.zeros((0, head.width), head.dtype)
+        self._local = threading.local()
+
+    def act(self, obs: Any, noise: Floats, action: Array, logp: Floats, value: Floats) -> None:
+        """Draw an action for each of n observations, see `PolicyNet.act`."""
+        self._act(kernels.SAMPLE, obs, noise, action, logp, value)
+
+    def best(self, obs: Any) -> Array:
+        """Return the most likely action for each observation, [n, width]."""
+        action: Array = np.empty((len(obs), self._head.width), self._head.dtype)
+        self._act(kernels.BEST, obs, self._noise, action, self._floats, self._floats)
+        return action
+
+    def values(self, obs: Any, value: Floats) -> None:
+        """Write the value of each of n observations."""
+        self._act(kernels.VALUES, obs, self._noise, self._action, self._floats, value)
+
+    def gradient(
+        self,
+        rollout: Rollout,
+        rows: NDArray[np.int64],
+        terms: LossTerms,
+        grad: Floats,
+        stats: NDArray[np.float64],
+    ) -> None:
+        """Write the gradient of the loss over some rows, see `PolicyNet.gradient`."""
+        obs, action, logp, value, advantage, target = rollout[:6]
+        bad = kernels.gradient(
+            self._flat.vector,
+            *self._network,
+            self._work(),
+            _rows(obs),
+            action,
+            logp,
+            value,
+            advantage,
+            target,
+            rows,
+            *map(float, terms),
+            grad,
+            stats,
+        )
+        if bad == kernels.BAD_SHAPES:
+            shapes = [x.shape for x in (obs, action, logp, value, advantage, target, grad, stats)]
+            raise OptionError(
+                f"arrays of shapes {shapes} do not fit the network",
+                "the fields of a rollout have one row each per step, a gradient is as long as the "
+                "flat vector, and there are five sums",
+                "rollout arrays [T * N, ...], grad = aligned(flat.vector.size)",
+            )
+        if bad >= 0:
+            raise OptionError(
+                f"row {rows[bad]} cannot be learnt from",
+                f"there are {len(rollout.logp)} rows; or its action is none of {self._head}",
+                "rows within the rollout, and actions as `act` wrote them",
+            )
+
+    def _act(
+        self, task: int, obs: Any, noise: Floats, action: Array, logp: Floats, value: Floats
+    ) -> None:
+        work = self._work()
+        obs = _rows(obs)
+        params = self._flat.vector
+        if kernels.act(params, *self._network, work, task, obs, noise, action, logp, value) != -1:
+            shapes = [np.shape(x) for x in (obs, noise, action, logp, value)]
+            raise OptionError(
+                f"arrays of shapes {shapes} do not fit the network",
+                f"it reads [n, {self._network[1][kernels.N_OBS]}] observations, and writes "
+                f"[n, {self._head.width}] actions",
+                "one row for each observation in all of them; obs[None] for a single one",
+            )
+
+    def _work(self) -> Floats:
+        try:
+            work: Floats = self._local.work
+        except AttributeError:
+            work = self._local.work = aligned(self._size)
+        return work
+
+
+def _rows(obs: Any) -> Floats:
+    """Return observations as float32 [n, numbers], the very same array if it is that already."""
+    rows: Floats = np.ascontiguousarray(obs, np.float32)
+    return rows if rows.ndim == 2 else rows.reshape(len(rows), -1)

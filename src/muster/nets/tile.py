@@ -1,0 +1,296 @@
+"""The matrix product inside compiled kernels: a tile of 6 x 16 sums that stays in registers.
+
+    C[6, 16] += A[6, depth] @ B[depth, 16]
+
+    for k in range(depth):          one pass over k
+        b = B[k, 0:16]              16 floats, one load: one AVX-512 register, or two of AVX2
+        for r in range(6):          unrolled
+            C[r, 0:16] = fma(A[r, k], b, C[r, 0:16])
+
+Loops that numba compiles by itself load and store C at every k, and are 3 to 8 times as slow. 6
+rows are what fits into the 16 registers of AVX2; 8 would be spilled there.
+
+Every element of C is one chain of fused multiply-adds in the order of k, whatever the number of
+rows, the place in the tile, or the width of the CPU's vectors: its bits depend on nothing else.
+
+What begins with an underscore or is an `intrinsic` writes LLVM code directly, at compile time. All
+matrices are pieces of flat float32 arrays: where they begin, and how far apart their rows are.
+"""
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.jit import jit
+
+Array = NDArray[np.float32]
+
+LANES = 16
+"""Columns of a tile. Matrices that it reads or writes are padded to a multiple of it."""
+
+
+def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
+    """Return (tiles of 6, 4, 2 and 1 rows, transposition, fma, noinline), or None without numba."""
+    try:
+        intrinsic = importlib.import_module("numba.extending").intrinsic
+        types = importlib.import_module("numba").types
+        cgutils = importlib.import_module("numba.core.cgutils")
+        ir = importlib.import_module("llvmlite.ir")
+    except ImportError:  # `muster.jit` says it in the log
+        return None
+
+    scalar = ir.FloatType()
+    vector = ir.VectorType(scalar, LANES)
+    lane = ir.IntType(32)
+    undefined = ir.Constant(vector, ir.Undefined)
+
+    def data(context: Any, builder: Any, signature: Any, args: Any, which: int) -> Any:
+        """The pointer to the first element of an array argument."""
+        array = cgutils.create_struct_proxy(signature.args[which])
+        return array(context, builder, args[which]).data
+
+    def at(builder: Any, pointer: Any, *places: Any) -> Any:
+        for place in places:
+            pointer = builder.gep(pointer, [place])
+        return pointer
+
+    def load(builder: Any, pointer: Any) -> Any:
+        return builder.load(builder.bitcast(pointer, vector.as_pointer()), align=4)
+
+    def store(builder: Any, value: Any, pointer: Any) -> None:
+        builder.store(value, builder.bitcast(pointer, vector.as_pointer()), align=4)
+
+    def shuffle(builder: Any, first: Any, second: Any, lanes: list[int]) -> Any:
+        """Pick lanes: 0..15 are those of `first`, 16..31 those of `second`."""
+        mask = ir.Constant(ir.VectorType(lane, LANES), lanes)
+        return builder.shuffle_vector(first, second, mask)
+
+    def fma_of(builder: Any, kind: Any, suffix: str) -> Any:
+        function = ir.FunctionType(kind, [kind] * 3)
+        return cgutils.get_or_insert_function(builder.module, function, f"llvm.fma.{suffix}")
+
+    def make_tile(rows: int) -> Callable[..., Any]:
+        @intrinsic  # type: ignore[untyped-decorator]
+        def tile(
+            typing: Any,
+            c: Any,
+            c_at: Any,
+            c_row: Any,
+            a: Any,
+            a_at: Any,
+            a_row: Any,
+            a_k: Any,
+            b: Any,
+            b_at: Any,
+            b_row: Any,
+            depth: Any,
+        ) -> Any:
+            """C[rows, 16] += A[rows, depth] @ B[depth, 16].
+
+            A[r, k] is at a_at + r * a_row + k * a_k, so that A may lie either way round.
+            """
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                c_at, c_row = args[1], args[2]
+                a_at, a_row, a_k = args[4], args[5], args[6]
+                b_at, b_row, depth = args[8], args[9], args[10]
+                to_c = at(builder, data(context, builder, signature, args, 0), c_at)
+                to_a = at(builder, data(context, builder, signature, args, 3), a_at)
+                to_b = at(builder, data(context, builder, signature, args, 7), b_at)
+                fma = fma_of(builder, vector, "v16f32")
+                numbers = [ir.Constant(c_at.type, r) for r in range(rows)]
+                c_rows = [at(builder, to_c, builder.mul(r, c_row)) for r in numbers]
+                a_rows = [at(builder, to_a, builder.mul(r, a_row)) for r in numbers]
+                # LLVM turns these variables into registers, one per row.
+                sums = [cgutils.alloca_once(builder, vector) for _ in numbers]
+                for row, total in zip(c_rows, sums, strict=True):
+                    builder.store(load(builder, row), total)
+                with cgutils.for_range(builder, depth) as loop:
+                    b_lanes = load(builder, at(builder, to_b, builder.mul(loop.index, b_row)))
+                    a_place = builder.mul(loop.index, a_k)
+                    for row, total in zip(a_rows, sums, strict=True):
+                        x = builder.load(at(builder, row, a_place))
+                        first = builder.insert_element(undefined, x, ir.Constant(lane, 0))
+                        everywhere = shuffle(builder, first, undefined, [0] * LANES)
+                        new = builder.call(fma, [everywhere, b_lanes, builder.load(total)])
+                        builder.store(new, total)
+                for row, total in zip(c_rows, sums, strict=True):
+                    store(builder, builder.load(total), row)
+                return context.get_dummy_value()
+
+            n = types.intp
+            return types.void(c, n, n, a, n, n, n, b, n, n, n), generate
+
+        return tile  # type: ignore[no-any-return]
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def transpose_tile(
+        typing: Any, c: Any, c_at: Any, c_row: Any, a: Any, a_at: Any, a_row: Any
+    ) -> Any:
+        """C[16, 16] = A[16, 16].T: swap the off-diagonal quarters, then those of the quarters..."""
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            to_c = at(builder, data(context, builder, signature, args, 0), args[1])
+            to_a = at(builder, data(context, builder, signature, args, 3), args[4])
+            numbers = [ir.Constant(args[1].type, r) for r in range(LANES)]
+            rows = [load(builder, at(builder, to_a, builder.mul(r, args[5]))) for r in numbers]
+            for step in (8, 4, 2, 1):
+                upper = [i if not i & step else LANES + i - step for i in range(LANES)]
+                lower = [i + step if not i & step else LANES + i for i in range(LANES)]
+                for r in range(LANES):
+                    if not r & step:
+                        pair = rows[r], rows[r + step]
+                        rows[r] = shuffle(builder, *pair, upper)
+                        rows[r + step] = shuffle(builder, *pair, lower)
+            for r, row in zip(numbers, rows, strict=True):
+                store(builder, row, at(builder, to_c, builder.mul(r, args[2])))
+            return context.get_dummy_value()
+
+        n = types.intp
+        return types.void(c, n, n, a, n, n), generate
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
+        """Return a * b + c of three float32, rounded once."""
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.call(fma_of(builder, scalar, "f32"), args)
+
+        return types.float32(types.float32, types.float32, types.float32), generate
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def noinline(typing: Any) -> Any:
+        """Keep the kernel that calls this one function: inlined everywhere it compiles for long."""
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            builder.function.attributes.add("noinline")
+            return context.get_dummy_value()
+
+        return types.void(), generate
+
+    return (*(make_tile(rows) for rows in (6, 4, 2, 1)), transpose_tile, fma, noinline)
+
+
+def _absent(*_: Any) -> Any:
+    raise RuntimeError("this kernel has no NumPy twin: look at muster.nets.tile.FUSED first")
+
+
+_made = _intrinsics()
+_tile6, _tile4, _tile2, _tile1, _transpose16, fma, noinline = _made or (_absent,) * 7
+
+
+@jit(_absent)
+def multiply(
+    c: Array,
+    c_at: int,
+    c_row: int,
+    a: Array,
+    a_at: int,
+    a_row: int,
+    a_k: int,
+    b: Array,
+    b_at: int,
+    b_row: int,
+    m: int,
+    n: int,
+    depth: int,
+) -> None:
+    """C[m, n] += A[m, depth] @ B[depth, n], where n is a multiple of `LANES`.
+
+    Give all places and sizes as variables: for each literal number numba would compile it again.
+
+    Args:
+        c: Holds C; so on for a and b.
+        c_at: Where C begins.
+        c_row: From one row of C to the next.
+        a: Holds A.
+        a_at: Where A begins.
+        a_row: From one row of A to the next.
+        a_k: From one column of A to the next.
+        b: Holds B.
+        b_at: Where B begins.
+        b_row: From one row of B to the next.
+        m: Rows of C.
+        n: Columns of C.
+        depth: Columns of A.
+    """
+    noinline()
+    for j in range(0, n, LANES):
+        i = 0
+        while i + 6 <= m:
+            _tile6(
+                c,
+                c_at + i * c_row + j,
+                c_row,
+                a,
+                a_at + i * a_row,
+                a_row,
+                a_k,
+                b,
+                b_at + j,
+                b_row,
+                depth,
+            )
+            i += 6
+        if i + 4 <= m:
+            _tile4(
+                c,
+                c_at + i * c_row + j,
+                c_row,
+                a,
+                a_at + i * a_row,
+                a_row,
+                a_k,
+                b,
+                b_at + j,
+                b_row,
+                depth,
+            )
+            i += 4
+        if i + 2 <= m:
+            _tile2(
+                c,
+                c_at + i * c_row + j,
+                c_row,
+                a,
+                a_at + i * a_row,
+                a_row,
+                a_k,
+                b,
+                b_at + j,
+                b_row,
+                depth,
+            )
+            i += 2
+        if i < m:
+            _tile1(
+                c,
+                c_at + i * c_row + j,
+                c_row,
+                a,
+                a_at + i * a_row,
+                a_row,
+                a_k,
+                b,
+                b_at + j,
+                b_row,
+                depth,
+            )
+
+
+@jit(_absent)
+def transpose(
+    c: Array, c_at: int, c_row: int, a: Array, a_at: int, a_row: int, m: int, n: int
+) -> None:
+    """C[n, m] = A[m, n].T, where m and n are multiples of `LANES`."""
+    noinline()
+    for i in range(0, m, LANES):
+        for j in range(0, n, LANES):
+            _transpose16(c, c_at + j * c_row + i, c_row, a, a_at + i * a_row + j, a_row)
+
+
+FUSED: bool = _made is not None and multiply is not _absent
+"""Whether the kernels of this module can be had: numba compiles, and can keep what it compiled."""
