@@ -1,0 +1,128 @@
+"""The register tile: products, their bits, transposition, and what happens without numba."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from muster.nets.tile import FUSED, LANES, multiply, transpose
+
+needs_numba = pytest.mark.skipif(not FUSED, reason="numba cannot compile here")
+
+
+def _floats(rng, *shape):
+    return rng.normal(size=shape).astype(np.float32)
+
+
+def _product(c, a, b):
+    """Return c + a @ b, in room with a margin that must stay as it is."""
+    (m, depth), n = a.shape, b.shape[1]
+    room = np.full(7 + m * (n + 3), np.float32(-5))
+    rows = room[7:].reshape(m, n + 3)
+    rows[:, :n] = c
+    multiply(room, 7, n + 3, a.ravel(), 0, depth, 1, b.ravel(), 0, n, m, n, depth)
+    assert (room[:7] == -5).all() and (rows[:, n:] == -5).all()
+    return rows[:, :n].copy()
+
+
+@needs_numba
+@pytest.mark.parametrize("m", range(1, 20))
+@pytest.mark.parametrize(("n", "depth"), [(16, 1), (16, 64), (32, 5), (64, 0)])
+def test_a_product_is_added(rng, m, n, depth):
+    c, a, b = _floats(rng, m, n), _floats(rng, m, depth), _floats(rng, depth, n)
+    expected = c + a.astype(np.float64) @ b
+    np.testing.assert_allclose(_product(c, a, b), expected, rtol=1e-5, atol=1e-5)
+
+
+@needs_numba
+def test_the_left_matrix_may_lie_either_way_round(rng):
+    c, a, b = _floats(rng, 13, 32), _floats(rng, 13, 9), _floats(rng, 9, 32)
+    expected = _product(c, a, b)
+    got = c.copy().ravel()
+    turned = np.ascontiguousarray(a.T).ravel()
+    multiply(got, 0, 32, turned, 0, 1, 13, b.ravel(), 0, 32, 13, 32, 9)
+    assert np.array_equal(got.reshape(13, 32), expected)
+
+
+@needs_numba
+def test_an_element_is_one_chain_of_multiply_adds(rng):
+    c, a, b = _floats(rng, 11, 16), _floats(rng, 11, 40), _floats(rng, 40, 16)
+    got = _product(c, a, b)
+    # A product of two float32 is exact in float64, so this rounds as often as a chain of fma,
+    # except where float64 rounds a sum to a tie of float32: never here.
+    expected = c.copy()
+    for k in range(40):
+        exact = a[:, k, None].astype(np.float64) * b[k].astype(np.float64)
+        expected = (exact + expected.astype(np.float64)).astype(np.float32)
+    assert np.array_equal(got, expected)
+
+
+@needs_numba
+def test_bits_depend_neither_on_neighbours_nor_on_how_depth_is_cut(rng):
+    c, a, b = _floats(rng, 17, 48), _floats(rng, 17, 30), _floats(rng, 30, 48)
+    whole = _product(c, a, b)
+    for i in range(17):
+        alone = _product(c[i : i + 1, 16:32], a[i : i + 1], np.ascontiguousarray(b[:, 16:32]))
+        assert np.array_equal(alone[0], whole[i, 16:32])
+    half = _product(c, np.ascontiguousarray(a[:, :11]), b[:11])
+    assert np.array_equal(_product(half, np.ascontiguousarray(a[:, 11:]), b[11:]), whole)
+
+
+@needs_numba
+def test_nan_stays_in_its_row_and_column(rng):
+    c, a, b = np.zeros((7, 16), np.float32), _floats(rng, 7, 5), _floats(rng, 5, 16)
+    a[2, 3] = np.nan
+    b[1, 9] = np.inf
+    got = _product(c, a, b)
+    assert np.isnan(got[2]).all()
+    assert not np.isfinite(got[:, 9]).any()
+    assert np.isfinite(np.delete(np.delete(got, 2, axis=0), 9, axis=1)).all()
+
+
+@needs_numba
+@pytest.mark.parametrize(("m", "n"), [(16, 16), (16, 48), (80, 64)])
+def test_transposing(rng, m, n):
+    assert not m % LANES and not n % LANES
+    a = _floats(rng, m, n)
+    room = np.full(2 + n * (m + 4), np.float32(-5))
+    transpose(room, 2, m + 4, a.ravel(), 0, n, m, n)
+    rows = room[2:].reshape(n, m + 4)
+    assert np.array_equal(rows[:, :m], a.T)
+    assert (rows[:, m:] == -5).all() and (room[:2] == -5).all()
+
+
+WITHOUT = """
+import sys
+{before}
+import numpy as np
+from muster.nets.tile import FUSED
+from muster.nets.fused_policy import why_not_fused
+from muster.rl_utils.gae import gae, gae_numpy
+from muster.rl_utils.ppo_loss import ppo_loss, ppo_loss_numpy
+from torch import nn
+assert not FUSED and gae is gae_numpy and ppo_loss is ppo_loss_numpy
+assert "numba" in why_not_fused(nn.Linear(1, 1), None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "environment"),
+    [
+        ("", {"MUSTER_NUMBA": "0"}),
+        ("", {"NUMBA_DISABLE_JIT": "1"}),
+        ("sys.modules['numba'] = None", {}),
+        (
+            "from numba.core import caching\n"
+            "caching.CacheImpl._locator_classes = []  # nowhere to keep anything",
+            {},
+        ),
+    ],
+    ids=["asked for", "disabled", "absent", "no cache"],
+)
+def test_without_numba_modules_import_and_say_so(before, environment):
+    code = WITHOUT.format(before=before)
+    subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **environment}, check=True, timeout=60
+    )
