@@ -12,6 +12,7 @@ from muster.nets import FlatParameters, ModelError, NatureCNN, register_model
 from muster.nets.action_head import ActionHead
 from muster.nets.actor_critic import ActorCritic
 from muster.nets.build_policy import build_policy, make_policy_net
+from muster.nets.fused_policy import FusedPolicy, why_not_fused
 from muster.nets.impala_cnn import ImpalaCNN
 from muster.nets.normalizer import ObsNorm
 from muster.nets.policy_net import LossTerms
@@ -229,6 +230,15 @@ def test_the_trial_leaves_no_traces_in_the_model():
     module = build_policy(VECTOR, DISCRETE, model=Own)
     assert module.training
     assert module.norm.num_batches_tracked == 0
+
+
+def test_a_small_standard_network_is_compiled_and_a_changed_one_is_not():
+    module = build_policy(VECTOR, DISCRETE)
+    flat = FlatParameters(module)
+    expected = TorchPolicy if why_not_fused(module, flat) else FusedPolicy  # as without numba
+    assert isinstance(make_policy_net(module, flat, DISCRETE, channels_last=False), expected)
+    module.policy[1] = nn.GELU()
+    assert isinstance(make_policy_net(module, flat, DISCRETE), TorchPolicy)
 
 
 def test_a_network_with_a_memory_gets_its_own_way_to_run():

@@ -217,6 +217,18 @@ def test_dropout_does_not_part_acting_from_learning(rng):
     assert _gradient(policy, flat, rollout, np.arange(12))[1][3] < 1e-9
 
 
+def test_compiled_goes_through_torch_compile(rng, monkeypatch):
+    head = HEADS["discrete"]
+    module, flat, policy = _made(head)
+    compiled = []
+    monkeypatch.setattr(torch, "compile", lambda steps: compiled.append(steps) or steps)
+    fast = RecurrentPolicy(module, flat, head, compiled=True)
+    assert compiled == [module.steps]
+    rollout = _collected(fast, head, rng, _vectors(rng))
+    expected = _gradient(policy, flat, rollout, np.arange(3))[0]
+    assert np.array_equal(_gradient(fast, flat, rollout, np.arange(3))[0], expected)
+
+
 def test_what_a_sequence_cannot_be_made_of_is_refused(rng):
     head = HEADS["discrete"]
     _, flat, policy = _made(head)

@@ -7,6 +7,7 @@ from gymnasium import spaces
 from ppo_reference import autograd, distribution_terms, loss_and_stats, some_rollout
 from torch import nn
 
+from muster import OptionError
 from muster.nets import FlatParameters
 from muster.nets.action_head import ActionHead
 from muster.nets.actor_critic import ActorCritic
@@ -236,6 +237,14 @@ def test_a_new_gradient_vector_is_written_from_then_on(rng):
     second, _ = _gradient(policy, flat, rollout, np.arange(4))
     assert np.array_equal(first, kept)
     assert not np.array_equal(first, second)
+
+
+def test_rows_and_actions_that_do_not_exist_are_named(rng):
+    _, flat, policy = _made(VECTOR, DISCRETE)
+    rollout = some_rollout(rng, DISCRETE, _sample(VECTOR, rng, 8), 8)
+    rollout.action[3] = 5
+    with pytest.raises(OptionError, match=r"row 3 of 8 .* its action does not\n.*\(5,\)\n"):
+        _gradient(policy, flat, rollout, np.arange(8))
 
 
 def test_compiled_goes_through_torch_compile(rng, monkeypatch):

@@ -15,6 +15,7 @@ from muster.nets.action_head import ActionHead
 from muster.nets.actor_critic import ActorCritic
 from muster.nets.errors import ModelError
 from muster.nets.flat import FlatParameters
+from muster.nets.fused_policy import FusedPolicy, why_not_fused
 from muster.nets.impala_cnn import check_image, impala_encoder
 from muster.nets.normalizer import ObsNorm
 from muster.nets.policy_net import PolicyNet
@@ -86,16 +87,18 @@ def build_policy(
 def make_policy_net(
     module: nn.Module, flat: FlatParameters, head: ActionHead, **options: Any
 ) -> PolicyNet | RecurrentPolicy:
-    """Return the fastest way to run a policy.
+    """Return the fastest way to run a policy: compiled where that is possible, else by torch.
 
     Args:
         module: From `build_policy`, or any from observations to (outputs, value).
         flat: Its parameters.
         head: What the outputs mean.
-        options: For the ways that go by torch: see `TorchPolicy`.
+        options: For the ways that go by torch: see `TorchPolicy`, `RecurrentPolicy`.
     """
     if isinstance(module, RecurrentActorCritic):
         return RecurrentPolicy(module, flat, head, **options)
+    if isinstance(module, ActorCritic) and why_not_fused(module, flat) is None:
+        return FusedPolicy(module, flat, head)
     return TorchPolicy(module, flat, head, **options)
 
 
