@@ -1,5 +1,7 @@
 """Any module as PPO's policy: what it does, its gradient, its bits."""
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -217,7 +219,17 @@ def test_in_bfloat16_acting_and_learning_still_agree(rng):
 
 
 def test_float64_observations_and_read_only_memory_go_through(rng):
-    _, flat, policy = _made(VECTOR, DISCRETE)
+    class Plain(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.outputs, self.value = nn.Linear(6, 5), nn.Linear(6, 1)
+
+        def forward(self, obs):
+            return self.outputs(obs), self.value(obs)
+
+    module = Plain()
+    flat = FlatParameters(module)
+    policy = TorchPolicy(module, flat, DISCRETE)
     obs = _sample(VECTOR, rng, 8)
     rollout = some_rollout(rng, DISCRETE, obs, 8)
     expected = _gradient(policy, flat, rollout, np.arange(8))[0]
@@ -229,14 +241,18 @@ def test_float64_observations_and_read_only_memory_go_through(rng):
         assert np.array_equal(policy.best(same), policy.best(obs))
 
 
-def test_a_new_gradient_vector_is_written_from_then_on(rng):
-    _, flat, policy = _made(VECTOR, BOX)
+def test_a_gradient_is_written_where_it_is_wanted_and_let_go_of(rng):
+    module, flat, policy = _made(VECTOR, BOX)
     rollout = some_rollout(rng, BOX, _sample(VECTOR, rng, 8), 8)
     first, _ = _gradient(policy, flat, rollout, np.arange(8))
     kept = first.copy()
     second, _ = _gradient(policy, flat, rollout, np.arange(4))
     assert np.array_equal(first, kept)
     assert not np.array_equal(first, second)
+    assert all(parameter.grad is None for parameter in module.parameters())
+    alive = weakref.ref(second)
+    del second
+    assert alive() is None  # memory that workers share can be closed
 
 
 def test_rows_and_actions_that_do_not_exist_are_named(rng):

@@ -220,7 +220,7 @@ class RecurrentPolicy:
     ) -> None:
         self._module = module.eval()  # for acting and for learning, as in TorchPolicy
         self._head = head
-        self._gradient = FlatGradient(module, flat)
+        self._gradient = FlatGradient(module, flat, head)
         self._convolutions = Convolutions(channels_last, bf16) if has_convolutions(module) else None
         self._steps = torch.compile(module.steps) if compiled else module.steps
         self.state_width = module.state_width
@@ -300,7 +300,7 @@ class RecurrentPolicy:
         first = np.take(rollout.first, steps)
         with torch.enable_grad():
             outputs, value, _ = self._run(gather(rollout.obs, steps), state, first, length)
-        self._gradient.write(outputs, value, self._head, rollout, steps, terms, grad, stats)
+        self._gradient.write(outputs, value, rollout, steps, terms, grad, stats)
 
     def _predict(
         self, obs: Any, state: Floats, first: NDArray[np.bool_]

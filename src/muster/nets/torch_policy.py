@@ -59,7 +59,7 @@ class TorchPolicy:
     ) -> None:
         self._module = module.eval()
         self._head = head
-        self._gradient = FlatGradient(module, flat)
+        self._gradient = FlatGradient(module, flat, head)
         self._convolutions = Convolutions(channels_last, bf16) if has_convolutions(module) else None
         self._forward: Any = torch.compile(module) if compiled else module
 
@@ -89,7 +89,7 @@ class TorchPolicy:
         """Write the gradient of the loss over some rows (see `PolicyNet`)."""
         with torch.enable_grad():
             outputs, value = self._run(gather(rollout.obs, rows))
-        self._gradient.write(outputs, value, self._head, rollout, rows, terms, grad, stats)
+        self._gradient.write(outputs, value, rollout, rows, terms, grad, stats)
 
     def _predict(self, obs: Any) -> tuple[Floats, Floats]:
         with torch.no_grad():
@@ -111,19 +111,18 @@ class FlatGradient:
     Args:
         module: Whose parameters.
         flat: The same as one vector.
+        head: What the module's outputs mean.
     """
 
-    def __init__(self, module: nn.Module, flat: FlatParameters) -> None:
-        self._module = module
-        self._flat = flat
-        self._grad: Floats | None = None
-        self._views: list[Tensor] = []
+    def __init__(self, module: nn.Module, flat: FlatParameters, head: ActionHead) -> None:
+        named = module.named_parameters()
+        self._pieces = [(parameter, flat.names_and_slices[name]) for name, parameter in named]
+        self._head = head
 
     def write(
         self,
         outputs: Tensor,
         value: Tensor,
-        head: ActionHead,
         rollout: Rollout,
         rows: NDArray[np.int64],
         terms: LossTerms,
@@ -131,6 +130,7 @@ class FlatGradient:
         stats: NDArray[np.float64],
     ) -> None:
         """Overwrite `grad` and `stats` with those of outputs [B, K] and value [B] of B rows."""
+        head = self._head
         made, worth = outputs.detach().numpy(), value.detach().numpy()
         d_outputs, d_value = np.empty_like(made), np.empty_like(worth)
         stats[:] = 0
@@ -156,21 +156,15 @@ class FlatGradient:
                 f"rows begin at 0, and so do categories; of these there are {head.sizes}",
                 "rows=np.arange(len(rollout.logp))",
             )
-        self._point_at(grad)
+        # Autograd adds to a gradient that is there: so it writes into the flat vector itself.
+        grad[:] = 0
+        for parameter, piece in self._pieces:
+            parameter.grad = torch.from_numpy(grad[piece]).view(parameter.shape)
         torch.autograd.backward(
             [outputs, value], [torch.from_numpy(d_outputs), torch.from_numpy(d_value)]
         )
-
-    def _point_at(self, grad: Floats) -> None:
-        if grad is not self._grad:
-            named = self._module.named_parameters()
-            pieces = ((grad[self._flat.names_and_slices[n]], p.shape) for n, p in named)
-            self._views = [torch.from_numpy(piece).view(shape) for piece, shape in pieces]
-            self._grad = grad
-        grad[:] = 0
-        # Autograd adds to a gradient that is there: so it writes into the flat vector itself.
-        for parameter, view in zip(self._module.parameters(), self._views, strict=True):
-            parameter.grad = view
+        for parameter, _ in self._pieces:
+            parameter.grad = None  # shared memory that is still referred to cannot be closed
 
 
 class Convolutions(TorchFunctionMode):
@@ -236,8 +230,8 @@ def gather(obs: Any, rows: NDArray[np.int64]) -> Any:
 def own_tensors(obs: Any) -> Any:
     """Return observations as tensors, those of floats in memory that torch aligned.
 
-    NumPy's begins where it happens to, and with it the order in which a BLAS adds may change, and
-    the last bit of a result.
+    NumPy's begins where it happens to, and a BLAS may add in another order there. (MKL was not
+    seen to; it promises the same bits for aligned memory only.)
     """
     if isinstance(obs, Mapping):
         return {key: own_tensors(part) for key, part in obs.items()}
