@@ -121,6 +121,10 @@ class DQN:
             action = np.where(whether < epsilon, action, self._best(obs))
         return action + self._first_action
 
+    def explore(self, obs: Any) -> NDArray[np.int64]:
+        """Return actions as at the end of exploration: DQN has no policy to draw them from."""
+        return self.act(obs, self.cfg.eps_end)
+
     @np.errstate(over="ignore", invalid="ignore")  # what is not finite is looked for, and named
     def update(self, batch: TransitionBatch) -> dict[str, float]:
         """Take one gradient step, and change the target network when it is time.

@@ -17,7 +17,7 @@ _USAGE = f"""usage: muster train ALGO ENV [options]
 
 algorithms: {", ".join(ALGORITHMS)}
 
-All options, with their defaults: muster train dqn CartPole-v1 --help"""
+All options, with their defaults: muster train ppo CartPole-v1 --help"""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,8 @@ def _check_env(algo: str, env: str, options: dict[str, Any]) -> None:
 
     try:
         with make_envs(env) as envs:
-            check_memory(resolve(algo, env, options).config, envs.single_observation_space)
+            spaces = envs.single_observation_space, envs.single_action_space
+            check_memory(resolve(algo, env, options), *spaces)
     except UnknownEnvError as error:
         raise error.to_try("muster train {} {}", algo) from None
     except OptionError as error:

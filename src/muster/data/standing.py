@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.data.slots import Fields, SlotPlan, action_field, join_obs, obs_fields, obs_parts
+from muster.data.slots import Fields, SlotPlan, action_field, at, join_obs, obs_fields, obs_parts
 from muster.envs import VectorEnv
 
 Array = NDArray[Any]
@@ -124,3 +124,14 @@ class Standing:
             ]
             state["actions"] = np.concatenate([self._ring[:0, 0], *episodes])
         return state
+
+
+def columns_of(state: dict[str, Any], columns: slice) -> dict[str, Any]:
+    """Return the part of a `VectorEnv`'s state that is some of its environments'."""
+    names = ("episodes", "lengths", "returns", "kept")
+    cut: dict[str, Any] = {name: state[name][columns] for name in names if name in state}
+    cut["obs"] = at(state["obs"], columns)
+    if "actions" in state:
+        ends = np.concatenate([[0], np.cumsum(np.where(state["kept"], state["lengths"], 0))])
+        cut["actions"] = state["actions"][ends[columns.start] : ends[columns.stop]]
+    return {**state, **cut, "num_envs": columns.stop - columns.start}

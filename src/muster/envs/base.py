@@ -193,7 +193,7 @@ class VectorEnv(ABC):
         self.close()
 
     def episode_seed(self, env: int, number: int) -> int:
-        """Return an episode's seed, derived from the path "env", its number, "episode", `number`."""
+        """Return an episode's seed, derived from "env", the env's number, "episode", `number`."""
         return self._seeds[env](number)
 
     def _require_ready(self, call: str) -> None:

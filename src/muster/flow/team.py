@@ -51,7 +51,7 @@ class Team:
         self._node = node
         self.index = 0 if node is None else node.place.node_id
         """Which member this node is."""
-        self.size = 1 if node is None else node.place.size
+        self.size = members()
         """How many members there are."""
         self.resumed = node is not None and node.place.incarnation > 0
         """Whether this node takes the place of one that died."""
@@ -139,6 +139,12 @@ class Team:
                         "look at what it said last",
                     )
                 signal.sleep(seen, _SLEEP_SECONDS)
+
+
+def members() -> int:
+    """Return how many members a team of this program has."""
+    node = this_node()
+    return 1 if node is None else node.place.size
 
 
 def _offsets(

@@ -10,17 +10,21 @@ from muster.middleware.guard import GuardError, check_state, guard, guarded
 from muster.middleware.nodes import act, judge, push_weights, receive
 from muster.middleware.record import checkpoint, log_metrics
 from muster.middleware.stop import stop_after
+from muster.middleware.together import agree, collect_rollout, learn
 
 __all__ = [
     "GuardError",
     "act",
+    "agree",
     "check_state",
     "checkpoint",
     "collect",
+    "collect_rollout",
     "evaluate",
     "guard",
     "guarded",
     "judge",
+    "learn",
     "log_metrics",
     "push_weights",
     "receive",

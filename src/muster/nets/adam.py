@@ -49,8 +49,10 @@ class Adam:
         self._vector = vector
         self._betas = float(betas[0]), float(betas[1])
         self._eps = float(eps)
-        self._mean = aligned(vector.size)
-        self._square = aligned(vector.size)
+        self.mean = aligned(vector.size)
+        """Running mean of the gradient."""
+        self.square = aligned(vector.size)
+        """Running mean of its square."""
         self._steps = 0
 
     def step(self, grad: Array, max_norm: float | None = None) -> float:
@@ -72,8 +74,8 @@ class Adam:
         limit = math.inf if max_norm is None else float(max_norm)
         norm = kernels.adam(
             self._vector,
-            self._mean,
-            self._square,
+            self.mean,
+            self.square,
             grad,
             float(self.lr),
             beta1,
@@ -88,7 +90,7 @@ class Adam:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the running means and the number of steps taken."""
-        return {"mean": self._mean.copy(), "square": self._square.copy(), "steps": self._steps}
+        return {"mean": self.mean.copy(), "square": self.square.copy(), "steps": self._steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` returned."""
@@ -100,6 +102,6 @@ class Adam:
                     "it was saved with a network of another size",
                     "build the network with the config that the optimiser was saved with",
                 )
-        self._mean[:] = state["mean"]
-        self._square[:] = state["square"]
+        self.mean[:] = state["mean"]
+        self.square[:] = state["square"]
         self._steps = int(state["steps"])

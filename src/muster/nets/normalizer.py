@@ -51,8 +51,24 @@ class RunningNorm(nn.Module):
         my_mean += delta * (count / total)
         np.divide(spread, total, out=my_var)
         self.count.fill_(total)
-        self.offset.numpy()[:] = my_mean
-        self.factor.numpy()[:] = 1 / np.sqrt(my_var + 1e-8)
+        self._refresh()
+
+    def known(self) -> NDArray[np.float64]:
+        """Return count, mean and variance as one vector."""
+        return np.concatenate([self.count.numpy().reshape(1), self.mean.numpy(), self.var.numpy()])
+
+    def load(self, known: NDArray[np.float64]) -> None:
+        """Take over what `known` returned."""
+        size = self.mean.numel()
+        self.count.fill_(float(known[0]))
+        self.mean.numpy()[:] = known[1 : 1 + size]
+        self.var.numpy()[:] = known[1 + size :]
+        self._refresh()
+
+    def _refresh(self) -> None:
+        if self.count.item():
+            self.offset.numpy()[:] = self.mean.numpy()
+            self.factor.numpy()[:] = 1 / np.sqrt(self.var.numpy() + 1e-8)
 
 
 class ObsNorm(nn.Module):
@@ -80,3 +96,25 @@ class ObsNorm(nn.Module):
             return self.parts[0](obs) if self.keys else obs
         pairs = zip(self.keys, self.parts, strict=True)
         return {**obs, **{key: part(obs[key]) for key, part in pairs}}
+
+    @property
+    def norms(self) -> list[RunningNorm]:
+        """The normaliser of each part, in the order of `keys`."""
+        return [part for part in self.parts if isinstance(part, RunningNorm)]
+
+    @property
+    def width(self) -> int:
+        """Numbers of an observation that are normalised."""
+        return sum(norm.mean.numel() for norm in self.norms)
+
+    def known(self) -> NDArray[np.float64]:
+        """Return what all parts know as one vector."""
+        return np.concatenate([np.zeros(0), *(norm.known() for norm in self.norms)])
+
+    def load(self, known: NDArray[np.float64]) -> None:
+        """Take over what `known` returned."""
+        place = 0
+        for norm in self.norms:
+            size = 1 + 2 * norm.mean.numel()
+            norm.load(known[place : place + size])
+            place += size

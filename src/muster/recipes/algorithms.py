@@ -2,12 +2,33 @@
 
 import importlib
 from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
 
 from muster.errors import OptionError
 from muster.spelling import nearest
 
-ALGORITHMS = {"dqn": ("muster.algos.dqn_config", "DQNConfig")}
-"""Name of an algorithm: the module and the class of its configuration. Neither loads torch."""
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Where the parts of an algorithm are, each as module:name."""
+
+    config: str
+    """How it learns. Does not load torch."""
+    agent: str
+    """What acts and learns: made of (config, observation space, action space, seed, model)."""
+    recipe: str
+    """The training program: a function of (job, run directory, stop request)."""
+
+
+ALGORITHMS = {
+    "dqn": Algorithm(
+        "muster.algos.dqn_config:DQNConfig", "muster.algos.dqn:DQN", "muster.recipes.dqn:train_dqn"
+    ),
+    "ppo": Algorithm(
+        "muster.algos.ppo_config:PPOConfig", "muster.algos.ppo:PPO", "muster.recipes.ppo:train_ppo"
+    ),
+}
 
 
 def check_algorithm(algo: str) -> None:
@@ -18,10 +39,15 @@ def check_algorithm(algo: str) -> None:
 
 def configuration_of(algo: str) -> type:
     """Return the configuration class of an algorithm, or refuse its name."""
-    check_algorithm(algo)
-    module, name = ALGORITHMS[algo]
-    config: type = getattr(importlib.import_module(module), name)
+    config: type = load(algo, "config")
     return config
+
+
+def load(algo: str, part: str) -> Any:
+    """Return a part of an algorithm, or refuse its name."""
+    check_algorithm(algo)
+    module, _, name = getattr(ALGORITHMS[algo], part).partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def unknown(kind: str, name: str, known: Collection[str], fix: str | None = None) -> OptionError:

@@ -4,44 +4,39 @@ collect -> buffer -> train -> (way back) evaluate -> log -> checkpoint
 """
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from muster import middleware
-from muster.algos.dqn import DQN, PARTS, DQNConfig
+from muster.algos.dqn import DQN, PARTS
 from muster.data import ReplayBuffer
 from muster.envs import make_envs
 from muster.framework import Context, Task
+from muster.recipes.dqn_nodes import train_dqn_on_nodes
 from muster.recipes.graceful import StopRequest
+from muster.recipes.job import Job, result_of
 from muster.recipes.metric_sinks import metric_sinks
-from muster.recipes.options import TrainOptions
 from muster.recipes.progress import Progress
 from muster.recipes.result import RunResult
-from muster.run import Checkpoint, MetricsWriter, RunDirectory
+from muster.run import MetricsWriter, RunDirectory
 from muster.seeding import derive_seed
 from muster.workers import Collector, Evaluator, Learner
 
 
-def train_dqn(
-    env: str,
-    cfg: DQNConfig,
-    options: TrainOptions,
-    run: RunDirectory,
-    start_from: Checkpoint | None,
-    stop: StopRequest,
-) -> RunResult:
-    """Train until a limit of `options` is reached, and return what came of it.
+def train_dqn(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
+    """Train until a limit is reached, and return what came of it.
 
     Args:
-        env: Id of the environment.
-        cfg: How DQN learns.
-        options: What every run can be told.
+        job: What to do.
         run: Where to write.
-        start_from: With `options.resume` the state to go on from; else a policy to begin with.
         stop: Tells when a signal asks to end.
     """
+    if job.workers:
+        return train_dqn_on_nodes(job, run)
     started = time.monotonic()
-    total = cfg.horizon if options.env_steps is None else options.env_steps
+    env, cfg, options = job.env, job.cfg, job.options
+    start_from = job.checkpoint()
     envs = make_envs(env, options.num_envs, options.seed)
     agent = DQN(cfg, envs.single_observation_space, envs.single_action_space, options.seed)
     buffer = ReplayBuffer(
@@ -105,34 +100,16 @@ def train_dqn(
         elif start_from is not None:
             agent.load_parts({"policy": start_from.parts["policy"]})
         first_step = collector.envstep
-        task.use(Progress(total, quiet=options.quiet))
+        task.use(Progress(job.env_steps, quiet=options.quiet))
         task.use(middleware.checkpoint(save, options.checkpoint_every))
         task.use(middleware.log_metrics(writer))
         task.use(middleware.evaluate(evaluator, options.eval_every, save_best, store.best_score()))
         task.use(middleware.collect(collector, buffer, agent.epsilon))
         task.use(middleware.train(learner, buffer, cfg.updates_per_train, agent.beta))
         task.use(middleware.guard(store.last))
-        task.use(middleware.stop_after(total, options.seconds))
+        task.use(middleware.stop_after(job.env_steps, options.seconds))
         task.use(stop.middleware())
         with middleware.guarded(task, store.last):
             ctx = task.run()
     collector.close()
-    seconds = time.monotonic() - started
-    evaluation = ctx.get("evaluation")
-    return RunResult(
-        algo="dqn",
-        env=env,
-        seed=options.seed,
-        workers=0,
-        env_steps=ctx.env_step,
-        train_iter=ctx.train_iter,
-        seconds=seconds,
-        env_steps_per_s=(ctx.env_step - first_step) / seconds,
-        eval_return_mean=evaluation.mean if evaluation else None,
-        eval_return_std=evaluation.std if evaluation else None,
-        eval_episodes=evaluation.episodes if evaluation else 0,
-        policy_sha256=agent.policy_sha256(),
-        stopped_by=ctx.get("stopped_by", "target"),
-        run_dir=run.path,
-        policy=agent,
-    )
+    return replace(result_of(job, ctx, agent, started, first_step), policy=agent)

@@ -8,18 +8,18 @@ learner goes on from its last checkpoint.
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from muster import middleware
-from muster.algos.dqn import DQN, PARTS, DQNConfig
+from muster.algos.dqn import DQN, PARTS
 from muster.data import ReplayBuffer, SamplesPerInsert
 from muster.envs import make_envs
 from muster.flow import ParameterServer
 from muster.framework import Context, Parallel, Task
+from muster.recipes.job import Job, load_checkpoint, result_of
 from muster.recipes.models import load_model
-from muster.recipes.options import TrainOptions
 from muster.recipes.progress import Progress
 from muster.recipes.result import RunResult
 from muster.run import Checkpoint, MetricsWriter, RunDirectory
@@ -32,29 +32,9 @@ _FRAGMENT = 16
 """Vector steps that an actor sends at once."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """What every node is told."""
-
-    env: str
-    cfg: DQNConfig
-    options: TrainOptions
-    run_dir: str
-    start_from: str | None
-    """A checkpoint: with `options.resume` the state to go on from, else a policy to begin with."""
-
-
-def train_dqn_on_nodes(
-    env: str,
-    cfg: DQNConfig,
-    options: TrainOptions,
-    run: RunDirectory,
-    start_from: Checkpoint | None,
-) -> RunResult:
-    """Train on `options.workers` nodes until a limit is reached, and return what came of it."""
-    source = None if start_from is None else str(start_from.path)
-    job = Job(env, cfg, options, str(run.path), source)
-    roles = {"learner": 1, "evaluator": 1, "actor": options.workers - 2}
+def train_dqn_on_nodes(job: Job, run: RunDirectory) -> RunResult:
+    """Train on `job.workers` nodes until a limit is reached, and return what came of it."""
+    roles = {"learner": 1, "evaluator": 1, "actor": job.workers - 2}
     runner = Parallel.runner(roles=roles, on_failure=ON_FAILURE, log_dir=run.logs)
     results: list[Any] = runner(main, job)
     result: RunResult = results[0]
@@ -118,7 +98,6 @@ def learn(task: Task, job: Job) -> RunResult:
     """Learn from what the actors send, and write the run's files."""
     started = time.monotonic()
     cfg, options = job.cfg, job.options
-    total = cfg.horizon if options.env_steps is None else options.env_steps
     run = RunDirectory.join(job.run_dir)
     store = run.checkpoints
     agent = _agent(job)
@@ -137,7 +116,7 @@ def learn(task: Task, job: Job) -> RunResult:
         task.ctx.keep("env_step", "train_iter")
         task.ctx.update(resume.counters)
     elif job.start_from is not None:
-        agent.load_parts({"policy": _load(job.start_from).parts["policy"]})
+        agent.load_parts({"policy": load_checkpoint(job.start_from).parts["policy"]})
     assert buffer.limiter is not None
     buffer.limiter.inserts, buffer.limiter.samples = buffer.inserted, _samples_due(buffer)
     first_step = steps_before + buffer.inserted
@@ -175,7 +154,7 @@ def learn(task: Task, job: Job) -> RunResult:
     # A learner that was replaced before its first checkpoint begins anew, and so do its metrics.
     written = resume.step if resume else (0 if task.router.resumed else None)
     with MetricsWriter(run, resume_from=written) as writer:
-        task.use(Progress(total, quiet=options.quiet))
+        task.use(Progress(job.env_steps, quiet=options.quiet))
         task.use(
             middleware.checkpoint(
                 lambda ctx: save(ctx, agent.parts(), options.save_replay), options.checkpoint_every
@@ -194,32 +173,16 @@ def learn(task: Task, job: Job) -> RunResult:
         task.use(middleware.train(Learner(agent), buffer, updates, agent.beta))
         task.use(middleware.push_weights(server, lambda: agent.parts()["policy"]))
         task.use(middleware.guard(store.last))
-        task.use(middleware.stop_after(total, options.seconds))
+        task.use(middleware.stop_after(job.env_steps, options.seconds))
         task.use(told_to_stop)
         server.push(agent.parts()["policy"], env_step=first_step, train_iter=agent.train_iter)
         with middleware.guarded(task, store.last):
             ctx = task.run()
-    seconds = time.monotonic() - started
-    evaluation = ctx.get("evaluation") or (last.evaluation if last else None)
+    if last is not None:
+        ctx.setdefault("evaluation", last.evaluation)
     stop = task.told_to_finish
-    result = RunResult(
-        algo="dqn",
-        env=job.env,
-        seed=options.seed,
-        workers=options.workers,
-        env_steps=ctx.env_step,
-        train_iter=ctx.train_iter,
-        seconds=seconds,
-        env_steps_per_s=(ctx.env_step - first_step) / seconds,
-        eval_return_mean=evaluation.mean if evaluation else None,
-        eval_return_std=evaluation.std if evaluation else None,
-        eval_episodes=evaluation.episodes if evaluation else 0,
-        policy_sha256=agent.policy_sha256(),
-        stopped_by=ctx.get("stopped_by", "target"),
-        run_dir=run.path,
-        policy=None,
-        stop_signal=stop.signal if stop else None,
-    )
+    result = result_of(job, ctx, agent, started, first_step)
+    result = replace(result, stop_signal=stop.signal if stop else None)
     run.write_result(result.as_json())
     return result
 
@@ -264,12 +227,7 @@ def _samples_due(buffer: ReplayBuffer) -> int:
 
 def _state_to_go_on_from(task: Task, job: Job, last: Path | None) -> Checkpoint | None:
     if task.router.resumed and last is not None:
-        return _load(str(last))
+        return load_checkpoint(str(last))
     if job.options.resume and job.start_from is not None:
-        return _load(job.start_from)
+        return load_checkpoint(job.start_from)
     return None
-
-
-def _load(path: str) -> Checkpoint:
-    run = RunDirectory.open(path)
-    return run.checkpoints.load(run.checkpoint)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from muster.framework import Context, Middleware
+from muster.framework import Context, Middleware, Task
 
 
 class StopRequest:
@@ -52,6 +52,11 @@ class StopRequest:
         """Whether a signal came."""
         return self.signal is not None
 
+    @classmethod
+    def by_parent(cls, task: Task) -> "StopRequest":
+        """Return the request that a node's task hears of from its parent, which has the signals."""
+        return _ParentsRequest(task)
+
     def middleware(self) -> Middleware:
         """Make a middleware that sets `ctx.finish` when a signal came."""
 
@@ -61,3 +66,16 @@ class StopRequest:
                 ctx.stopped_by = "signal"
 
         return _stop_on_signal
+
+
+class _ParentsRequest(StopRequest):
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self._task = task
+
+    def is_requested(self) -> bool:
+        told = self._task.told_to_finish
+        if told is None:
+            return False
+        self.signal = told.signal
+        return True

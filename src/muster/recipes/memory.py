@@ -8,34 +8,59 @@ from typing import Any
 import gymnasium as gym
 
 from muster.algos.dqn_config import DQNConfig
+from muster.algos.ppo_config import PPOConfig
 from muster.errors import OptionError
+from muster.recipes.settings import Settings
 
 COPIES_OF_WEIGHTS = 5
 """Weights, target weights, gradient, and the two moments of Adam."""
 
 
-def check_memory(config: DQNConfig, obs_space: gym.Space[Any]) -> None:
+def check_memory(
+    settings: Settings, obs_space: gym.Space[Any], action_space: gym.Space[Any]
+) -> None:
     """Raise OptionError if what an option asks for is larger than the memory of this machine."""
+    config = settings.config
     numbers, size = _numbers(obs_space)
-    widths = [1 if _is_image(obs_space) else numbers, *config.hidden]
-    weights = sum(before * after for before, after in pairwise(widths))
+    weights = 0 if config.model else _weights(numbers, obs_space, config.hidden)
+    if isinstance(config, DQNConfig):
+        needs = _needs_of_dqn(config, size)
+    else:
+        actions = 8 * max(1, math.prod(action_space.shape or ()))
+        needs = _needs_of_ppo(config, settings, size + actions)
+    needs["hidden"] = weights * 4 * COPIES_OF_WEIGHTS
+    here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name, need in needs.items():
+        if need > here:
+            owner = config if hasattr(config, name) else settings.options
+            raise OptionError(
+                f"{name}={getattr(owner, name)!r} does not fit into memory",
+                f"it needs {need / 2**30:,.1f} GiB, and this machine has {here / 2**30:.1f}",
+                f"{name}={getattr(type(owner), name)!r}",
+            )
+
+
+def _needs_of_dqn(config: DQNConfig, size: int) -> dict[str, int]:
     transition = size + 13  # and an action, a reward and a flag
     pair = 2 * size  # a batch, and what is on its way to replay, has the next observation too
-    needs = {
+    return {
         "buffer_size": config.buffer_size * transition,
         "batch_size": config.batch_size * pair,
         "updates_per_train": config.updates_per_train * config.batch_size * pair,
         "train_every": config.train_every * pair,
-        "hidden": 0 if config.model else weights * 4 * COPIES_OF_WEIGHTS,
     }
-    here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for name, size in needs.items():
-        if size > here:
-            raise OptionError(
-                f"{name}={getattr(config, name)!r} does not fit into memory",
-                f"it needs {size / 2**30:,.1f} GiB, and this machine has {here / 2**30:.1f}",
-                f"{name}={getattr(DQNConfig, name)!r}",
-            )
+
+
+def _needs_of_ppo(config: PPOConfig, settings: Settings, size: int) -> dict[str, int]:
+    step = size + 30  # and six numbers and two flags
+    rows = settings.options.num_envs * (config.rollout + 1) * (1 + config.lag)
+    orders = config.epochs * settings.options.num_envs * config.rollout * 8
+    return {"num_envs": settings.options.num_envs * step, "rollout": rows * step, "epochs": orders}
+
+
+def _weights(numbers: int, obs_space: gym.Space[Any], hidden: tuple[int, ...]) -> int:
+    widths = [1 if _is_image(obs_space) else numbers, *hidden]
+    return sum(before * after for before, after in pairwise(widths))
 
 
 def _numbers(space: gym.Space[Any]) -> tuple[int, int]:

@@ -24,10 +24,10 @@ class TrainOptions:
     """Stop after so many seconds."""
     seed: int = 0
     """Decides everything random. The same seed gives the same policy."""
-    workers: int = 0
-    """Processes: 0 for this one alone, else one learner, one evaluator and the rest actors."""
+    workers: int | None = None
+    """Processes: 0 for this one alone. Default: all cores for ppo, 0 for dqn."""
     num_envs: int = 1
-    """Environments that step together, in each process that acts."""
+    """Environments that step together: in all for ppo, in each process that acts for dqn."""
     device: str = "cpu"
     """Where networks are computed. So far there is no other than cpu."""
     run_dir: str | None = None
@@ -53,13 +53,8 @@ class TrainOptions:
         if self.env_steps is not None:
             check_whole("env_steps", self.env_steps)
         check_whole("num_envs", self.num_envs, high=MOST_ENVS)
-        check_whole("workers", self.workers, low=0, high=MOST_WORKERS)
-        if self.workers in (1, 2):
-            raise OptionError(
-                f"workers={self.workers} is not possible",
-                "a learner, an evaluator and an actor are three processes; 0 is this one alone",
-                "workers=3",
-            )
+        if self.workers is not None:
+            check_whole("workers", self.workers, low=0, high=MOST_WORKERS)
         check_whole("eval_episodes", self.eval_episodes, high=1_000_000)
         check_whole("seed", self.seed, low=0, high=MOST_SEED)
         for name in ("eval_every", "checkpoint_every"):

@@ -7,12 +7,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from muster.algos.dqn import DQN
-from muster.algos.dqn_config import DQNConfig
 from muster.envs import make_envs
 from muster.errors import OptionError
 from muster.nets import get_model
 from muster.nets.registry import Factory
+from muster.recipes.algorithms import configuration_of, load
 from muster.recipes.models import load_model, refuse_code_of_a_file
 from muster.recipes.saved import saved_config
 from muster.run import Checkpoint, RunDirectory, RunDirectoryError
@@ -28,7 +27,7 @@ class LoadedPolicy:
     """
 
     def __init__(
-        self, agent: DQN, obs_space: gym.Space[Any], env: str, checkpoint: Checkpoint
+        self, agent: Any, obs_space: gym.Space[Any], env: str, checkpoint: Checkpoint
     ) -> None:
         self.env = env
         self.checkpoint = checkpoint
@@ -40,18 +39,18 @@ class LoadedPolicy:
 
         Args:
             obs: One observation, or N of them [N, ...].
-            deterministic: The greedy action. DQN has no other policy to sample from: False acts
-                at random as often as it did at the end of exploration.
+            deterministic: The best action. False draws one: from the policy, or, as DQN has none
+                to draw from, at random as often as at the end of exploration.
         """
-        epsilon = 0.0 if deterministic else self._agent.cfg.eps_end
+        act = self._agent.act if deterministic else self._agent.explore
         if isinstance(self._obs_space, gym.spaces.Dict):
             name, part = next(iter(self._obs_space.spaces.items()))
             if np.ndim(obs[name]) > len(part.shape or ()):
-                return self._agent.act(obs, epsilon)
-            return self._agent.act({k: np.asarray(v)[None] for k, v in obs.items()}, epsilon)[0]
+                return act(obs)
+            return act({k: np.asarray(v)[None] for k, v in obs.items()})[0]
         if np.ndim(obs) > len(self._obs_space.shape or ()):
-            return self._agent.act(np.asarray(obs), epsilon)
-        return self._agent.act(np.asarray(obs)[None], epsilon)[0]
+            return act(np.asarray(obs))
+        return act(np.asarray(obs)[None])[0]
 
 
 def load_policy(
@@ -67,8 +66,10 @@ def load_policy(
     """
     run = RunDirectory.open(path)
     config = saved_config(run)
-    names = DQNConfig.__dataclass_fields__
-    cfg = from_dict({name: value for name, value in config.items() if name in names}, DQNConfig)
+    algo = str(config.get("algo"))
+    kind: Any = configuration_of(algo)
+    names = kind.__dataclass_fields__
+    cfg = from_dict({name: value for name, value in config.items() if name in names}, kind)
     if isinstance(model, str):
         load_model(model)
     elif model is None:
@@ -77,7 +78,7 @@ def load_policy(
     env = _env_of(config, path) if env is None else env
     envs = make_envs(env)
     try:
-        agent = DQN(
+        agent = load(algo, "agent")(
             cfg,
             envs.single_observation_space,
             envs.single_action_space,

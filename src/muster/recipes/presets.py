@@ -2,6 +2,11 @@
 
 from typing import Any
 
+_OF_ALGORITHMS: dict[str, dict[str, Any]] = {
+    "ppo": {"num_envs": 8, "eval_every": 50_000, "checkpoint_every": 100_000}
+}
+"""What is different from the default for all environments."""
+
 _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     ("dqn", "CartPole-v1"): {
         "batch_size": 64,
@@ -32,9 +37,16 @@ _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         "train_every": 32,
         "updates_per_train": 32,
     },
+    ("ppo", "CartPole-v1"): {
+        "env_steps": 300_000,
+        "eval_every": 10_240,
+        "horizon": 300_000,
+        "lr": 1e-3,
+        "stop_at": 475.0,
+    },
 }
 
 
 def preset(algo: str, env: str) -> dict[str, Any]:
     """Return the options for this algorithm and environment, or none."""
-    return dict(_PRESETS.get((algo, env), {}))
+    return {**_OF_ALGORITHMS.get(algo, {}), **_PRESETS.get((algo, env), {})}

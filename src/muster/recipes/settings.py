@@ -6,6 +6,7 @@ Loads neither torch nor an environment: `muster train` answers a mistake with th
 """
 
 import functools
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, make_dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from muster.algos.dqn_config import DQNConfig
 from muster.algos.options import refuse_together
+from muster.algos.ppo_config import PPOConfig
 from muster.errors import MusterError, OptionError
 from muster.recipes.algorithms import configuration_of, unknown
 from muster.recipes.models import check_model, is_code
@@ -26,8 +28,17 @@ class Settings:
 
     options: TrainOptions
     """What every run can be told."""
-    config: DQNConfig
+    config: DQNConfig | PPOConfig
     """What the algorithm can be told."""
+
+    @property
+    def workers(self) -> int:
+        """Processes that train; 0 for this one alone."""
+        if self.options.workers is not None:
+            return self.options.workers
+        if isinstance(self.config, PPOConfig):
+            return min(len(os.sched_getaffinity(0)), self.config.slots)
+        return 0
 
 
 @functools.cache
@@ -122,8 +133,24 @@ def _about_file(path: str | Path, error: Exception) -> OptionError:
     return OptionError(f"{name} cannot be read", str(error), "a text file of key: value lines")
 
 
-def _check_together(options: TrainOptions, config: DQNConfig) -> None:
+def _check_together(options: TrainOptions, config: DQNConfig | PPOConfig) -> None:
     """Refuse what only the algorithm and the run together make impossible."""
+    if isinstance(config, PPOConfig):
+        config.check_envs(options.num_envs)
+        if options.workers is not None and options.workers > config.slots:
+            refuse_together(
+                f"workers={options.workers}",
+                f"slots={config.slots}",
+                "every worker has a slot at least",
+                f"workers={config.slots}",
+            )
+        return
+    if options.workers in (1, 2):
+        raise OptionError(
+            f"workers={options.workers} is not possible",
+            "a learner, an evaluator and an actor are three processes; 0 is this one alone",
+            "workers=3",
+        )
     envs, size = f"num_envs={options.num_envs}", f"buffer_size={config.buffer_size}"
     if options.num_envs > config.buffer_size:
         fix = f"buffer_size={100 * options.num_envs}"

@@ -4,18 +4,18 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from muster.algos.dqn import DQN
 from muster.envs import UnknownEnvError, make_envs
 from muster.errors import MusterError, OptionError
-from muster.recipes.dqn import train_dqn
-from muster.recipes.dqn_nodes import train_dqn_on_nodes
+from muster.recipes.algorithms import load
 from muster.recipes.graceful import StopRequest
+from muster.recipes.job import Job
 from muster.recipes.memory import check_memory
 from muster.recipes.models import load_model
 from muster.recipes.policy import load_policy
 from muster.recipes.result import RunResult
 from muster.recipes.saved import saved_config
 from muster.recipes.settings import Settings, resolve
+from muster.recipes.threads import one_torch_thread
 from muster.run import Checkpoint, RunDirectory
 
 
@@ -23,7 +23,7 @@ def train(algo: str, env: str, config: str | Path | None = None, **options: Any)
     """Train an agent, with a run directory that can be trusted and resumed.
 
     Args:
-        algo: Name of the algorithm: `dqn`.
+        algo: Name of the algorithm: `dqn` or `ppo`.
         env: Id of the environment.
         config: A file of options, such as the `config.yaml` of a run.
         **options: Fields of `TrainOptions` and of the algorithm's configuration. What is not given
@@ -32,20 +32,21 @@ def train(algo: str, env: str, config: str | Path | None = None, **options: Any)
     settings = resolve(algo, env, options, config)
     load_model(settings.config.model)
     try:
-        _try_out(env, settings)
+        _try_out(algo, env, settings)
     except UnknownEnvError as error:
         raise error.to_try("muster.train({!r}, {!r})", algo) from None
+    recipe = load(algo, "recipe")
     stop = StopRequest()
     start_from = None if settings.options.resume else _policy_to_start_from(algo, env, settings)
-    with stop.listening(), _open_run(algo, env, settings) as run:
+    with stop.listening(), one_torch_thread(), _open_run(algo, env, settings) as run:
         if settings.options.resume:
             start_from = _checked(run, algo, env, settings)
         run.write_config({"algo": algo, "env": env, **_to_write(settings)})
+        source = None if start_from is None else str(start_from.path)
+        workers = settings.workers
+        job = Job(algo, env, settings.config, settings.options, workers, str(run.path), source)
         try:
-            if settings.options.workers:
-                result = train_on_nodes(env, settings, run, start_from, stop)
-            else:
-                result = train_dqn(env, settings.config, settings.options, run, start_from, stop)
+            result = _run(recipe, job, run, stop)
         except MusterError as error:
             error.run_failed = True
             raise
@@ -53,34 +54,29 @@ def train(algo: str, env: str, config: str | Path | None = None, **options: Any)
     return replace(result, stop_signal=stop.signal)
 
 
-def train_on_nodes(
-    env: str,
-    settings: Settings,
-    run: RunDirectory,
-    start_from: Checkpoint | None,
-    stop: StopRequest,
-) -> RunResult:
-    """Train on several nodes, and bring home what their learner has left in the run directory."""
+def _run(recipe: Any, job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
+    """Run a recipe, and bring home what nodes have left in the run directory."""
+    result: RunResult
     try:
-        result = train_dqn_on_nodes(env, settings.config, settings.options, run, start_from)
+        result = recipe(job, run, stop)
     except (KeyboardInterrupt, SystemExit):
         saved = run.read_result()
-        if saved is None or saved["stop_signal"] is None:
+        if not job.workers or saved is None or saved["stop_signal"] is None:
             raise
         result = RunResult.from_json(saved)
         stop.signal = result.stop_signal
-    return replace(result, policy=load_policy(run.path, model=settings.config.model))
+    if job.workers:
+        result = replace(result, policy=load_policy(run.path, model=job.cfg.model))
+    return result
 
 
-def _try_out(env: str, settings: Settings) -> None:
+def _try_out(algo: str, env: str, settings: Settings) -> None:
     """Have everything refused that does not fit together, before anything is written."""
     seed = settings.options.seed
-    envs = make_envs(env, seed=seed)
-    try:
-        check_memory(settings.config, envs.single_observation_space)
-        DQN(settings.config, envs.single_observation_space, envs.single_action_space, seed)
-    finally:
-        envs.close()
+    with make_envs(env, seed=seed) as envs:
+        spaces = envs.single_observation_space, envs.single_action_space
+    check_memory(settings, *spaces)
+    load(algo, "agent")(settings.config, *spaces, seed)
 
 
 def _open_run(algo: str, env: str, settings: Settings) -> RunDirectory:

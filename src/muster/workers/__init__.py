@@ -8,6 +8,9 @@ from muster.workers.evaluator import (
     evaluate_policy,
 )
 from muster.workers.learner import Learner
+from muster.workers.learner_group import LearnerGroup
+from muster.workers.rollouts import Rollouts
+from muster.workers.slot_worker import SlotWorker
 
 __all__ = [
     "Collector",
@@ -15,5 +18,8 @@ __all__ = [
     "EvaluationAbandoned",
     "Evaluator",
     "Learner",
+    "LearnerGroup",
+    "Rollouts",
+    "SlotWorker",
     "evaluate_policy",
 ]

@@ -1,0 +1,202 @@
+"""PPO: a policy that is moved by what it experienced, but never far from it.
+
+    act:      obs -> network -> distribution -> action, its log-probability, the value
+    gradient: rows of a rollout -> clipped loss -> gradient          (by `net`, rows of one slot)
+    step:     sum of the slots' gradients -> norm clipped -> Adam
+
+Schulman et al. 2017, with generalised advantages (Schulman et al. 2016). Differences from the paper
+and from other implementations are listed in docs/ppo.md. What goes on around it (rollouts, slots,
+who computes what) is in `muster.workers`.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.algos.batches import count_rows
+from muster.algos.ppo_config import PPOConfig
+from muster.errors import OptionError
+from muster.nets import Adam, FlatParameters, NonFiniteError
+from muster.nets.action_head import ActionHead
+from muster.nets.build_policy import build_policy, make_policy_net
+from muster.nets.normalizer import ObsNorm
+from muster.nets.policy_net import LossTerms
+from muster.nets.registry import Factory
+from muster.seeding import derive_seed, generator
+
+Array = NDArray[Any]
+
+__all__ = ["PARTS", "PPO", "PPOConfig"]
+
+PARTS = frozenset({"policy", "optimizer", "exploration", "counters"})
+"""What an agent's state is made of."""
+ADAM_EPS = 1e-5
+
+
+class PPO:
+    """A policy network that acts and learns.
+
+    Args:
+        cfg: How it learns.
+        obs_space: Of one observation.
+        action_space: Of one action: Discrete, MultiDiscrete, or a Box of floats.
+        seed: Decides the first weights, and what `explore` draws.
+        model: A class or function of (obs_space, outputs) that makes the torch module from
+            observations to (outputs, value). None: what the config says.
+    """
+
+    def __init__(
+        self,
+        cfg: PPOConfig,
+        obs_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        seed: int = 0,
+        model: Factory | None = None,
+    ) -> None:
+        self.cfg = cfg
+        self.obs_space = obs_space
+        self.action_space = action_space
+        self.head = ActionHead.of(action_space)
+        """What the network's outputs mean."""
+        self.model = build_policy(
+            obs_space,
+            self.head,
+            cfg.hidden,
+            cfg.shared,
+            cfg.activation,
+            cfg.normalize_obs,
+            cfg.log_std,
+            cfg.model if model is None else model,
+            seed=derive_seed(seed, "network"),
+        )
+        """The torch module that learns. Its parameters are always up to date."""
+        self.weights = FlatParameters(self.model)
+        """They as one vector."""
+        self.net = make_policy_net(
+            self.model, self.weights, self.head, bf16=cfg.bf16, compiled=cfg.compile
+        )
+        """The fastest way to run it."""
+        self.adam = Adam(self.weights.vector, cfg.lr, eps=ADAM_EPS)
+        self.train_iter = 0
+        """Updates so far."""
+        self.lr = _line(cfg.lr, cfg.lr_end, cfg.horizon)
+        """From environment steps to the learning rate."""
+        self._clip = _line(cfg.clip, cfg.clip_end, cfg.horizon)
+        self._entropy = _line(cfg.entropy_coef, cfg.entropy_end, cfg.horizon)
+        self._rng = generator(seed, "explore")
+        self._low, self._high = _bounds(action_space)
+
+    @property
+    def normalizer(self) -> ObsNorm | None:
+        """What brings observations to mean 0 and spread 1, if they are."""
+        found: ObsNorm | None = getattr(self.model, "normalizer", None)
+        return found
+
+    def act(self, obs: Any) -> Array:
+        """Return the most likely action for each of N observations."""
+        count_rows(obs, self.obs_space)
+        return self.to_env(self.net.best(obs))
+
+    def explore(self, obs: Any) -> Array:
+        """Return an action drawn from the policy for each of N observations."""
+        size = count_rows(obs, self.obs_space)
+        action: Array = np.empty((size, self.head.width), self.head.dtype)
+        logp, value = np.empty(size, np.float32), np.empty(size, np.float32)
+        self.net.act(obs, self.noise(self._rng, (size,)), action, logp, value)
+        return self.to_env(action)
+
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """Return random numbers for so many actions, [*shape, width], as `net.act` takes them."""
+        draw = rng.standard_normal if self.head.gaussian else rng.random
+        return draw((*shape, self.head.width), np.float32)
+
+    def to_env(self, action: Array) -> Array:
+        """Return actions [..., width] as environments take them: shaped, and within a Box."""
+        shaped = action.reshape(*action.shape[:-1], *(self.action_space.shape or ()))
+        if self._low is None:
+            return shaped
+        return np.clip(shaped, self._low, self._high)
+
+    def terms(self, env_step: int, rows: int) -> LossTerms:
+        """Return the numbers of the loss, as the schedules have them at a step.
+
+        Args:
+            env_step: Environment steps so far.
+            rows: Of a whole minibatch.
+        """
+        cfg = self.cfg
+        return LossTerms(
+            1 / rows, self._clip(env_step), cfg.value_clip, cfg.value_coef, self._entropy(env_step)
+        )
+
+    def step(self, grad: NDArray[np.float32]) -> float:
+        """Move the weights against a gradient, and return its norm before it was clipped.
+
+        Raises:
+            NonFiniteError: It is NaN or infinite; nothing was changed.
+        """
+        norm = self.adam.step(grad, self.cfg.max_grad_norm)
+        if not math.isfinite(norm):
+            first = int(np.flatnonzero(~np.isfinite(grad))[0])
+            raise NonFiniteError(
+                f"the gradient of {self.weights.name_at(first)!r} is {grad[first]} "
+                f"in update {self.train_iter + 1}",
+                "either the environment gave it, or learning diverged; the weights were not "
+                "changed",
+                f"lr={self.cfg.lr / 10:g}, max_grad_norm=0.5, or smaller rewards",
+            )
+        self.train_iter += 1
+        return norm
+
+    def parts(self) -> dict[str, dict[str, Any]]:
+        """Return a copy of all that changes, as plain values and NumPy arrays, part by part.
+
+        `policy` alone is enough to act; the others are needed to go on learning.
+        """
+        return {
+            "policy": dict(self.weights.state_dict()),
+            "optimizer": self.adam.state_dict(),
+            "exploration": copy.deepcopy(dict(self._rng.bit_generator.state)),
+            "counters": {"train_iter": self.train_iter},
+        }
+
+    def load_parts(self, parts: Mapping[str, dict[str, Any]]) -> None:
+        """Take over what `parts` returned, or some of it; what is not there stays as it is."""
+        if "policy" not in parts or not parts.keys() <= PARTS:
+            raise OptionError(
+                f"the parts {sorted(parts)} are not those of a PPO agent",
+                f"it has {sorted(PARTS)}, and needs 'policy'",
+                'agent.load_parts({"policy": ...})',
+            )
+        self.weights.load_state_dict(parts["policy"])
+        if "optimizer" in parts:
+            self.adam.load_state_dict(parts["optimizer"])
+        if "exploration" in parts:
+            self._rng.bit_generator.state = parts["exploration"]
+        if "counters" in parts:
+            self.train_iter = int(parts["counters"]["train_iter"])
+
+    def policy_sha256(self) -> str:
+        """Return a hash over the names, shapes and bytes of the policy's weights."""
+        return self.weights.sha256()
+
+
+def _line(first: float, last: float | None, horizon: int) -> Callable[[int], float]:
+    """Return a function of environment steps: from `first` to `last` over the horizon."""
+    if last is None:
+        return lambda env_step: first
+    return lambda env_step: first + (last - first) * min(1.0, env_step / horizon)
+
+
+def _bounds(space: gym.Space[Any]) -> tuple[Array | None, Array | None]:
+    """Return where actions are cut off, or None where they are not."""
+    if not isinstance(space, gym.spaces.Box):
+        return None, None
+    if not (np.isfinite(space.low).any() or np.isfinite(space.high).any()):
+        return None, None
+    return space.low, space.high

@@ -1,0 +1,81 @@
+"""What the nodes of a training program are told, and what they have to show in the end."""
+
+import time
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from muster.framework import Context
+from muster.recipes.options import TrainOptions
+from muster.recipes.result import RunResult
+from muster.run import Checkpoint, RunDirectory
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every node is told."""
+
+    algo: str
+    env: str
+    cfg: Any
+    """The algorithm's configuration."""
+    options: TrainOptions
+    workers: int
+    """Processes; 0 for one that does everything."""
+    run_dir: str
+    start_from: str | None
+    """A checkpoint: with `options.resume` the state to go on from, else a policy to begin with."""
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps that the run is to make, in all."""
+        asked = self.options.env_steps
+        steps: int = self.cfg.horizon if asked is None else asked
+        return steps
+
+    def checkpoint(self) -> Checkpoint | None:
+        """Load what to start from."""
+        return None if self.start_from is None else load_checkpoint(self.start_from)
+
+
+class Hashed(Protocol):
+    """A policy whose weights have a hash."""
+
+    def policy_sha256(self) -> str:
+        """Return it."""
+
+
+def load_checkpoint(path: str) -> Checkpoint:
+    """Load a checkpoint of a run by its path."""
+    run = RunDirectory.open(path)
+    return run.checkpoints.load(run.checkpoint)
+
+
+def result_of(job: Job, ctx: Context, agent: Hashed, started: float, first_step: int) -> RunResult:
+    """Return what a run came to.
+
+    Args:
+        job: What was to be done.
+        ctx: The last one.
+        agent: What was learnt.
+        started: When this process began, by `time.monotonic`.
+        first_step: Environment steps before that.
+    """
+    seconds = time.monotonic() - started
+    evaluation = ctx.get("evaluation")
+    return RunResult(
+        algo=job.algo,
+        env=job.env,
+        seed=job.options.seed,
+        workers=job.workers,
+        env_steps=ctx.env_step,
+        train_iter=ctx.train_iter,
+        seconds=seconds,
+        env_steps_per_s=(ctx.env_step - first_step) / seconds,
+        eval_return_mean=evaluation.mean if evaluation else None,
+        eval_return_std=evaluation.std if evaluation else None,
+        eval_episodes=evaluation.episodes if evaluation else 0,
+        policy_sha256=agent.policy_sha256(),
+        stopped_by=ctx.get("stopped_by", "target"),
+        run_dir=RunDirectory.join(job.run_dir).path,
+        policy=None,
+    )

@@ -1,0 +1,120 @@
+"""PPO from start to end: the program behind `muster train ppo`. Copy it and change it.
+
+    collect -> learn -> (way back) evaluate -> agree -> log -> checkpoint
+
+The same program is the whole run with `--workers 0`, and each of N equal workers with `--workers N`
+(docs/ppo.md). The first worker also evaluates and writes the files.
+"""
+
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from muster import middleware
+from muster.algos.ppo import PARTS, PPO
+from muster.envs import make_envs
+from muster.framework import Context, Parallel, Task
+from muster.recipes.graceful import StopRequest
+from muster.recipes.job import Job, result_of
+from muster.recipes.metric_sinks import metric_sinks
+from muster.recipes.models import load_model
+from muster.recipes.progress import Progress
+from muster.recipes.result import RunResult
+from muster.run import MetricsWriter, RunDirectory
+from muster.workers import Evaluator, SlotWorker
+
+MAX_RESTARTS = 100
+"""How often a worker may be replaced; living for a minute makes up for it."""
+
+
+def train_ppo(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
+    """Train until a limit is reached: in this process, or in `job.workers` others."""
+    if job.workers == 0:
+        return main(job, stop)
+    runner = Parallel.runner(
+        job.workers,
+        on_failure="restart",
+        max_restarts=MAX_RESTARTS,
+        threads=1,  # the last bit of a product may depend on how many there are
+        log_dir=run.logs,
+    )
+    result: RunResult = runner(main, job)[0]
+    return result
+
+
+def main(job: Job, stop: StopRequest | None = None) -> RunResult:
+    """Be one of the workers, or all there is.
+
+    Args:
+        job: What to do.
+        stop: Tells when a signal asks to end. None on a node, whose parent has the signals.
+    """
+    started = time.monotonic()
+    cfg, options = job.cfg, job.options
+    run = RunDirectory.join(job.run_dir)
+    store = run.checkpoints
+    load_model(cfg.model)
+    with make_envs(job.env) as envs:
+        spaces = envs.single_observation_space, envs.single_action_space
+    agent = PPO(cfg, *spaces, options.seed)
+    saved = None
+    start_from = job.checkpoint()
+    if start_from is not None and options.resume:
+        agent.load_parts({name: start_from.parts[name] for name in PARTS})
+        saved = start_from.parts["rollouts"]
+    elif start_from is not None:
+        agent.load_parts({"policy": start_from.parts["policy"]})
+    worker = SlotWorker(agent, job.env, options.num_envs, options.seed, saved)
+    first_step = worker.env_steps(worker.rollout)
+
+    def save(ctx: Context) -> Path:
+        rollout = ctx.env_step // worker.env_steps(1)
+        parts = {**agent.parts(), "rollouts": worker.state_dict(rollout)}
+        middleware.check_state(parts)
+        counters = {"env_step": ctx.env_step, "train_iter": ctx.train_iter}
+        path = store.save(ctx.env_step, parts, counters, {"algo": "ppo", "env": job.env})
+        store.prune()
+        return path
+
+    def save_best(ctx: Context) -> None:
+        store.set_best(save(ctx), ctx.evaluation.mean)
+
+    with Task() as task, ExitStack() as stack:
+        stop = stop or StopRequest.by_parent(task)
+        task.ctx.share("env_step")  # what workers need of each other is in their common memory
+        if worker.is_first:
+            goes_on = options.resume or worker.pace.taken_over
+            written = first_step if goes_on else None
+            writer = stack.enter_context(
+                MetricsWriter(run, resume_from=written, sinks=metric_sinks(run, options))
+            )
+            task.use(Progress(job.env_steps, quiet=options.quiet))
+            task.use(middleware.checkpoint(save, options.checkpoint_every))
+            task.use(middleware.log_metrics(writer))
+        task.use(middleware.agree(worker))
+        if worker.is_first:
+            evaluator = Evaluator(
+                agent,
+                job.env,
+                episodes=options.eval_episodes,
+                stop_at=options.stop_at,
+                seed=options.seed,
+                abandon=stop.is_requested,
+            )
+            best = store.best_score()
+            task.use(middleware.evaluate(evaluator, options.eval_every, save_best, best))
+        task.use(middleware.collect_rollout(worker))
+        task.use(middleware.learn(worker))
+        task.use(middleware.guard(store.last))
+        task.use(middleware.stop_after(job.env_steps, options.seconds))
+        task.use(stop.middleware())
+        with middleware.guarded(task, store.last):
+            ctx = task.run(end="agreed")
+    worker.close()
+    result = replace(result_of(job, ctx, agent, started, first_step), stop_signal=stop.signal)
+    if job.workers == 0:
+        return replace(result, policy=agent)
+    if worker.is_first:
+        run.write_result(result.as_json())
+    return result

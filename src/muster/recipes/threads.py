@@ -1,0 +1,21 @@
+"""One torch thread while a run trains: with more, the last bit depends on how many there are."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Have torch compute with one thread in this block.
+
+    Small networks lose more by waiting for threads than they gain, and large ones train on several
+    workers. What the caller had is put back.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

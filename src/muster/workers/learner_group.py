@@ -1,0 +1,295 @@
+"""`LearnerGroup`: learners that take the same steps, each with the gradients of its own slots.
+
+    prepare    reward scale from all slots' books -> advantages of own slots -> their moments
+    learn      for each minibatch: gradient rows of own slots -> barrier -> sum rows 0..S-1 -> Adam
+
+Every member has all weights and applies every update, so nothing has to be sent back. What a member
+has become after an update is written to one of two pages of shared memory: a member that is killed
+leaves a whole page behind, and the one that takes its place goes on from it.
+"""
+
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.algos.ppo import PPO
+from muster.data.slots import Fields, SlotPlan, Slots, rows_of
+from muster.flow import Team
+from muster.nets.policy_net import STATS, Rollout
+from muster.rl_utils.gae import gae
+from muster.rl_utils.moments import NOTHING, Moments
+from muster.seeding import generator
+from muster.workers.pace import MINIBATCH, PREPARED, Pace
+from muster.workers.rollouts import (
+    EPISODES,
+    LENGTH_SUM,
+    OBS,
+    RETURN_SUM,
+    REWARD_M2,
+    REWARD_MEAN,
+)
+
+Array = NDArray[Any]
+
+_KL = STATS.index("approx_kl")
+_NORM, _COUNT, _EPOCH_KL, _SUMS = range(len(STATS), len(STATS) + 4)
+"""After the sums of the loss: that of gradient norms, the updates they are of, and the divergence
+of this epoch alone. Then: how many sums there are."""
+_SMALL = 1e-8
+
+
+class LearnerGroup:
+    """One member of it.
+
+    Args:
+        agent: What learns. The same weights on every member.
+        plan: Of the slots.
+        team: Has the arrays.
+        pace: Of this member.
+        mine: Its slots.
+        seed: Of the run.
+    """
+
+    def __init__(
+        self, agent: PPO, plan: SlotPlan, team: Team, pace: Pace, mine: range, seed: int
+    ) -> None:
+        self.learn_seconds = 0.0
+        """Spent on gradients and updates."""
+        self.wait_seconds = 0.0
+        """Spent on waiting for other members."""
+        self._agent = agent
+        self._plan = plan
+        self._pace = pace
+        self._mine = mine
+        self._seed = seed
+        self._slots = [
+            Slots(plan, {name: team[name] for name in plan.fields()}, buffer)
+            for buffer in range(plan.buffers)
+        ]
+        self._rollouts = [_rollout(slots) for slots in self._slots]
+        self._books, self._advantages = team["books"], team["advantage_books"]
+        self._grads, self._stats = team["grads"], team["stats"]
+        self._reward, self._norm = team["reward_scale"], team["obs_norm"]
+        member = team.index
+        self._weights, self._sums = team["weights"][:, member], team["sums"][:, member]
+        self._version: Array = team["version"][member]
+        self._total = np.empty(agent.weights.vector.size, np.float32)
+        rows = np.arange(plan.steps * plan.envs).reshape(plan.steps, plan.envs)
+        self._rows = {slot: rows[:, plan.columns(slot)].reshape(-1) for slot in mine}
+
+    @staticmethod
+    def fields(agent: PPO, plan: SlotPlan, members: int) -> Fields:
+        """Return what a team needs for this."""
+        size = agent.weights.vector.size
+        return {
+            "advantage_books": ((2, plan.slots, 2), np.float64),
+            "grads": ((2, plan.slots, size), np.float32),
+            "stats": ((2, plan.slots, len(STATS)), np.float64),
+            "reward_scale": ((2, 3), np.float64),
+            "obs_norm": ((2, len(_known(agent))), np.float64),
+            "weights": ((2, members, 3, size), np.float32),
+            "sums": ((2, members, _SUMS), np.float64),
+            "version": ((members, 8), np.int64),
+        }
+
+    # ---- beginning, or taking over
+
+    def begin(self, loop: int, reward_scale: Array | None = None) -> None:
+        """Show what this member has before rollout `loop`.
+
+        Args:
+            loop: The first one of this run.
+            reward_scale: Of a run that is gone on with: count, mean and m2 of its returns.
+        """
+        self._reward[loop % 2] = 0.0 if reward_scale is None else reward_scale
+        self._norm[loop % 2] = _known(self._agent)
+        self._show(np.zeros(_SUMS))
+
+    def restore(self, loop: int) -> None:
+        """Become what the member before had become in rollout `loop`."""
+        agent, version = self._agent, int(self._version[0])
+        weights, mean, square = self._weights[version % 2]
+        agent.weights.vector[:] = weights
+        agent.adam.load_state_dict({"mean": mean, "square": square, "steps": version})
+        agent.train_iter = version
+        if agent.normalizer is not None:
+            agent.normalizer.load(self._norm[loop % 2])
+
+    def reward_scale(self, loop: int) -> Array:
+        """Return count, mean and m2 of the returns before rollout `loop`."""
+        scale: Array = self._reward[loop % 2].copy()
+        return scale
+
+    @property
+    def train_iter(self) -> int:
+        """Updates so far."""
+        return self._agent.train_iter
+
+    # ---- one rollout
+
+    def prepare(self, loop: int) -> None:
+        """Compute advantages and targets of own slots, and what all need to normalise them."""
+        cfg, plan, page = self._agent.cfg, self._plan, loop % 2
+        slots = self._slots[loop % plan.buffers]
+        reward = slots.reward
+        if cfg.normalize_reward:
+            reward = reward * np.float32(1 / self._reward_std(loop))
+        for slot in self._mine:
+            columns = plan.columns(slot)
+            gae(
+                reward,
+                slots.value,
+                slots.terminated,
+                slots.truncated,
+                slots.final_value,
+                cfg.gamma,
+                cfg.gae_lambda,
+                slots.advantage,
+                columns.start,
+                columns.stop,
+            )
+            advantage = slots.advantage[:, columns]
+            np.add(advantage, slots.value[: plan.steps, columns], out=slots.target[:, columns])
+            found = Moments.of(advantage.reshape(-1))
+            self._advantages[page, slot] = found.mean, found.m2
+        self.meet(loop, PREPARED)
+        if cfg.normalize_advantage:
+            count = plan.steps * plan.width
+            all_slots = NOTHING
+            for mean, m2 in self._advantages[page]:
+                all_slots = all_slots.merged(Moments(count, mean, m2))
+            for slot in self._mine:
+                advantage = slots.advantage[:, plan.columns(slot)]
+                advantage -= np.float32(all_slots.mean)
+                advantage *= np.float32(1 / (all_slots.std + _SMALL))
+
+    def learn(self, loop: int) -> dict[str, float]:
+        """Learn from rollout `loop`, and return the means of what `STATS` names."""
+        agent, cfg, plan = self._agent, self._agent.cfg, self._plan
+        env_step = loop * plan.steps * plan.envs
+        agent.adam.lr = agent.lr(env_step)
+        rows_of_minibatch = plan.steps * plan.envs // cfg.minibatches
+        terms = agent.terms(env_step, rows_of_minibatch)
+        rollout = self._rollouts[loop % plan.buffers]
+        sums = np.zeros(_SUMS)
+        update = self._pace.first_update
+        if agent.train_iter > update:  # by who was here before
+            sums = self._sums[agent.train_iter % 2].copy()
+        shuffled = {slot: self._shuffled(slot, loop) for slot in self._mine}
+        for epoch in range(cfg.epochs):
+            for part in range(cfg.minibatches):
+                number, page = epoch * cfg.minibatches + part, update % 2
+                if self._pace.is_new(loop, MINIBATCH, number):
+                    started = time.perf_counter()
+                    for slot in self._mine:
+                        rows = shuffled[slot][epoch, part]
+                        agent.net.gradient(
+                            rollout, rows, terms, self._grads[page, slot], self._stats[page, slot]
+                        )
+                    self.learn_seconds += time.perf_counter() - started
+                self.meet(loop, MINIBATCH, number)
+                update += 1
+                if agent.train_iter < update:
+                    self._apply(page, sums, begins_epoch=part == 0)
+            mean_kl = sums[_EPOCH_KL] / cfg.minibatches
+            is_last = agent.train_iter == update  # else who was here before went on
+            if cfg.target_kl is not None and is_last and mean_kl > cfg.target_kl:
+                break
+        self._learn_norm(loop)
+        count = sums[_COUNT]
+        means = dict(zip(STATS, (sums[: len(STATS)] / count).tolist(), strict=True))
+        return {**means, "grad_norm": sums[_NORM] / count, "updates": count, "lr": agent.adam.lr}
+
+    def episodes(self, loop: int) -> dict[str, float]:
+        """Return what the episodes that ended in a rollout came to; nothing if none did."""
+        books = self._books[loop % 2]
+        count = books[:, EPISODES].sum()
+        if not count:
+            return {}
+        return {
+            "collect/episodes": float(count),
+            "collect/return": float(books[:, RETURN_SUM].sum() / count),
+            "collect/length": float(books[:, LENGTH_SUM].sum() / count),
+        }
+
+    # ---- parts of it
+
+    def _apply(self, page: int, sums: Array, begins_epoch: bool) -> None:
+        """Take one step along the sum of all slots' gradients."""
+        started = time.perf_counter()
+        total, grads = self._total, self._grads[page]
+        np.copyto(total, grads[0])
+        for row in grads[1:]:  # in this order, whoever adds
+            total += row
+        stats = self._stats[page].sum(axis=0)
+        sums[: len(STATS)] += stats
+        sums[_EPOCH_KL] = stats[_KL] + (0.0 if begins_epoch else sums[_EPOCH_KL])
+        sums[_NORM] += self._agent.step(total)
+        sums[_COUNT] += 1
+        self._show(sums)
+        self.learn_seconds += time.perf_counter() - started
+
+    def _show(self, sums: Array) -> None:
+        """Write what this member has become to the page that does not count, and make it count."""
+        version = self._agent.train_iter
+        page = self._weights[version % 2]
+        adam = self._agent.adam
+        page[0], page[1], page[2] = self._agent.weights.vector, adam.mean, adam.square
+        self._sums[version % 2] = sums
+        self._version[0] = version
+
+    def meet(self, loop: int, point: int, number: int = 0) -> None:
+        """Wait until every member is at a point."""
+        started = time.perf_counter()
+        self._pace.meet(loop, point, number)
+        self.wait_seconds += time.perf_counter() - started
+
+    def _shuffled(self, slot: int, loop: int) -> Array:
+        """Return a slot's rows in a new order for each epoch, [epochs, minibatches, rows]."""
+        cfg, rows = self._agent.cfg, self._rows[slot]
+        rng = generator(self._seed, "slot", slot, "order", loop)
+        orders = np.stack([rows[rng.permutation(len(rows))] for _ in range(cfg.epochs)])
+        return orders.reshape(cfg.epochs, cfg.minibatches, -1)
+
+    def _reward_std(self, loop: int) -> float:
+        """Take this rollout's returns into account, and return what rewards are divided by."""
+        count, mean, m2 = self._reward[loop % 2]
+        known = Moments(count, mean, m2)
+        size = self._plan.steps * self._plan.width
+        for book in self._books[loop % 2]:
+            known = known.merged(Moments(size, book[REWARD_MEAN], book[REWARD_M2]))
+        self._reward[(loop + 1) % 2] = known.count, known.mean, known.m2
+        return float(np.sqrt(known.m2 / known.count + _SMALL))
+
+    def _learn_norm(self, loop: int) -> None:
+        """Let the normaliser know the observations of this rollout, for the next one."""
+        agent, rows = self._agent, self._plan.steps * self._plan.width
+        norms = [] if agent.normalizer is None else agent.normalizer.norms
+        for book in self._books[loop % 2]:
+            place = OBS
+            for norm in norms:
+                width = norm.mean.numel()
+                norm.merge(rows, book[place : place + width], book[place + width :][:width])
+                place += 2 * width
+        self._norm[(loop + 1) % 2] = _known(agent)
+
+
+def _rollout(slots: Slots) -> Rollout:
+    """Return slots as rows, without a copy."""
+    plan = slots.plan
+    count = plan.steps * plan.envs
+    return Rollout(
+        rows_of(slots.obs, plan.steps),
+        slots.action.reshape(count, plan.action_width),
+        slots.logp.reshape(count),
+        slots.value[: plan.steps].reshape(count),
+        slots.advantage.reshape(count),
+        slots.target.reshape(count),
+    )
+
+
+def _known(agent: PPO) -> Array:
+    """Return what an agent's normaliser knows, as one vector."""
+    return np.zeros(0) if agent.normalizer is None else agent.normalizer.known()

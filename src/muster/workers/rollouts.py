@@ -1,0 +1,209 @@
+"""`Rollouts`: one worker's share of the environments, stepped into the slots that all see.
+
+    each step:   obs[t] -> net.act -> action, logp, value -> envs.step -> reward, ends, obs[t + 1]
+    at the end:  values of what follows, the slots' moments, where the environments stand
+
+Random numbers are those of (seed, slot, loop), so it does not matter who collects a slot.
+"""
+
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.algos.ppo import PPO
+from muster.data.slots import Fields, SlotPlan, Slots, at, obs_parts, put
+from muster.data.standing import Standing
+from muster.envs import VectorEnv
+from muster.flow import Team
+from muster.framework.node import advance
+from muster.nets.normalizer import ObsNorm
+from muster.rl_utils.moments import Moments, running_returns
+from muster.seeding import generator
+
+Array = NDArray[Any]
+
+EPISODES, RETURN_SUM, LENGTH_SUM, REWARD_MEAN, REWARD_M2, OBS = range(6)
+"""Columns of a slot's books. From `OBS` on: mean, then m2, of every normalised observation."""
+
+
+def book_fields(plan: SlotPlan, normalizer: ObsNorm | None) -> Fields:
+    """Return what a team needs for the slots' books: two pages, a row for each slot."""
+    width = 0 if normalizer is None else normalizer.width
+    return {"books": ((2, plan.slots, OBS + 2 * width), np.float64)}
+
+
+class Rollouts:
+    """Collects some slots.
+
+    Args:
+        agent: Acts.
+        envs: The environments of these slots.
+        plan: Of all slots.
+        team: Has the arrays.
+        mine: Which slots.
+        seed: Of the run.
+    """
+
+    def __init__(
+        self, agent: PPO, envs: VectorEnv, plan: SlotPlan, team: Team, mine: range, seed: int
+    ) -> None:
+        self.act_seconds = 0.0
+        """Spent on choosing actions."""
+        self.env_seconds = 0.0
+        """Spent in the environments."""
+        self.standing = Standing(plan, {name: team[name] for name in Standing.fields(plan)})
+        """Where all environments stand."""
+        self._agent = agent
+        self._envs = envs
+        self._plan = plan
+        self._mine = mine
+        self._seed = seed
+        self._columns = slice(mine.start * plan.width, mine.stop * plan.width)
+        self._books: Array = team["books"]
+        self._slots = [
+            Slots(plan, {name: team[name] for name in plan.fields()}, buffer)
+            for buffer in range(plan.buffers)
+        ]
+        # A network whose rows depend on their neighbours is asked slot by slot.
+        whole = [self._columns]
+        groups = whole if agent.net.row_exact else [plan.columns(slot) for slot in mine]
+        self._steps = [
+            [_views(slots, t, self._columns, groups) for t in range(plan.steps)]
+            for slots in self._slots
+        ]
+        self._groups = groups
+
+    def collect(self, loop: int) -> None:
+        """Collect rollout `loop` and write it, its books, and where the environments stand then."""
+        slots, steps = (
+            self._slots[loop % self._plan.buffers],
+            self._steps[loop % self._plan.buffers],
+        )
+        agent, envs = self._agent, self._envs
+        net_act, to_env, clock = agent.net.act, agent.to_env, time.perf_counter
+        noise = self._noise(loop)
+        put(slots.obs, (0, self._columns), envs.obs)
+        cut: list[tuple[int, int, Any]] = []
+        ended: list[tuple[int, float, int]] = []
+        acted = stepped = 0.0
+        for t, (groups, action, next_obs, reward, terminated, truncated) in enumerate(steps):
+            advance()
+            started = clock()
+            for (obs, *outputs), rows in zip(groups, noise[t], strict=True):
+                net_act(obs, rows, *outputs)
+            chosen = clock()
+            obs, rewards, ends, cuts, info = envs.step(to_env(action))
+            put(next_obs, ..., obs)
+            reward[:] = rewards
+            terminated[:] = ends
+            truncated[:] = cuts
+            if info["episodes"]:
+                ended += [(each.env, each.return_, each.length) for each in info["episodes"]]
+                for env in np.flatnonzero(cuts & ~ends):
+                    cut.append((t, int(env), at(info["final_obs"], env)))
+            acted += chosen - started
+            stepped += clock() - chosen
+        self.act_seconds += acted
+        self.env_seconds += stepped
+        self._value_what_follows(slots, cut)
+        self._keep_books(loop, slots, ended)
+        actions = to_env(slots.action[:, self._columns])
+        self.standing.write(loop + 1, envs, self._columns, actions)
+
+    def _noise(self, loop: int) -> list[list[Array]]:
+        """Return the random numbers of a rollout: for each step and group of rows."""
+        drawn = [
+            self._agent.noise(
+                generator(self._seed, "slot", slot, "rollout", loop),
+                (self._plan.steps, self._plan.width),
+            )
+            for slot in self._mine
+        ]
+        if len(self._groups) == 1:
+            drawn = [np.concatenate(drawn, axis=1)]
+        return [[rows[t] for rows in drawn] for t in range(self._plan.steps)]
+
+    def _value_what_follows(self, slots: Slots, cut: list[tuple[int, int, Any]]) -> None:
+        values, last = self._agent.net.values, self._plan.steps
+        slots.final_value[:, self._columns] = 0
+        for group in self._groups:
+            values(at(slots.obs, (last, group)), slots.value[last, group])
+            first = self._columns.start
+            here = [each for each in cut if group.start <= first + each[1] < group.stop]
+            if here:
+                found = np.empty(len(here), np.float32)
+                values(_stack([at(final, None) for _, _, final in here]), found)
+                for (t, env, _), value in zip(here, found, strict=True):
+                    slots.final_value[t, first + env] = value
+
+    def _keep_books(self, loop: int, slots: Slots, ended: list[tuple[int, float, int]]) -> None:
+        """Write what others need to know of each slot."""
+        plan, page = self._plan, loop % 2
+        for slot in self._mine:
+            columns = plan.columns(slot)
+            book = self._books[page, slot]
+            book[:] = 0
+            first = columns.start - self._columns.start
+            for env, return_, length in ended:
+                if first <= env < first + plan.width:
+                    book[EPISODES] += 1
+                    book[RETURN_SUM] += return_
+                    book[LENGTH_SUM] += length
+            self._note_rewards(loop, slots, columns, book)
+            self._note_observations(slots, columns, book)
+
+    def _note_rewards(self, loop: int, slots: Slots, columns: slice, book: Array) -> None:
+        cfg = self._agent.cfg
+        if not cfg.normalize_reward:
+            return
+        carried = self.standing.extra[loop % 2, columns, 0].copy()
+        returns = np.empty((self._plan.steps, self._plan.width))
+        running_returns(
+            slots.reward,
+            slots.terminated,
+            slots.truncated,
+            cfg.gamma,
+            carried,
+            returns,
+            columns.start,
+        )
+        self.standing.extra[(loop + 1) % 2, columns, 0] = carried
+        found = Moments.of(returns.reshape(-1))
+        book[REWARD_MEAN], book[REWARD_M2] = found.mean, found.m2
+
+    def _note_observations(self, slots: Slots, columns: slice, book: Array) -> None:
+        normalizer = self._agent.normalizer
+        if normalizer is None:
+            return
+        place = OBS
+        parts = obs_parts(slots.obs)
+        for key in normalizer.keys:
+            rows = parts["" if key is None else f".{key}"][: self._plan.steps, columns]
+            found = Moments.of(rows.reshape(self._plan.steps * self._plan.width, -1))
+            for numbers in (found.mean, found.m2):
+                book[place : place + numbers.size] = numbers
+                place += numbers.size
+
+
+def _views(slots: Slots, t: int, columns: slice, groups: list[slice]) -> tuple[Any, ...]:
+    """Return what one step reads and writes, made once: a view costs as much as a small kernel."""
+    per_group = [
+        (at(slots.obs, (t, each)), slots.action[t, each], slots.logp[t, each], slots.value[t, each])
+        for each in groups
+    ]
+    return (
+        per_group,
+        slots.action[t, columns],
+        at(slots.obs, (t + 1, columns)),
+        slots.reward[t, columns],
+        slots.terminated[t, columns],
+        slots.truncated[t, columns],
+    )
+
+
+def _stack(rows: list[Any]) -> Any:
+    if isinstance(rows[0], dict):
+        return {key: np.concatenate([row[key] for row in rows]) for key in rows[0]}
+    return np.concatenate(rows)

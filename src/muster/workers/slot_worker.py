@@ -1,0 +1,154 @@
+"""`SlotWorker`: one of the equal workers of a synchronous run, with its share of the slots.
+
+team (shared arrays) ─┬─ Rollouts      steps its environments into its slots
+                      ├─ LearnerGroup  their gradients, the same update as everybody
+                      └─ Pace          where it is, for who may take its place
+
+It begins in one of three ways: anew, from a checkpoint, or where one that was killed stopped.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from muster.algos.ppo import PPO
+from muster.data.slots import SlotPlan
+from muster.data.standing import Standing, columns_of
+from muster.envs import make_envs
+from muster.errors import OptionError
+from muster.flow import Team
+from muster.flow.team import members
+from muster.workers.learner_group import LearnerGroup
+from muster.workers.pace import COLLECTED, ENDED, Pace
+from muster.workers.rollouts import Rollouts, book_fields
+
+
+class SlotWorker:
+    """Collects and learns together with the other members of its team.
+
+    Args:
+        agent: What acts and learns; the same on every member.
+        env: Id of the environment.
+        num_envs: Environments of all members together.
+        seed: Of the run.
+        saved: A state of `state_dict` to go on from, whoever saved it.
+    """
+
+    def __init__(
+        self,
+        agent: PPO,
+        env: str,
+        num_envs: int,
+        seed: int,
+        saved: Mapping[str, Any] | None = None,
+    ) -> None:
+        cfg = agent.cfg
+        plan = SlotPlan(
+            agent.obs_space,
+            agent.head.width,
+            agent.head.dtype,
+            agent.action_space,
+            steps=cfg.rollout,
+            envs=num_envs,
+            slots=cfg.slots,
+            buffers=1 + cfg.lag,
+        )
+        fields = {
+            **plan.fields(),
+            **Standing.fields(plan),
+            **book_fields(plan, agent.normalizer),
+            **LearnerGroup.fields(agent, plan, members()),
+            "decision": ((2,), np.int64),
+        }
+        self.agent = agent
+        self.team = Team(fields)
+        self.pace = Pace(self.team)
+        mine = plan.share(self.team.index, self.team.size)
+        self._plan = plan
+        self._columns = slice(mine.start * plan.width, mine.stop * plan.width)
+        width = self._columns.stop - self._columns.start
+        self._envs = make_envs(env, width, seed, first_env=self._columns.start)
+        self.rollouts = Rollouts(agent, self._envs, plan, self.team, mine, seed)
+        self.group = LearnerGroup(agent, plan, self.team, self.pace, mine, seed)
+        self.rollout = 0
+        """The first rollout that this worker takes part in."""
+        if self.pace.taken_over:
+            self._take_over()
+        else:
+            self._begin(saved)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the one that evaluates, shows progress and writes files."""
+        return self.team.index == 0
+
+    def env_steps(self, loops: int) -> int:
+        """Return the environment steps of so many rollouts, of all members."""
+        return loops * self._plan.steps * self._plan.envs
+
+    def collect(self, loop: int) -> None:
+        """Collect rollout `loop`, and wait until all members have."""
+        self.pace.begin(loop, self.agent.train_iter)
+        if self.pace.is_new(loop, COLLECTED):
+            self.rollouts.collect(loop)
+        self.group.meet(loop, COLLECTED)
+
+    def learn(self, loop: int) -> dict[str, float]:
+        """Learn from rollout `loop` with all members, and return the means of its losses."""
+        self.group.prepare(loop)
+        return self.group.learn(loop)
+
+    def agree(self, loop: int, is_last: bool) -> bool:
+        """End a loop with all members, and return whether it is the last: the first one decides."""
+        decision = self.team["decision"]
+        if self.is_first and self.pace.is_new(loop, ENDED):
+            decision[loop % 2] = is_last
+        self.group.meet(loop, ENDED)
+        return bool(decision[loop % 2])
+
+    def state_dict(self, loop: int) -> dict[str, Any]:
+        """Return where all environments stand before rollout `loop`, and what belongs to it.
+
+        Only between two rollouts, after `agree`. Whoever asks gets the state of all members.
+        """
+        everyone = slice(0, self._plan.envs)
+        template = {**self._envs.state_dict(), "num_envs": self._plan.envs}
+        standing = self.rollouts.standing
+        return {
+            "rollout": loop,
+            "envs": standing.state_of(loop, everyone, template),
+            "running_returns": standing.extra[loop % 2].copy(),
+            "reward_scale": self.group.reward_scale(loop),
+        }
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._envs.close()
+
+    def _begin(self, saved: Mapping[str, Any] | None) -> None:
+        if saved is None:
+            self._envs.reset()
+            self.rollouts.standing.write(0, self._envs, self._columns)
+            self.group.begin(0)
+            return
+        if saved["envs"]["num_envs"] != self._plan.envs:
+            raise OptionError(
+                f"the run was saved with num_envs={saved['envs']['num_envs']}",
+                f"this one has {self._plan.envs}",
+                f"--num-envs {saved['envs']['num_envs']}",
+            )
+        self.rollout = int(saved["rollout"])
+        page = self.rollout % 2
+        self._envs.load_state_dict(columns_of(saved["envs"], self._columns))
+        self.rollouts.standing.write(self.rollout, self._envs, self._columns)
+        self.rollouts.standing.extra[page, self._columns] = saved["running_returns"][self._columns]
+        self.group.begin(self.rollout, saved["reward_scale"])
+
+    def _take_over(self) -> None:
+        self.rollout = loop = self.pace.loop
+        self.group.restore(loop)
+        stands_at = loop if self.pace.is_new(loop, COLLECTED) else loop + 1
+        template = self._envs.state_dict()
+        state = self.rollouts.standing.state_of(stands_at, self._columns, template)
+        self._envs.load_state_dict(state)
