@@ -8,15 +8,15 @@ so. Every round times every library once, one after the other; ratios are taken 
 their median over the rounds is reported. Exit code 1 if a bound is missed.
 """
 
-import argparse
-import json
 import os
 import platform
-import statistics
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+
+# Run by its path, it would look for `benchmarks` beside itself.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.peers.running import Timed, arguments, compared, finish, pythons, race
 
 PEERS = ("sb3", "sbx")
 WIDTHS = (256, 64)
@@ -24,73 +24,40 @@ BOUNDS = {("sb3", 256): 3.0, ("sbx", 256): 1.4, ("sb3", 64): 5.0}
 ONE = Path(__file__).with_name("dqn_one.py")
 
 
-def time_one(python: str, library: str, width: int, env_steps: int) -> dict[str, float]:
-    """Time one library in a process of its own."""
-    done = subprocess.run(
-        [python, str(ONE), library, str(width), str(env_steps)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=600,
-    )
-    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return result
-
-
 def main() -> None:
     """Time all, print JSON, and write it where it was asked for."""
-    parser = argparse.ArgumentParser(description="DQN updates per second beside other libraries.")
-    parser.add_argument("--venvs", type=Path, required=True, help="folder of virtual environments")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds to take the median over (3)")
+    parser = arguments("DQN updates per second beside other libraries.")
     parser.add_argument("--env-steps", type=int, default=8_000, help="steps of each timing (8000)")
-    parser.add_argument("--json", type=Path, help="also write the result to this file")
     options = parser.parse_args()
-    pythons = {"muster": sys.executable}
-    skipped = []
-    for peer in PEERS:
-        python = options.venvs / peer / "bin" / "python"
-        if python.exists():
-            pythons[peer] = str(python)
-        else:
-            skipped.append(peer)
-            print(f"{peer} is skipped: it is not in {options.venvs}", file=sys.stderr)
-    rounds: list[dict[str, Any]] = []
-    for number in range(options.rounds):
-        timed: dict[str, Any] = {}
-        for width in WIDTHS:
-            for library, python in pythons.items():
-                timed[f"{library} {width}"] = time_one(python, library, width, options.env_steps)
-        rounds.append(timed)
-        print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
+    found, skipped = pythons(options.venvs, PEERS)
+    lanes = {
+        f"{library} {width}": [python, str(ONE), library, str(width), str(options.env_steps)]
+        for width in WIDTHS
+        for library, python in found.items()
+    }
+    raced = race(lambda _: lanes, options.rounds, _speed)
     ratios = {}
     for width in WIDTHS:
-        for peer in pythons.keys() - {"muster"}:
+        for peer in found.keys() - {"muster"}:
             per_round = [
-                each[f"muster {width}"]["updates_per_s"] / each[f"{peer} {width}"]["updates_per_s"]
-                for each in rounds
+                _speed(each[f"muster {width}"]) / _speed(each[f"{peer} {width}"])
+                for each in raced.rounds
             ]
             bound = BOUNDS.get((peer, width))
-            median = statistics.median(per_round)
-            ratios[f"muster / {peer}, {width}x{width}"] = {
-                "median": round(median, 2),
-                "rounds": [round(each, 2) for each in per_round],
-                "at_least": bound,
-                "met": bound is None or median >= bound,
-            }
+            ratios[f"muster / {peer}, {width}x{width}"] = compared(per_round, bound)
     result = {
         "command": f"python benchmarks/peers/dqn.py --venvs DIR --rounds {options.rounds}",
         "python": platform.python_version(),
         "cores": os.cpu_count(),
         "skipped": skipped,
         "ratios": ratios,
-        "updates_per_s_and_cpu_share": rounds,
+        "updates_per_s_and_cpu_share": raced.rounds,
     }
-    text = json.dumps(result, indent=2)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n")
-    if not all(ratio["met"] for ratio in ratios.values()):
-        raise SystemExit(1)
+    finish(result, ratios, options.json)
+
+
+def _speed(timed: Timed) -> float:
+    return float(timed["updates_per_s"])
 
 
 if __name__ == "__main__":

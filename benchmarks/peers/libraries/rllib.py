@@ -1,0 +1,72 @@
+"""PPO of RLlib, with its runner of environments in the process of the learner.
+
+On two cores that is faster than its actors.
+"""
+
+# mypy: disable-error-code="import-not-found, misc, no-untyped-call"
+
+import logging
+from typing import Any
+
+import ray
+import torch
+from benchmarks.peers.trial import ENV, EPISODES, Trial
+from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+
+
+def run(trial: Trial) -> None:
+    """Train until the trial is finished."""
+    ray.init(include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
+    try:
+        _train(trial)
+    finally:
+        ray.shutdown()
+
+
+def _train(trial: Trial) -> None:
+    recipe = trial.recipe
+    config: Any = PPOConfig()
+    config = (
+        config.environment(ENV)
+        .env_runners(
+            num_env_runners=0,
+            num_envs_per_env_runner=recipe.num_envs,
+            rollout_fragment_length=recipe.rollout,
+        )
+        .learners(num_learners=0)
+        .training(
+            train_batch_size_per_learner=recipe.batch,
+            minibatch_size=recipe.minibatch,
+            num_epochs=recipe.epochs,
+            lr=recipe.lr,
+            gamma=recipe.gamma,
+            lambda_=recipe.gae_lambda,
+            clip_param=recipe.clip,
+            vf_clip_param=float("inf"),
+            vf_loss_coeff=0.5,
+            entropy_coeff=recipe.entropy_coef,
+            use_kl_loss=False,
+            grad_clip=0.5,
+        )
+        .rl_module(
+            model_config=DefaultModelConfig(
+                fcnet_hiddens=list(recipe.hidden), fcnet_activation="tanh", vf_share_layers=False
+            )
+        )
+        .reporting(metrics_num_episodes_for_smoothing=EPISODES)
+        .debugging(seed=trial.seed, log_level="ERROR")
+    )
+    algorithm = config.build_algo()
+    torch.set_num_threads(trial.threads)
+    module = algorithm.get_module()
+
+    def act(observations: Any) -> Any:
+        with torch.no_grad():
+            told = module.forward_inference({"obs": torch.as_tensor(observations)})
+        return told["action_dist_inputs"].argmax(1).numpy()
+
+    while True:
+        told = algorithm.train()
+        mean = told["env_runners"].get("episode_return_mean", 0.0)  # of the last 20 episodes
+        trial.updated(int(told["num_env_steps_sampled_lifetime"]), act, [mean] * EPISODES)
