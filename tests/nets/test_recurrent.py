@@ -160,6 +160,15 @@ def test_in_the_first_epoch_every_ratio_is_one(rng, head, normalize_obs):
     assert _gradient(policy, flat, shifted, np.arange(12))[1][3] > 1e-6
 
 
+def test_normalised_observations_go_in():
+    head = HEADS["discrete"]
+    module, plain = _made(head, normalize_obs=True)[0], _made(head)[0]
+    module.normalizer.parts[0].merge(10, np.full(5, 3.0), np.full(5, 40.0))
+    expected = plain(torch.full((2, 5), 1.0))
+    for made, wanted in zip(module(torch.full((2, 5), 5.0)), expected, strict=True):
+        torch.testing.assert_close(made, wanted)
+
+
 def test_images_go_through_in_sequences(rng):
     space = spaces.Dict(image=spaces.Box(0, 255, (12, 12, 3), np.uint8), speed=VECTOR)
     head = HEADS["discrete"]
