@@ -147,14 +147,14 @@ def obs_parts(obs: Any) -> dict[str, Array]:
 
 def at(obs: Any, index: Any) -> Any:
     """Return `obs[index]`, of each part if it is a dict."""
-    if isinstance(obs, Mapping):
+    if isinstance(obs, dict):
         return {key: part[index] for key, part in obs.items()}
     return obs[index]
 
 
 def put(obs: Any, index: Any, value: Any) -> None:
     """Do `obs[index] = value`, for each part if it is a dict."""
-    if isinstance(obs, Mapping):
+    if isinstance(obs, dict):
         for key, part in obs.items():
             part[index] = value[key]
     else:

@@ -9,7 +9,7 @@ to restore: reset with the seed, apply the actions again. Failures name the env 
 import contextlib
 import operator
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import gymnasium as gym
@@ -19,6 +19,7 @@ from muster.envs.actions import LONGEST_LOG, ActionLog
 from muster.envs.base import Books, Episode, StepResult, VectorEnv, bad_state
 from muster.envs.errors import EnvError, RefusedValue, brief, one_line
 from muster.envs.observations import TOP_BYTES, Array, Observation
+from muster.envs.quick_spaces import quicken
 from muster.envs.rewards import real_number, refuse_infinite_rewards
 from muster.errors import MusterError, MusterWarning
 
@@ -71,6 +72,7 @@ class GymnasiumVectorEnv(VectorEnv):
         self._steps = [env.step for env in self._envs]
         self._log = ActionLog(self._actions, num_envs)
         self._returns = [0.0] * num_envs
+        self._falses = (False,) * num_envs
 
     def reset(self) -> Observation:
         """See VectorEnv."""
@@ -97,24 +99,23 @@ class GymnasiumVectorEnv(VectorEnv):
             self._refuse_in_step(value)
         row = chosen.tobytes()  # now, because an env may change its action
         self._unready = "the last step failed, after some envs had done it and others had not"
-        raws: list[Any] = []
-        rewards: list[Any] = []
-        flags: list[tuple[int, Any, Any]] = []
+        done: list[Any] = []
         try:
             for env_step, action in zip(self._steps, for_envs, strict=True):
-                raw, reward, end, cut, _ = env_step(action)
-                if end is not False or cut is not False:
-                    flags.append((len(raws), end, cut))
-                raws.append(raw)
-                rewards.append(reward)
+                done.append(env_step(action))
         except Exception as error:
-            env = len(raws)
+            env = len(done)
             self._raise_failure("step", error, env, self._numbers[env], self._running_step(env))
+        try:
+            raws, rewards, ends, cuts, _ = zip(*done, strict=True)
+        except (ValueError, TypeError):
+            self._refuse_wrong_tuples(done)
+            raise
 
         try:
             returns, reward_row = self._add_rewards(rewards)
             obs = final = self._observations.stack(raws)
-            terminated, truncated, ended = self._flags(flags)
+            terminated, truncated, ended = self._flags(ends, cuts)
         except RefusedValue as value:
             self._refuse_in_step(value)
         if ended:
@@ -220,7 +221,7 @@ class GymnasiumVectorEnv(VectorEnv):
         except RefusedValue as value:
             self._refuse(value, indices[value.index], numbers[value.index], 0)
 
-    def _add_rewards(self, rewards: list[Any]) -> tuple[list[float], Array]:
+    def _add_rewards(self, rewards: Sequence[Any]) -> tuple[list[float], Array]:
         """Return the new returns of all envs, and the rewards as float32 [N]."""
         try:
             # Not operator.add: 0.0 + np.float32(1) is a float32, and returns would lose precision.
@@ -241,20 +242,27 @@ class GymnasiumVectorEnv(VectorEnv):
                 refuse_infinite_rewards(rewards)
         return returns, row
 
-    def _flags(self, flags: list[tuple[int, Any, Any]]) -> tuple[Array, Array, list[int]]:
-        """Return terminated and truncated as bool [N], and which envs ended.
-
-        Args:
-            flags: Index, terminated and truncated where they are not just False.
-        """
+    def _flags(self, ends: Sequence[Any], cuts: Sequence[Any]) -> tuple[Array, Array, list[int]]:
+        """Return terminated and truncated as bool [N], and which envs ended."""
         terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
-        ended = []
-        for env, end, cut in flags:
-            end = terminated[env] = _flag(env, "terminated", end)
-            cut = truncated[env] = _flag(env, "truncated", cut)
-            if end or cut:
-                ended.append(env)
-        return terminated, truncated, ended
+        # Nearly always all of them are False itself, which is seen without looking at any.
+        some_end = any(map(operator.is_not, ends, self._falses))
+        some_cut = any(map(operator.is_not, cuts, self._falses))
+        if some_end:
+            terminated[:] = [_flag(env, "terminated", end) for env, end in enumerate(ends)]
+        if some_cut:
+            truncated[:] = [_flag(env, "truncated", cut) for env, cut in enumerate(cuts)]
+        if not (some_end or some_cut):
+            return terminated, truncated, []
+        return terminated, truncated, np.flatnonzero(terminated | truncated).tolist()
+
+    def _refuse_wrong_tuples(self, done: list[Any]) -> None:
+        """Raise EnvError for the first env whose step did not return what it has to."""
+        for env, result in enumerate(done):
+            try:
+                _, _, _, _, _ = result
+            except Exception as error:
+                self._raise_failure("step", error, env, self._numbers[env], self._running_step(env))
 
     def _finish(self, env: int) -> Episode:
         """Close the books on an episode, and open those of the next one."""
@@ -341,6 +349,7 @@ def _make(env_id: str, make_one: Callable[[], OneEnv], index: int) -> OneEnv:
             env=index,
             field="init",
         )
+    quicken(env)
     return env
 
 

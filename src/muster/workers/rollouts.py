@@ -88,18 +88,20 @@ class Rollouts:
         cut: list[tuple[int, int, Any]] = []
         ended: list[tuple[int, float, int]] = []
         acted = stepped = 0.0
+        slots.terminated[:, self._columns] = False
+        slots.truncated[:, self._columns] = False
         for t, (groups, action, next_obs, reward, terminated, truncated) in enumerate(steps):
             advance()
             started = clock()
-            for (obs, *outputs), rows in zip(groups, noise[t], strict=True):
-                net_act(obs, rows, *outputs)
+            for (obs, drawn, logp, value), rows in zip(groups, noise[t], strict=True):
+                net_act(obs, rows, drawn, logp, value)
             chosen = clock()
-            obs, rewards, ends, cuts, info = envs.step(to_env(action))
-            put(next_obs, ..., obs)
+            new_obs, rewards, ends, cuts, info = envs.step(to_env(action))
+            put(next_obs, ..., new_obs)
             reward[:] = rewards
-            terminated[:] = ends
-            truncated[:] = cuts
             if info["episodes"]:
+                terminated[:] = ends
+                truncated[:] = cuts
                 ended += [(each.env, each.return_, each.length) for each in info["episodes"]]
                 for env in np.flatnonzero(cuts & ~ends):
                     cut.append((t, int(env), at(info["final_obs"], env)))
