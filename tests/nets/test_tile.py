@@ -1,5 +1,6 @@
 """The register tile: products, their bits, transposition, and what happens without numba."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -91,6 +92,33 @@ def test_transposing(rng, m, n):
     rows = room[2:].reshape(n, m + 4)
     assert np.array_equal(rows[:, :m], a.T)
     assert (rows[:, m:] == -5).all() and (room[:2] == -5).all()
+
+
+@needs_numba
+def test_a_kernel_is_compiled_again_when_a_part_in_another_file_changes(tmp_path, monkeypatch):
+    (tmp_path / "whole_of_it.py").write_text(
+        "from muster.jit import jit\n"
+        "from muster.nets.tile import absent, keep_with\n"
+        "from part_of_it import seven\n"
+        "@jit(absent)\n"
+        "def kernel():\n"
+        "    return seven()\n"
+        "keep_with(kernel, seven)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    results = []
+    for number in (7, 7, 8):
+        (tmp_path / "part_of_it.py").write_text(
+            f"from muster.nets.tile import part\n@part\ndef seven():\n    return {number}\n"
+        )
+        for name in ("part_of_it", "whole_of_it"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        importlib.invalidate_caches()
+        for compiled in (tmp_path / "__pycache__").glob("*.pyc"):
+            compiled.unlink()  # of the same second and size
+        kernel = importlib.import_module("whole_of_it").kernel
+        results.append((kernel(), sum(kernel.stats.cache_hits.values())))
+    assert results == [(7, 0), (7, 1), (8, 0)]
 
 
 WITHOUT = """

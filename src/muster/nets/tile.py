@@ -17,14 +17,16 @@ What begins with an underscore or is an `intrinsic` writes LLVM code directly, a
 matrices are pieces of flat float32 arrays: where they begin, and how far apart their rows are.
 """
 
+import hashlib
 import importlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.jit import jit
+from muster.jit import Kernel, jit
 
 Array = NDArray[np.float32]
 
@@ -174,15 +176,55 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
     return (*(make_tile(rows) for rows in (6, 4, 2, 1)), transpose_tile, fma, noinline)
 
 
-def _absent(*_: Any) -> Any:
+def absent(*_: Any) -> Any:
+    """Stand where a kernel would, if it could be compiled."""
     raise RuntimeError("this kernel has no NumPy twin: look at muster.nets.tile.FUSED first")
 
 
+def _probe() -> None:
+    """Do nothing: whether `muster.jit` would compile this is what we ask."""
+
+
 _made = _intrinsics()
-_tile6, _tile4, _tile2, _tile1, _transpose16, fma, noinline = _made or (_absent,) * 7
+_tile6, _tile4, _tile2, _tile1, _transpose16, fma, noinline = _made or (absent,) * 7
+
+FUSED: bool = _made is not None and jit(absent)(_probe) is not absent
+"""Whether the kernels of this module can be had: numba compiles, and can keep what it compiled."""
 
 
-@jit(_absent)
+def part(function: Kernel) -> Kernel:
+    """Compile a function as a part of the kernels that call it, not kept on disk for itself."""
+    return _njit(function, "never")
+
+
+def inlined(function: Kernel) -> Kernel:
+    """Put a function's code where it is called: compiles faster, if that is one place only."""
+    return _njit(function, "always")
+
+
+def _njit(function: Kernel, inline: str) -> Kernel:
+    if not FUSED:
+        return absent  # type: ignore[return-value]
+    numba = importlib.import_module("numba")
+    compiled: Kernel = numba.njit(error_model="numpy", inline=inline)(function)
+    return compiled
+
+
+def keep_with(kernel: Any, *parts: Any) -> None:
+    """Have a kernel compiled again when a file changes that one of its parts is from.
+
+    numba asks only whether the kernel's own file is the same. What it took from other files it
+    would go on running as it was, after an update of muster as well.
+    """
+    kept = getattr(getattr(kernel, "_cache", None), "_cache_file", None)
+    if not hasattr(kept, "_source_stamp"):  # the twin; or a numba that does it another way
+        return
+    files = sorted({getattr(x, "py_func", x).__code__.co_filename for x in parts})
+    digests = [hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in files]
+    kept._source_stamp = (kept._source_stamp, *digests)  # type: ignore[union-attr]
+
+
+@part
 def multiply(
     c: Array,
     c_at: int,
@@ -281,7 +323,7 @@ def multiply(
             )
 
 
-@jit(_absent)
+@part
 def transpose(
     c: Array, c_at: int, c_row: int, a: Array, a_at: int, a_row: int, m: int, n: int
 ) -> None:
@@ -290,7 +332,3 @@ def transpose(
     for i in range(0, m, LANES):
         for j in range(0, n, LANES):
             _transpose16(c, c_at + j * c_row + i, c_row, a, a_at + i * a_row + j, a_row)
-
-
-FUSED: bool = _made is not None and multiply is not _absent
-"""Whether the kernels of this module can be had: numba compiles, and can keep what it compiled."""

@@ -126,9 +126,9 @@ def sample_actions(
                 action[i, j] = x
                 total_logp += _gaussian_logp_in_kernels(x, mean, log_std)[0]
         else:
-            first = 0
+            last: Any = np.int64(0)  # a literal 0 would compile `_exponentials` twice
             for j in range(width):
-                last = first + sizes[j]
+                first, last = last, last + sizes[j]
                 total, log_total = _exponentials_in_kernels(outputs[i], first, last, weight)
                 sought = noise[i, j] * total
                 reached = _ZERO
@@ -141,7 +141,6 @@ def sample_actions(
                             break
                 action[i, j] = chosen - first
                 total_logp += outputs[i, chosen] - log_total
-                first = last
         logp[i] = total_logp
 
 
@@ -314,12 +313,12 @@ def ppo_loss(
         entropy = _ZERO
         if gaussian:
             for j in range(width):
-                new += _gaussian_logp_in_kernels(action[row, j], x[j], x[width + j])[0]
+                new += _gaussian_logp_in_kernels(np.float32(action[row, j]), x[j], x[width + j])[0]
                 entropy += x[width + j] + (_LOG_SPREAD + _HALF)
         else:
-            first = 0
+            last: Any = np.int64(0)
             for j in range(width):
-                last = first + sizes[j]
+                first, last = last, last + sizes[j]
                 chosen = first + np.int64(action[row, j])
                 if chosen < first or chosen >= last:
                     return i
@@ -332,7 +331,6 @@ def ppo_loss(
                 entropy += own
                 log_totals[j] = log_total
                 entropies[j] = own
-                first = last
 
         log_ratio = new - logp[row]
         wide = math.exp(np.float64(log_ratio))
@@ -365,18 +363,17 @@ def ppo_loss(
         if gaussian:
             for j in range(width):
                 log_std = x[width + j]
-                distance = _gaussian_logp_in_kernels(action[row, j], x[j], log_std)[1]
+                distance = _gaussian_logp_in_kernels(np.float32(action[row, j]), x[j], log_std)[1]
                 d[j] = pull * distance * math.exp(-log_std)
                 d[width + j] = pull * (distance * distance - _ONE) - bonus
         else:
-            first = 0
+            last = np.int64(0)
             for j in range(width):
-                last = first + sizes[j]
+                first, last = last, last + sizes[j]
                 for k in range(first, last):
                     surplus = x[k] - log_totals[j] + entropies[j]
                     d[k] *= bonus * surplus - pull
                 d[first + np.int64(action[row, j])] += pull
-                first = last
     stats[0] += scale * policy_loss
     stats[1] += scale * value_loss
     stats[2] += scale * entropy_sum
