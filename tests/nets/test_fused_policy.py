@@ -16,6 +16,7 @@ from muster.nets import fused_policy
 from muster.nets.action_head import ActionHead
 from muster.nets.actor_critic import ActorCritic
 from muster.nets.flat import FlatParameters
+from muster.nets.fused_layers import tanh
 from muster.nets.fused_policy import FusedPolicy, why_not_fused
 from muster.nets.policy_net import STATS, LossTerms
 from muster.nets.tile import FUSED
@@ -318,6 +319,34 @@ def test_what_does_not_fit_is_refused(rng):
     rollout.action[7] = 2
     with pytest.raises(OptionError, match="row 7 cannot be learnt from"):
         _gradient(policy, flat, rollout, np.arange(20))
+
+
+@needs_numba
+def test_a_head_of_other_actions_is_refused():
+    module = _small()
+    with pytest.raises(OptionError, match="2 outputs are none for"):
+        FusedPolicy(module, FlatParameters(module), ActionHead.of(MULTI))
+
+
+@needs_numba
+def test_tanh_is_exact_to_some_units_in_the_last_place(rng):
+    edges = [0, -0.0, 1e-30, 4e-4, 7.905311, 7.9054, 9, 1e30, np.inf]
+    x = np.concatenate([rng.normal(0, 3, 10_000), 10 ** rng.uniform(-10, 1, 10_000), edges])
+    x = np.concatenate([x, -x]).astype(np.float32)
+    expected = np.tanh(x.astype(np.float64))
+    got = x.copy()
+    tanh(got)
+    np.testing.assert_allclose(got, expected, rtol=6e-7)
+    assert np.abs(got).max() <= 1
+    assert np.array_equal(got[: x.size // 2], -got[x.size // 2 :])
+    # A lane's result does not depend on where it is in the vector.
+    for size in (1, 7, 16):
+        piece = x[100 : 100 + size].copy()
+        tanh(piece)
+        assert np.array_equal(piece, got[100 : 100 + size])
+    nothing = np.full(3, np.nan, np.float32)
+    tanh(nothing)
+    assert np.isnan(nothing).all()
 
 
 def _small(space=None, hidden=(8,), **options):

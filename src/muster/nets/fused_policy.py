@@ -7,6 +7,7 @@ For a network of two layers of 64 torch spends most of its time on bookkeeping: 
 rows takes it 900 us, and this 70.
 """
 
+import math
 import threading
 from collections.abc import Iterator
 from itertools import pairwise
@@ -156,6 +157,13 @@ class FusedPolicy:
                 "FusedPolicy computes small networks of one kind only",
                 "TorchPolicy(module, flat, head) takes every other",
             )
+        last: Any = module.policy[-1]
+        if last.out_features != (head.width if head.gaussian else head.outputs):
+            raise OptionError(
+                f"the network's {last.out_features} outputs are none for {head}",
+                "it was made for actions of another kind",
+                "the head that ActorCritic was given",
+            )
         self._flat = flat
         self._head = head
         layers, plan, self._size = _plan_of(module, flat, head)
@@ -249,4 +257,4 @@ class FusedPolicy:
 def _rows(obs: Any) -> Floats:
     """Return observations as float32 [n, numbers], the very same array if it is that already."""
     rows: Floats = np.ascontiguousarray(obs, np.float32)
-    return rows if rows.ndim == 2 else rows.reshape(len(rows), -1)
+    return rows if rows.ndim == 2 else rows.reshape(len(rows), math.prod(rows.shape[1:]))
