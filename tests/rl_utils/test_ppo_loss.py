@@ -191,20 +191,22 @@ def test_ratios_are_one_for_the_outputs_that_acted(rng, compute, sizes):
 
 
 @LOSSES
-def test_rows_and_actions_that_do_not_exist_are_named(rng, compute):
-    outputs, value, rows, rollout = _case(rng, (3, 2))
+@pytest.mark.parametrize("sizes", [(3, 2), None], ids=str)
+def test_rows_and_actions_that_do_not_exist_are_named(rng, compute, sizes):
+    outputs, value, rows, rollout = _case(rng, sizes)
     arrays = (np.zeros_like(outputs), np.zeros_like(value), np.zeros(5))
 
     def first_bad(rows, rollout):
         numbers = (SCALE, CLIP, 0.0, VALUE_COEF, ENTROPY_COEF)
-        return compute(outputs, value, rows, *rollout, False, _ints((3, 2)), *numbers, *arrays)
+        head = (not sizes, _ints(sizes))
+        return compute(outputs, value, rows, *rollout, *head, *numbers, *arrays)
 
     assert first_bad(rows, rollout) == -1
     for wrong in (-1, 200):
         changed = rows.copy()
         changed[[5, 9]] = wrong
         assert first_bad(changed, rollout) == 5
-    for column, wrong in ((0, 3), (1, 2), (1, -1)):
+    for column, wrong in ((0, 3), (1, 2), (1, -1)) if sizes else ():
         action = rollout[0].copy()
         action[rows[8], column] = wrong
         assert first_bad(rows, (action, *rollout[1:])) == 8
