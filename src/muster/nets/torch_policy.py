@@ -38,8 +38,8 @@ class TorchPolicy:
             thirds of the time, and the images of most environments lie so already.
         bf16: Convolve in bfloat16, when acting as well, or the first ratios would be off by more
             than rounding. All the rest, and the gradient of every weight, is float32. It is for
-            processors with instructions for it (avx512_bf16, amx_bf16): others take four times as
-            long as without.
+            processors with instructions for it (avx512_bf16, amx_bf16): others take three times as
+            long with it, or more.
         compiled: Run the module through torch.compile. That needs a C++ compiler, takes 15 to 45
             seconds at the first gradient and some more for each other number of rows, and the CNNs
             of muster are no faster by it: it is for long runs of networks of many small layers.
