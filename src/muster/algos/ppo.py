@@ -77,10 +77,12 @@ class PPO:
         """The torch module that learns. Its parameters are always up to date."""
         self.weights = FlatParameters(self.model)
         """They as one vector."""
-        self.net = make_policy_net(
+        self.net: Any = make_policy_net(
             self.model, self.weights, self.head, bf16=cfg.bf16, compiled=cfg.compile
         )
-        """The fastest way to run it."""
+        """The fastest way to run it: a `PolicyNet`, or a `RecurrentPolicy`."""
+        self.state_width: int = getattr(self.net, "state_width", 0)
+        """Numbers that the network remembers of each environment; 0 if it is not recurrent."""
         self.adam = Adam(self.weights.vector, cfg.lr, eps=ADAM_EPS)
         self.train_iter = 0
         """Updates so far."""
@@ -90,6 +92,7 @@ class PPO:
         self._entropy = _line(cfg.entropy_coef, cfg.entropy_end, cfg.horizon)
         self._rng = generator(seed, "explore")
         self._low, self._high = _bounds(action_space)
+        self._state = np.zeros((0, self.state_width), np.float32)
 
     @property
     def normalizer(self) -> ObsNorm | None:
@@ -97,18 +100,34 @@ class PPO:
         found: ObsNorm | None = getattr(self.model, "normalizer", None)
         return found
 
-    def act(self, obs: Any) -> Array:
-        """Return the most likely action for each of N observations."""
-        count_rows(obs, self.obs_space)
-        return self.to_env(self.net.best(obs))
+    @property
+    def remembers(self) -> bool:
+        """Whether what it does depends on what it saw before: it is told of new episodes."""
+        return self.state_width > 0
 
-    def explore(self, obs: Any) -> Array:
-        """Return an action drawn from the policy for each of N observations."""
+    def act(self, obs: Any, first: NDArray[np.bool_] | None = None) -> Array:
+        """Return the most likely action for each of N observations.
+
+        Args:
+            obs: [N, ...], or a dict of such.
+            first: bool [N], whose episode begins here, for a network that remembers. It forgets
+                everything when N changes.
+        """
+        memory = self._memory(count_rows(obs, self.obs_space), first)
+        return self.to_env(self.net.best(obs, *memory))
+
+    def explore(self, obs: Any, first: NDArray[np.bool_] | None = None) -> Array:
+        """Return an action drawn from the policy for each of N observations; see `act`."""
         size = count_rows(obs, self.obs_space)
+        memory = self._memory(size, first)
         action: Array = np.empty((size, self.head.width), self.head.dtype)
         logp, value = np.empty(size, np.float32), np.empty(size, np.float32)
-        self.net.act(obs, self.noise(self._rng, (size,)), action, logp, value)
+        self.net.act(obs, self.noise(self._rng, (size,)), action, logp, value, *memory)
         return self.to_env(action)
+
+    def forget(self) -> None:
+        """Have no memory of what was seen so far."""
+        self._state = np.zeros((0, self.state_width), np.float32)
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Return random numbers for so many actions, [*shape, width], as `net.act` takes them."""
@@ -184,6 +203,14 @@ class PPO:
     def policy_sha256(self) -> str:
         """Return a hash over the names, shapes and bytes of the policy's weights."""
         return self.weights.sha256()
+
+    def _memory(self, size: int, first: NDArray[np.bool_] | None) -> tuple[Array, ...]:
+        """Return what a recurrent network takes besides observations: its state, and who begins."""
+        if not self.remembers:
+            return ()
+        if len(self._state) != size:
+            self._state = np.zeros((size, self.state_width), np.float32)
+        return self._state, np.zeros(size, np.bool_) if first is None else first
 
 
 def _line(first: float, last: float | None, horizon: int) -> Callable[[int], float]:

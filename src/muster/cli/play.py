@@ -54,6 +54,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         for episode in range(options.episodes):
             obs, _ = env.reset(seed=options.seed + episode)
+            policy.reset()
             total, ended = 0.0, False
             while not ended:
                 if options.video:

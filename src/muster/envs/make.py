@@ -79,14 +79,13 @@ def make_envs(
     if backend != "envpool":
         try:
             make_one = env_maker(env_id, env_kwargs)
+            return GymnasiumVectorEnv(env_id, make_one, num_envs, seed, first_env=first_env)
         except (UnknownEnvError, MissingPackageError) as error:
             if backend == "gymnasium" or not _has_envpool():
                 raise
             if isinstance(error, UnknownEnvError) and surely_not_in_envpool(env_id, gym.registry):
                 raise
             missing = error
-        else:
-            return GymnasiumVectorEnv(env_id, make_one, num_envs, seed, first_env=first_env)
 
     from muster.envs.envpool import EnvPoolVectorEnv, import_envpool
 

@@ -1,6 +1,8 @@
 """`load_policy`: a saved policy that acts as it did when it was evaluated."""
 
+import functools
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,6 @@ import numpy as np
 
 from muster.envs import make_envs
 from muster.errors import OptionError
-from muster.nets import get_model
 from muster.nets.registry import Factory
 from muster.recipes.algorithms import configuration_of, load
 from muster.recipes.models import load_model, refuse_code_of_a_file
@@ -34,15 +35,28 @@ class LoadedPolicy:
         self._agent = agent
         self._obs_space = obs_space
 
-    def act(self, obs: Any, deterministic: bool = True) -> Any:
+    @property
+    def remembers(self) -> bool:
+        """Whether what it does depends on what it saw before."""
+        return bool(getattr(self._agent, "remembers", False))
+
+    def reset(self) -> None:
+        """Begin a new episode: forget what was seen. Only a recurrent policy needs this."""
+        if self.remembers:
+            self._agent.forget()
+
+    def act(self, obs: Any, deterministic: bool = True, first: Any = None) -> Any:
         """Return the action for one observation, or for each of a batch.
 
         Args:
             obs: One observation, or N of them [N, ...].
             deterministic: The best action. False draws one: from the policy, or, as DQN has none
                 to draw from, at random as often as at the end of exploration.
+            first: bool [N], whose episode begins here, for a batch and a policy that remembers.
         """
         act = self._agent.act if deterministic else self._agent.explore
+        if first is not None and self.remembers:
+            act = functools.partial(act, first=first)
         if isinstance(self._obs_space, gym.spaces.Dict):
             name, part = next(iter(self._obs_space.spaces.items()))
             if np.ndim(obs[name]) > len(part.shape or ()):
@@ -72,6 +86,7 @@ def load_policy(
     cfg = from_dict({name: value for name, value in config.items() if name in names}, kind)
     if isinstance(model, str):
         load_model(model)
+        cfg = replace(cfg, model=model)
     elif model is None:
         refuse_code_of_a_file(cfg.model, path)
     checkpoint = run.checkpoints.load(run.checkpoint or run.checkpoints.best())
@@ -82,7 +97,7 @@ def load_policy(
             cfg,
             envs.single_observation_space,
             envs.single_action_space,
-            model=get_model(model) if isinstance(model, str) else model,
+            model=None if isinstance(model, str) else model,
         )
     finally:
         envs.close()

@@ -37,6 +37,36 @@ _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         "train_every": 32,
         "updates_per_train": 32,
     },
+    ("ppo", "LunarLander-v3"): {
+        "env_steps": 1_500_000,
+        "eval_every": 65_536,
+        "gae_lambda": 0.98,
+        "gamma": 0.999,
+        "horizon": 1_500_000,
+        "lr": 1e-3,
+        "lr_end": 0.0,
+        "minibatches": 16,
+        "num_envs": 16,
+        "rollout": 256,
+        "stop_at": 200.0,
+    },
+    ("ppo", "Pendulum-v1"): {
+        "entropy_coef": 0.0,
+        "env_steps": 400_000,
+        "epochs": 10,
+        "eval_every": 40_960,
+        "gae_lambda": 0.95,
+        "gamma": 0.9,
+        "horizon": 400_000,
+        "lr": 1e-3,
+        "lr_end": 0.0,
+        "minibatches": 16,
+        "normalize_obs": True,
+        "normalize_reward": True,
+        "num_envs": 8,
+        "rollout": 256,
+        "stop_at": -250.0,
+    },
     ("ppo", "CartPole-v1"): {
         "env_steps": 300_000,
         "eval_every": 10_240,
@@ -45,6 +75,39 @@ _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         "stop_at": 475.0,
     },
 }
+
+
+_MUJOCO = {
+    "activation": "tanh",
+    "entropy_coef": 0.0,
+    "env_steps": 1_000_000,
+    "epochs": 10,
+    "eval_episodes": 20,
+    "eval_every": 100_000,
+    "horizon": 1_000_000,
+    "lr": 3e-4,
+    "lr_end": 0.0,
+    "minibatches": 32,
+    "normalize_obs": True,
+    "normalize_reward": True,
+    "num_envs": 8,
+    "rollout": 256,
+    "value_clip": 0.2,
+}
+_ATARI = {
+    "clip": 0.1,
+    "env_steps": 10_000_000,
+    "eval_episodes": 8,
+    "eval_every": 250_000,
+    "horizon": 10_000_000,
+    "lr_end": 0.0,
+    "model": "nature_cnn",
+    "num_envs": 8,
+}
+_PRESETS.update(
+    {("ppo", f"{name}-{v}"): _MUJOCO for name in ("HalfCheetah", "Hopper") for v in ("v4", "v5")}
+)
+_PRESETS.update({("ppo", name): _ATARI for name in ("Pong-v5", "Breakout-v5")})
 
 
 def preset(algo: str, env: str) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from muster.envs import make_envs
 from muster.errors import MusterError, OptionError
 from muster.framework.node import advance
@@ -23,7 +25,10 @@ class GreedyPolicy(Protocol):
     """What an evaluation asks for actions."""
 
     def act(self, obs: Any) -> Any:
-        """Return the action for each of N observations."""
+        """Return the action for each of N observations.
+
+        A policy with `remembers` set also gets `first`, bool [N]: whose episode begins here.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,8 @@ def evaluate_policy(
     try:
         returns: list[list[float]] = [[] for _ in range(count)]
         obs = envs.reset()
+        first = np.ones(count, np.bool_)
+        remembers = getattr(policy, "remembers", False)
         while any(len(played) < each for played in returns):
             if abandon is not None and abandon():
                 raise EvaluationAbandoned(
@@ -93,7 +100,9 @@ def evaluate_policy(
                     "evaluate_policy(policy, env, episodes) again",
                 )
             advance()
-            obs, _, _, _, info = envs.step(policy.act(obs))
+            action = policy.act(obs, first=first) if remembers else policy.act(obs)  # type: ignore[call-arg]
+            obs, _, ends, cuts, info = envs.step(action)
+            first = ends | cuts
             for episode in info["episodes"]:
                 if len(returns[episode.env]) < each:
                     returns[episode.env].append(episode.return_)

@@ -76,7 +76,8 @@ class LearnerGroup:
         self._weights, self._sums = team["weights"][:, member], team["sums"][:, member]
         self._version: Array = team["version"][member]
         self._total = np.empty(agent.weights.vector.size, np.float32)
-        rows = np.arange(plan.steps * plan.envs).reshape(plan.steps, plan.envs)
+        # A network that remembers learns from whole sequences: a row is then a sequence's number.
+        rows = np.arange(plan.steps // plan.chunk * plan.envs).reshape(-1, plan.envs)
         self._rows = {slot: rows[:, plan.columns(slot)].reshape(-1) for slot in mine}
 
     @staticmethod
@@ -287,6 +288,8 @@ def _rollout(slots: Slots) -> Rollout:
         slots.value[: plan.steps].reshape(count),
         slots.advantage.reshape(count),
         slots.target.reshape(count),
+        slots.state,
+        None if slots.first is None else slots.first[: plan.steps].reshape(count),
     )
 
 

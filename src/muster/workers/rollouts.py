@@ -7,7 +7,7 @@ Random numbers are those of (seed, slot, loop), so it does not matter who collec
 """
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +74,20 @@ class Rollouts:
             for slots in self._slots
         ]
         self._groups = groups
+        width = self._columns.stop - self._columns.start
+        self._state = np.zeros((width, plan.state_width), np.float32)
+        self._first = np.ones(width, np.bool_)
+        self._memory = [
+            (self._state[_within(each, self._columns)], self._first[_within(each, self._columns)])
+            if plan.state_width
+            else ()
+            for each in groups
+        ]
+
+    def remember(self, loop: int) -> None:
+        """Have a recurrent network remember what it did before rollout `loop`, as the books say."""
+        self._state[:] = self.standing.state[loop % 2, self._columns]
+        self._first[:] = np.equal(self._envs.books().lengths, 0)
 
     def collect(self, loop: int) -> None:
         """Collect rollout `loop` and write it, its books, and where the environments stand then."""
@@ -85,7 +99,8 @@ class Rollouts:
         net_act, to_env, clock = agent.net.act, agent.to_env, time.perf_counter
         noise = self._noise(loop)
         put(slots.obs, (0, self._columns), envs.obs)
-        cut: list[tuple[int, int, Any]] = []
+        remembers = agent.state_width > 0
+        cut: list[_Cut] = []
         ended: list[tuple[int, float, int]] = []
         acted = stepped = 0.0
         slots.terminated[:, self._columns] = False
@@ -93,8 +108,10 @@ class Rollouts:
         for t, (groups, action, next_obs, reward, terminated, truncated) in enumerate(steps):
             advance()
             started = clock()
-            for (obs, drawn, logp, value), rows in zip(groups, noise[t], strict=True):
-                net_act(obs, rows, drawn, logp, value)
+            if remembers:
+                self._note_memory(slots, t)
+            for (obs, *outputs), rows, memory in zip(groups, noise[t], self._memory, strict=True):
+                net_act(obs, rows, *outputs, *memory)
             chosen = clock()
             new_obs, rewards, ends, cuts, info = envs.step(to_env(action))
             put(next_obs, ..., new_obs)
@@ -103,8 +120,10 @@ class Rollouts:
                 terminated[:] = ends
                 truncated[:] = cuts
                 ended += [(each.env, each.return_, each.length) for each in info["episodes"]]
-                for env in np.flatnonzero(cuts & ~ends):
-                    cut.append((t, int(env), at(info["final_obs"], env)))
+                for env in np.flatnonzero(cuts & ~ends).tolist():
+                    cut.append(_Cut(t, env, at(info["final_obs"], [env]), self._state[[env]]))
+            if remembers:
+                self._first[:] = ends | cuts
             acted += chosen - started
             stepped += clock() - chosen
         self.act_seconds += acted
@@ -113,6 +132,7 @@ class Rollouts:
         self._keep_books(loop, slots, ended)
         actions = to_env(slots.action[:, self._columns])
         self.standing.write(loop + 1, envs, self._columns, actions)
+        self.standing.state[(loop + 1) % 2, self._columns] = self._state
 
     def _noise(self, loop: int) -> list[list[Array]]:
         """Return the random numbers of a rollout: for each step and group of rows."""
@@ -127,18 +147,29 @@ class Rollouts:
             drawn = [np.concatenate(drawn, axis=1)]
         return [[rows[t] for rows in drawn] for t in range(self._plan.steps)]
 
-    def _value_what_follows(self, slots: Slots, cut: list[tuple[int, int, Any]]) -> None:
-        values, last = self._agent.net.values, self._plan.steps
+    def _note_memory(self, slots: Slots, t: int) -> None:
+        """Write what a recurrent network remembers before step `t`."""
+        assert slots.first is not None and slots.state is not None
+        slots.first[t, self._columns] = self._first
+        if t % self._plan.chunk == 0:
+            slots.state[t // self._plan.chunk, self._columns] = self._state
+
+    def _value_what_follows(self, slots: Slots, cut: list["_Cut"]) -> None:
+        """Write the values of what follows the last step, and of the ends of cut episodes."""
+        values, last, first = self._agent.net.values, self._plan.steps, self._columns.start
         slots.final_value[:, self._columns] = 0
-        for group in self._groups:
-            values(at(slots.obs, (last, group)), slots.value[last, group])
-            first = self._columns.start
-            here = [each for each in cut if group.start <= first + each[1] < group.stop]
+        for group, memory in zip(self._groups, self._memory, strict=True):
+            values(at(slots.obs, (last, group)), slots.value[last, group], *memory)
+            here = [each for each in cut if group.start <= first + each.env < group.stop]
             if here:
                 found = np.empty(len(here), np.float32)
-                values(_stack([at(final, None) for _, _, final in here]), found)
-                for (t, env, _), value in zip(here, found, strict=True):
-                    slots.final_value[t, first + env] = value
+                state = np.concatenate([each.state for each in here])
+                begins = np.zeros(len(here), np.bool_)
+                values(
+                    _join([each.obs for each in here]), found, *((state, begins) if memory else ())
+                )
+                for each, value in zip(here, found, strict=True):
+                    slots.final_value[each.step, first + each.env] = value
 
     def _keep_books(self, loop: int, slots: Slots, ended: list[tuple[int, float, int]]) -> None:
         """Write what others need to know of each slot."""
@@ -205,7 +236,20 @@ def _views(slots: Slots, t: int, columns: slice, groups: list[slice]) -> tuple[A
     )
 
 
-def _stack(rows: list[Any]) -> Any:
+class _Cut(NamedTuple):
+    """An episode that was truncated: when, which, its true last observation, and memory of it."""
+
+    step: int
+    env: int
+    obs: Any
+    state: Array
+
+
+def _within(part: slice, whole: slice) -> slice:
+    return slice(part.start - whole.start, part.stop - whole.start)
+
+
+def _join(rows: list[Any]) -> Any:
     if isinstance(rows[0], dict):
         return {key: np.concatenate([row[key] for row in rows]) for key in rows[0]}
     return np.concatenate(rows)

@@ -53,6 +53,8 @@ class SlotWorker:
             envs=num_envs,
             slots=cfg.slots,
             buffers=1 + cfg.lag,
+            state_width=agent.state_width,
+            chunk=cfg.sequence if agent.state_width else 1,
         )
         fields = {
             **plan.fields(),
@@ -119,6 +121,7 @@ class SlotWorker:
             "rollout": loop,
             "envs": standing.state_of(loop, everyone, template),
             "running_returns": standing.extra[loop % 2].copy(),
+            "memory": standing.state[loop % 2].copy(),
             "reward_scale": self.group.reward_scale(loop),
         }
 
@@ -142,7 +145,10 @@ class SlotWorker:
         page = self.rollout % 2
         self._envs.load_state_dict(columns_of(saved["envs"], self._columns))
         self.rollouts.standing.write(self.rollout, self._envs, self._columns)
-        self.rollouts.standing.extra[page, self._columns] = saved["running_returns"][self._columns]
+        standing = self.rollouts.standing
+        standing.extra[page, self._columns] = saved["running_returns"][self._columns]
+        standing.state[page, self._columns] = saved["memory"][self._columns]
+        self.rollouts.remember(self.rollout)
         self.group.begin(self.rollout, saved["reward_scale"])
 
     def _take_over(self) -> None:
@@ -152,3 +158,4 @@ class SlotWorker:
         template = self._envs.state_dict()
         state = self.rollouts.standing.state_of(stands_at, self._columns, template)
         self._envs.load_state_dict(state)
+        self.rollouts.remember(stands_at)
