@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from muster.nets.tile import FUSED, LANES, multiply, transpose
+from muster.nets.tile import FUSED, LANES, multiply, spread, transpose
 
 needs_numba = pytest.mark.skipif(not FUSED, reason="numba cannot compile here")
 
@@ -92,6 +92,14 @@ def test_transposing(rng, m, n):
     rows = room[2:].reshape(n, m + 4)
     assert np.array_equal(rows[:, :m], a.T)
     assert (rows[:, m:] == -5).all() and (room[:2] == -5).all()
+
+
+@needs_numba
+def test_spreading_a_column(rng):
+    values, room = _floats(rng, 9), np.full(3 + 5 * 32 + 4, np.float32(-5))
+    spread(room, 3, 32, values, 2, 5)
+    assert np.array_equal(room[3:-4].reshape(5, 32), np.repeat(values[2:7, None], 32, axis=1))
+    assert (room[:3] == -5).all() and (room[-4:] == -5).all()
 
 
 @needs_numba

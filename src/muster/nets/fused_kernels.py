@@ -32,7 +32,7 @@ from muster.nets.fused_layers import (
     padded_in_kernels,
 )
 from muster.nets.normalizer import LIMIT, RunningNorm
-from muster.nets.tile import LANES, absent, keep_with, multiply, noinline, part, transpose
+from muster.nets.tile import LANES, absent, keep_with, multiply, noinline, part, spread, transpose
 from muster.rl_utils.ppo_loss import best_actions, ppo_loss, sample_actions
 
 Array = NDArray[Any]
@@ -88,9 +88,7 @@ def outputs_by_row(params: Floats, layers: Ints, plan: Ints, work: Floats, lanes
     outputs = n_out
     if plan[GAUSSIAN]:
         outputs = 2 * n_out
-        for k in range(n_out):
-            at = h_at + (n_out + k) * lanes
-            fill(work, at, at + lanes, params[plan[LOG_STD] + k])
+        spread(work, h_at + n_out * lanes, lanes, params, plan[LOG_STD], n_out)
     wide: int = padded_in_kernels(outputs)
     transpose(work, plan[ROWS], wide, work, h_at, lanes, wide, lanes)
     return wide

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.nets.tile import LANES, fma, inlined, multiply, noinline, part, transpose
+from muster.nets.tile import LANES, fma, inlined, multiply, noinline, part, spread, transpose
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -121,9 +121,7 @@ def forward(params: Floats, layers: Ints, plan: Ints, work: Floats, lanes: int) 
         n_in, n_out, source = layers[n, IN], layers[n, OUT], layers[n, SOURCE]
         x_at = plan[OBS] if source < 0 else layers[source, HIDDEN]
         h_at = layers[n, HIDDEN]
-        for j in range(n_out):
-            at = h_at + j * lanes
-            fill(work, at, at + lanes, params[layers[n, BIAS] + j])
+        spread(work, h_at, lanes, params, layers[n, BIAS], n_out)
         w_at = layers[n, WEIGHT]
         multiply(work, h_at, lanes, params, w_at, n_in, one, work, x_at, lanes, n_out, lanes, n_in)
         h = work[h_at : h_at + n_out * lanes]

@@ -35,7 +35,7 @@ LANES = 16
 
 
 def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
-    """Return (tiles of 6, 4, 2 and 1 rows, transposition, fma, noinline), or None without numba."""
+    """Return tiles of 6, 4, 2 and 1 rows, and the other intrinsics; None without numba."""
     try:
         intrinsic = importlib.import_module("numba.extending").intrinsic
         types = importlib.import_module("numba").types
@@ -155,6 +155,18 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
         return types.void(c, n, n, a, n, n), generate
 
     @intrinsic  # type: ignore[untyped-decorator]
+    def spread16(typing: Any, c: Any, c_at: Any, x: Any) -> Any:
+        """C[16] = x. The loop that numba makes of it takes steps of 32, and 16 single ones here."""
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            to_c = at(builder, data(context, builder, signature, args, 0), args[1])
+            first = builder.insert_element(undefined, args[2], ir.Constant(lane, 0))
+            store(builder, shuffle(builder, first, undefined, [0] * LANES), to_c)
+            return context.get_dummy_value()
+
+        return types.void(c, types.intp, types.float32), generate
+
+    @intrinsic  # type: ignore[untyped-decorator]
     def fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
         """Return a * b + c of three float32, rounded once."""
 
@@ -173,7 +185,7 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
 
         return types.void(), generate
 
-    return (*(make_tile(rows) for rows in (6, 4, 2, 1)), transpose_tile, fma, noinline)
+    return (*map(make_tile, (6, 4, 2, 1)), transpose_tile, spread16, fma, noinline)
 
 
 def absent(*_: Any) -> Any:
@@ -186,7 +198,7 @@ def _probe() -> None:
 
 
 _made = _intrinsics()
-_tile6, _tile4, _tile2, _tile1, _transpose16, fma, noinline = _made or (absent,) * 7
+_tile6, _tile4, _tile2, _tile1, _transpose16, _spread16, fma, noinline = _made or (absent,) * 8
 
 FUSED: bool = _made is not None and jit(absent)(_probe) is not absent
 """Whether the kernels of this module can be had: numba compiles, and can keep what it compiled."""
@@ -332,3 +344,12 @@ def transpose(
     for i in range(0, m, LANES):
         for j in range(0, n, LANES):
             _transpose16(c, c_at + j * c_row + i, c_row, a, a_at + i * a_row + j, a_row)
+
+
+@part
+def spread(c: Array, c_at: int, lanes: int, values: Array, first: int, m: int) -> None:
+    """C[m, lanes] = values[first : first + m], each of them all along its row."""
+    noinline()
+    for i in range(m):
+        for j in range(0, lanes, LANES):
+            _spread16(c, c_at + i * lanes + j, values[first + i])
