@@ -56,6 +56,13 @@ def main(argv: Sequence[str]) -> int:
         f"{result.env_steps:,} steps in {result.seconds:.1f} s, stopped by {result.stopped_by}, "
         f"policy {result.policy_sha256[:12]}"
     )
+    if result.rho is not None and result.eta is not None and result.speed is not None:
+        cores = result.speed["cores"]
+        print(
+            f"{100 * result.eta:.0f} % of what {cores} core{'s' * (cores > 1)} could do here (eta), "
+            f"{result.rho:.2f} of the bare environment's speed (rho); "
+            f"limited by {result.limited_by}"
+        )
     print(f"muster play {result.run_dir}")
     if result.stop_signal is not None:
         return 128 + signal.Signals(result.stop_signal)

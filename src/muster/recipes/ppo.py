@@ -21,6 +21,7 @@ from muster.recipes.metric_sinks import metric_sinks
 from muster.recipes.models import load_model
 from muster.recipes.progress import Progress
 from muster.recipes.result import RunResult
+from muster.recipes.speed import Speed
 from muster.run import MetricsWriter, RunDirectory
 from muster.workers import Evaluator, SlotWorker
 
@@ -67,6 +68,7 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
         agent.load_parts({"policy": start_from.parts["policy"]})
     worker = SlotWorker(agent, job.env, options.num_envs, options.seed, saved)
     first_step = worker.env_steps(worker.rollout)
+    speed = Speed(worker, job)
 
     def save(ctx: Context) -> Path:
         rollout = ctx.env_step // worker.env_steps(1)
@@ -82,6 +84,7 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
 
     with Task() as task, ExitStack() as stack:
         stop = stop or StopRequest.by_parent(task)
+        task.use_step_wrapper(speed)
         task.ctx.share("env_step")  # what workers need of each other is in their common memory
         if worker.is_first:
             goes_on = options.resume or worker.pace.taken_over
@@ -113,6 +116,7 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
             ctx = task.run(end="agreed")
     worker.close()
     result = replace(result_of(job, ctx, agent, started, first_step), stop_signal=stop.signal)
+    result = replace(result, **speed.measured(hurry=stop.is_requested()))
     if job.workers == 0:
         return replace(result, policy=agent)
     if worker.is_first:

@@ -9,7 +9,8 @@ from typing import Any
 class RunResult:
     """The end of a run: `result.json`, and the policy itself.
 
-    `rho` and `eta`, which say how close to the machine's limit it ran, are not measured yet.
+    `rho`, `eta`, `limited_by` and `speed` say how close to the machine's limit it ran. They are
+    measured in runs of PPO; elsewhere, and where it could not be measured, they are None.
     """
 
     algo: str
@@ -31,8 +32,13 @@ class RunResult:
     policy: Any = field(repr=False)
     """Acts: `policy.act(obs)` for a batch of observations."""
     rho: float | None = None
+    """Trained steps/s, of those that the bare environments make on the same cores."""
     eta: float | None = None
+    """Trained steps/s, of those that the same cores could make at the most (`workers.limits`)."""
     limited_by: str | None = None
+    """What took most of the time: `env`, `act`, `learn`, `exchange` or `rest`."""
+    speed: dict[str, Any] | None = field(default=None, repr=False)
+    """The numbers behind these three, of the first worker's training alone."""
     stop_signal: int | None = None
     """The signal that asked the run to end, if one did."""
 
