@@ -1,0 +1,101 @@
+"""How well an algorithm learns, over several seeds: what it reaches, how fast, and the curves.
+
+    python -m benchmarks.learning ppo --env CartPole-v1 --seeds 10 --json FILE
+
+Each seed is one `muster train ALGO ENV` in a process of its own, with the preset's options and what
+follows `--`. It counts as solved if the mean return of the final greedy episodes, from seeds of
+their own, reaches `--solved` (the preset's `stop_at`, if it is not given). Exit code 1 if a seed
+does not.
+"""
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.rounds import machine, write
+
+from muster.recipes.presets import preset
+
+POINTS = 100
+"""Of a curve, at most."""
+SHOWN = ("seed", "env_steps", "train_iter", "seconds", "env_steps_per_s", "workers")
+SCORES = ("eval_return_mean", "eval_return_std", "eval_episodes", "policy_sha256", "stopped_by")
+
+
+def train_one(algo: str, env: str, seed: int, folder: Path, more: list[str]) -> dict[str, Any]:
+    """Train with one seed and return its result and its curve."""
+    place = folder / str(seed)
+    command = [sys.executable, "-m", "muster.cli.main", "train", algo, env, "--seed", str(seed)]
+    started = time.monotonic()
+    subprocess.run(
+        [*command, "--run-dir", str(place), "--quiet", *more],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        timeout=7200,
+    )
+    result = json.loads((place / "result.json").read_text())
+    return {
+        **{name: result[name] for name in (*SHOWN, *SCORES)},
+        "process_seconds": round(time.monotonic() - started, 2),
+        "curve": curve_of(place / "metrics.jsonl"),
+    }
+
+
+def curve_of(metrics: Path) -> list[tuple[int, float]]:
+    """Return (env_step, mean return of the episodes since the point before) of a run."""
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    found = [
+        (each["env_step"], each["collect/return"]) for each in lines if "collect/return" in each
+    ]
+    size = max(1, math.ceil(len(found) / POINTS))
+    pieces = [found[first : first + size] for first in range(0, len(found), size)]
+    return [(piece[-1][0], round(sum(r for _, r in piece) / len(piece), 2)) for piece in pieces]
+
+
+def main() -> None:
+    """Train with every seed, print JSON, and write it where it was asked for."""
+    parser = argparse.ArgumentParser(description="Train with several seeds until it is solved.")
+    parser.add_argument("algo", help="dqn or ppo")
+    parser.add_argument("--env", default="CartPole-v1", help="environment (CartPole-v1)")
+    parser.add_argument("--seeds", type=int, default=5, help="seeds 0 to N-1 (5)")
+    parser.add_argument("--solved", type=float, help="return to reach (the preset's stop_at)")
+    parser.add_argument("--json", type=Path, help="also write the result to this file")
+    own, more = sys.argv[1:], []
+    if "--" in own:
+        own, more = own[: own.index("--")], own[own.index("--") + 1 :]
+    options = parser.parse_args(own)
+    known = preset(options.algo, options.env)
+    wanted = known.get("stop_at") if options.solved is None else options.solved
+    about = machine()
+    with tempfile.TemporaryDirectory() as folder:
+        runs = []
+        for seed in range(options.seeds):
+            runs.append(train_one(options.algo, options.env, seed, Path(folder), more))
+            shown = {name: value for name, value in runs[-1].items() if name != "curve"}
+            print(f"seed {seed}: {shown}", file=sys.stderr)
+    solved = sum(wanted is None or run["eval_return_mean"] >= wanted for run in runs)
+    given = "" if options.solved is None else f" --solved {options.solved:g}"
+    rest = f" -- {' '.join(more)}" if more else ""
+    result = {
+        "command": f"python -m benchmarks.learning {options.algo} --env {options.env} "
+        f"--seeds {options.seeds}{given}{rest}",
+        **about,
+        "preset": known,
+        "wanted": wanted,
+        "solved": f"{solved} of {options.seeds}",
+        "slowest_seconds": max(run["seconds"] for run in runs),
+        "runs": runs,
+    }
+    write(result, options.json)
+    if solved < options.seeds:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
