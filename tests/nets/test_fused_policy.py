@@ -12,7 +12,7 @@ from ppo_reference import autograd, loss_and_stats, some_rollout
 from torch import nn
 
 from muster.errors import OptionError
-from muster.nets import fused_policy
+from muster.nets import fused_kernels, fused_policy
 from muster.nets.action_head import ActionHead
 from muster.nets.actor_critic import ActorCritic
 from muster.nets.flat import FlatParameters
@@ -296,9 +296,14 @@ def test_observations_of_other_types_and_shapes_are_taken(rng):
     _, _, head, policy = _made()
     obs, noise = _obs(rng, 6, 4), _noise(rng, head, 6)
     expected = _act(policy, head, obs, noise)
-    for other in (obs.astype(np.float64), obs.reshape(6, 2, 2), np.asfortranarray(obs)):
+    compiled = len(fused_kernels.act.signatures)
+    inside = np.zeros((3, 8, 4), np.float32)[1, 2:]  # rows of a larger array
+    inside[:] = obs
+    shapes = (inside, obs.astype(np.float64), obs.reshape(6, 2, 2), np.asfortranarray(obs))
+    for other in shapes:
         for got, wanted in zip(_act(policy, head, other, noise), expected, strict=True):
             assert np.array_equal(got, wanted)
+    assert len(fused_kernels.act.signatures) == compiled
 
 
 @needs_numba
