@@ -66,12 +66,8 @@ class DQN:
         seed: int = 0,
         model: Factory | None = None,
     ) -> None:
-        if not isinstance(action_space, gym.spaces.Discrete):
-            raise OptionError(
-                f"DQN needs Discrete actions; got {action_space}",
-                "it compares the values of all actions, so they have to be countable",
-                "muster train sac ...",
-            )
+        cfg.check_actions(action_space)
+        assert isinstance(action_space, gym.spaces.Discrete)
         self.cfg = cfg
         self.train_iter = 0
         """Updates so far."""

@@ -4,7 +4,9 @@ A file of its own, without torch: what is wrong with an option is said before th
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+import gymnasium as gym
 
 from muster.algos.options import (
     MOST_ROWS,
@@ -79,6 +81,16 @@ class DQNConfig:
     """Network in place of the one above: mlp, nature_cnn, or module:Class of your own."""
     horizon: int = 50_000
     """Environment steps that the run is planned for."""
+
+    @staticmethod
+    def check_actions(action_space: gym.Space[Any]) -> None:
+        """Refuse actions that DQN cannot choose from."""
+        if not isinstance(action_space, gym.spaces.Discrete):
+            raise OptionError(
+                f"DQN needs Discrete actions; got {action_space}",
+                "it compares the values of all actions, so they have to be countable",
+                "muster train ppo ...",
+            )
 
     def __post_init__(self) -> None:
         check_number("lr", self.lr, high=MOST_LR, high_too=True, example=1e-3)

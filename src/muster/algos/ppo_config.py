@@ -4,6 +4,9 @@ A file of its own, without torch: what is wrong with an option is said before th
 """
 
 from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
 
 from muster.algos.dqn_config import MOST_LR, Activation
 from muster.algos.options import (
@@ -15,6 +18,7 @@ from muster.algos.options import (
     check_widths,
     refuse_together,
 )
+from muster.nets.action_head import ActionHead
 
 MOST_SLOTS = 4_096
 MOST_ROLLOUT = 1_000_000
@@ -121,6 +125,11 @@ class PPOConfig:
         if self.model == "lstm" and not self.hidden:
             why = "the last hidden layer is what remembers"
             refuse_together("model=lstm", "hidden=()", why, "hidden=(64,)")
+
+    @staticmethod
+    def check_actions(action_space: gym.Space[Any]) -> None:
+        """Refuse actions that there is no policy for."""
+        ActionHead.of(action_space)
 
     def check_envs(self, num_envs: int) -> None:
         """Refuse a number of environments that cannot be cut into slots and minibatches."""

@@ -39,11 +39,9 @@ def main(argv: Sequence[str]) -> int:
     check_algorithm(algo)
     options = _read_options(algo, env, rest)
     _check_env(algo, env, options)
-    import torch
 
     from muster.recipes.train import train
 
-    torch.set_num_threads(1)  # small networks lose more by waiting for threads than they gain
     result = train(algo, env, **options)
     score = "not evaluated"
     if result.eval_return_mean is not None:
@@ -57,9 +55,9 @@ def main(argv: Sequence[str]) -> int:
         f"policy {result.policy_sha256[:12]}"
     )
     if result.rho is not None and result.eta is not None and result.speed is not None:
-        cores = result.speed["cores"]
+        cores = f"{result.speed['cores']} core{'s' * (result.speed['cores'] > 1)}"
         print(
-            f"{100 * result.eta:.0f} % of what {cores} core{'s' * (cores > 1)} could do here (eta), "
+            f"{100 * result.eta:.0f} % of what {cores} could do here (eta), "
             f"{result.rho:.2f} of the bare environment's speed (rho); "
             f"limited by {result.limited_by}"
         )
@@ -98,7 +96,9 @@ def _check_env(algo: str, env: str, options: dict[str, Any]) -> None:
     try:
         with make_envs(env) as envs:
             spaces = envs.single_observation_space, envs.single_action_space
-            check_memory(resolve(algo, env, options), *spaces)
+            settings = resolve(algo, env, options)
+            settings.config.check_actions(spaces[1])
+            check_memory(settings, *spaces)
     except UnknownEnvError as error:
         raise error.to_try("muster train {} {}", algo) from None
     except OptionError as error:

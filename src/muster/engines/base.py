@@ -49,6 +49,9 @@ class Launch:
 class Engine(Protocol):
     """Runs a program on its nodes."""
 
+    def prepare(self, modules: Sequence[str]) -> None:
+        """Have nodes of later runs begin with these modules imported. Does not wait for it."""
+
     def run(self, launch: Launch) -> list[Any]:
         """Return what `main` returned on each node. Nothing is left behind when this ends."""
 

@@ -26,6 +26,19 @@ class Parallel:
     """Runs programs on several nodes."""
 
     @classmethod
+    def prepare(cls, *modules: str, engine: str = "local") -> None:
+        """Say what the nodes of a later run will import, so that it is done by the time they start.
+
+        Returns at once: a program that has something else to do first loses no time on it.
+
+        Args:
+            *modules: Their names.
+            engine: As for `runner`.
+        """
+        _check_choice("engine", engine, tuple(ENGINES))
+        importlib.import_module(ENGINES[engine]).ENGINE.prepare(modules)
+
+    @classmethod
     def runner(
         cls,
         n_parallel_workers: int | None = None,

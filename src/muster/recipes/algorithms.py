@@ -19,14 +19,22 @@ class Algorithm:
     """What acts and learns: made of (config, observation space, action space, seed, model)."""
     recipe: str
     """The training program: a function of (job, run directory, stop request)."""
+    nodes: str
+    """A module that its nodes begin with."""
 
 
 ALGORITHMS = {
     "dqn": Algorithm(
-        "muster.algos.dqn_config:DQNConfig", "muster.algos.dqn:DQN", "muster.recipes.dqn:train_dqn"
+        "muster.algos.dqn_config:DQNConfig",
+        "muster.algos.dqn:DQN",
+        "muster.recipes.dqn:train_dqn",
+        "muster.recipes.dqn_nodes",
     ),
     "ppo": Algorithm(
-        "muster.algos.ppo_config:PPOConfig", "muster.algos.ppo:PPO", "muster.recipes.ppo:train_ppo"
+        "muster.algos.ppo_config:PPOConfig",
+        "muster.algos.ppo:PPO",
+        "muster.recipes.ppo:train_ppo",
+        "muster.recipes.warm_ppo",
     ),
 }
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from muster.envs import UnknownEnvError, make_envs
 from muster.errors import MusterError, OptionError
-from muster.recipes.algorithms import load
+from muster.framework import Parallel
+from muster.recipes.algorithms import ALGORITHMS, load
 from muster.recipes.graceful import StopRequest
 from muster.recipes.job import Job
 from muster.recipes.memory import check_memory
@@ -32,7 +33,7 @@ def train(algo: str, env: str, config: str | Path | None = None, **options: Any)
     settings = resolve(algo, env, options, config)
     load_model(settings.config.model)
     try:
-        _try_out(algo, env, settings)
+        _try_out(algo, env, settings)  # what is wrong with it is said before anything is written
     except UnknownEnvError as error:
         raise error.to_try("muster.train({!r}, {!r})", algo) from None
     recipe = load(algo, "recipe")
@@ -71,12 +72,16 @@ def _run(recipe: Any, job: Job, run: RunDirectory, stop: StopRequest) -> RunResu
 
 
 def _try_out(algo: str, env: str, settings: Settings) -> None:
-    """Have everything refused that does not fit together, before anything is written."""
+    """Have everything refused that does not fit together."""
     seed = settings.options.seed
     with make_envs(env, seed=seed) as envs:
         spaces = envs.single_observation_space, envs.single_action_space
+    settings.config.check_actions(spaces[1])
     check_memory(settings, *spaces)
-    load(algo, "agent")(settings.config, *spaces, seed)
+    if settings.workers:  # they load torch while this process does
+        Parallel.prepare(ALGORITHMS[algo].nodes)
+    with one_torch_thread():
+        load(algo, "agent")(settings.config, *spaces, seed)
 
 
 def _open_run(algo: str, env: str, settings: Settings) -> RunDirectory:

@@ -9,7 +9,7 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import FrameType
@@ -17,6 +17,7 @@ from typing import Any
 
 from muster.engines.base import Launch
 from muster.engines.local import limits
+from muster.engines.local.forkserver import context
 from muster.engines.local.handshake import Secrets
 from muster.engines.local.member import Member
 from muster.engines.local.memory import SharedMemory
@@ -47,6 +48,10 @@ _HEALTHY_AFTER = 60.0
 
 class LocalEngine:
     """One process per node, on this machine."""
+
+    def prepare(self, modules: Sequence[str]) -> None:
+        """Have nodes begin with these modules imported; they are, while the caller goes on."""
+        context(modules)
 
     def run(self, launch: Launch) -> list[Any]:
         """Return what `main` returned on each node. Nothing is left behind when this ends."""
