@@ -15,6 +15,7 @@ VERBS = {
     "train": "train an agent",
     "eval": "mean and spread of the return of a saved policy",
     "play": "show or record a saved policy",
+    "bench": "how fast a recipe trains here, how fast it could, and what limits it",
     "doctor": "what is here, what limits training, whether an environment is sound",
 }
 

@@ -1,0 +1,167 @@
+"""`bench`: train for some seconds, and say how close to the machine's limit that was.
+
+    options -> train in a directory that is thrown away -> RunResult.speed -> BenchReport
+
+What to try follows from the numbers alone (`advice`).
+"""
+
+import os
+import tempfile
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from muster.errors import MusterError, OptionError
+from muster.recipes.algorithms import check_algorithm
+from muster.recipes.result import RunResult
+from muster.recipes.settings import Settings, resolve
+
+MEASURED = ("ppo",)
+"""Algorithms whose recipe measures itself."""
+_UNENDING = 10**15
+_BUSY = 0.15
+_FEW_ENVS = 16
+"""Environments of one worker below which calls cost more than what they compute."""
+
+
+@dataclass(frozen=True)
+class BenchReport:
+    """What was measured. Rates are environment steps per second of all workers together."""
+
+    algo: str
+    env: str
+    workers: int
+    """Processes; 0 for one that does everything."""
+    num_envs: int
+    """Of all workers together."""
+    env_steps: int
+    """That were trained."""
+    steps_per_s: float
+    """Of training alone, without its first loop, which compiles."""
+    bare_steps_per_s: float
+    """Of the environments with random actions, on the same cores."""
+    bound_steps_per_s: float
+    """What these cores could train at the most (see `muster.workers.limits`)."""
+    rho: float
+    """steps_per_s / bare_steps_per_s"""
+    eta: float
+    """steps_per_s / bound_steps_per_s"""
+    split: dict[str, float]
+    """Where the first worker's time went: parts of 1."""
+    limited_by: str
+    """The largest of them."""
+    advice: str | None
+    """What would obviously help; None if nothing would."""
+    details: dict[str, Any]
+    """The numbers behind the bound."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it as plain values."""
+        return asdict(self)
+
+
+def bench(
+    algo: str = "ppo", env: str = "CartPole-v1", seconds: float = 5.0, **options: Any
+) -> BenchReport:
+    """Train for some seconds and return how fast that was, and could have been.
+
+    Nothing is kept of what was trained. At the end one episode is played, as every run does.
+
+    Args:
+        algo: Name of the algorithm.
+        env: Id of the environment.
+        seconds: How long to train, compiling included.
+        **options: As for `train`, such as `workers`, `num_envs` or what the algorithm can be told.
+
+    Raises:
+        OptionError: Something is not possible, or the algorithm is not measured.
+    """
+    settings = check(algo, env, {"seconds": seconds, **options})
+    from muster.recipes.train import train
+
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as directory:
+        run_dir = str(Path(directory) / "run")
+        told = {**options, **_only_train(seconds), "run_dir": run_dir}
+        result = train(algo, env, **told)
+    return _report(result, settings)
+
+
+def check(algo: str, env: str, options: dict[str, Any]) -> Settings:
+    """Return what a bench was told, or refuse it. Loads neither torch nor the environment."""
+    check_algorithm(algo)
+    if algo not in MEASURED:
+        raise OptionError(
+            f"{algo} cannot be measured",
+            f"only these recipes measure themselves so far: {', '.join(MEASURED)}",
+            f"muster bench {MEASURED[0]} {env:.80}",
+        )
+    return resolve(algo, env, options)
+
+
+def advice(report: BenchReport, slots: int, cores: int, busy_elsewhere: float) -> str | None:
+    """Return what would obviously make it faster, on one line, or None.
+
+    Args:
+        report: What was measured.
+        slots: The most workers that there can be.
+        cores: That this process may use.
+        busy_elsewhere: The part of the time in which others had the cores.
+    """
+    workers = max(1, report.workers)
+    if workers > cores:
+        return f"--workers {cores}: more processes than cores take time from each other"
+    if busy_elsewhere >= _BUSY:
+        share = f"{100 * busy_elsewhere:.0f} %"
+        return f"other programs had the cores {share} of the time: measure again without them"
+    if workers < min(cores, slots):
+        return f"--workers {min(cores, slots)}: cores are idle"
+    if slots % workers:
+        return f"--slots {-(-slots // workers) * workers}: workers have unequal shares of the slots"
+    more = 4 * report.num_envs
+    if report.limited_by == "exchange":
+        return f"--num-envs {more}: more to do between two points where workers wait"
+    few = report.num_envs / workers < _FEW_ENVS
+    if few and report.limited_by in ("act", "rest"):
+        return f"--num-envs {more}: more environments for each call"
+    return None
+
+
+def _only_train(seconds: float) -> dict[str, Any]:
+    return {
+        "seconds": seconds,
+        "env_steps": _UNENDING,
+        "stop_at": None,
+        "eval_every": 0,
+        "eval_episodes": 1,
+        "checkpoint_every": 0,
+        "quiet": True,
+    }
+
+
+def _report(result: RunResult, settings: Settings) -> BenchReport:
+    speed = dict(result.speed or {})
+    if result.rho is None or result.eta is None or result.limited_by is None:
+        raise MusterError(
+            f"{result.env} could not be measured",
+            "its environments could not be made once more, or refused random actions",
+            f"muster doctor {result.env}",
+        )
+    busy_elsewhere = speed["busy_elsewhere"]
+    rates = {name: speed.pop(name) for name in list(speed) if name.endswith("steps_per_s")}
+    found = BenchReport(
+        algo=result.algo,
+        env=result.env,
+        workers=result.workers,
+        num_envs=settings.options.num_envs,
+        env_steps=result.env_steps,
+        **rates,
+        rho=result.rho,
+        eta=result.eta,
+        split=speed.pop("split"),
+        limited_by=result.limited_by,
+        advice=None,
+        details=speed,
+    )
+    slots: int = getattr(settings.config, "slots", 1)
+    cores = len(os.sched_getaffinity(0))
+    return replace(found, advice=advice(found, slots, cores, busy_elsewhere))
