@@ -92,9 +92,13 @@ class Team:
 
     def arrive(self, note: Sequence[int] = ()) -> None:
         """Say that this node's part is written, and note where it is for who may replace it."""
+        rest = _NOTE_WORDS - len(note)
+        if rest < 0:
+            what = f"a note of {len(note)} numbers is too long"
+            raise OptionError(what, f"there is room for {_NOTE_WORDS}", "team.arrive(note[:7])")
         arrivals = self.arrivals + 1
         first = self._note_at(arrivals)  # the other one stays whole until this one counts
-        for place, number in enumerate(note):
+        for place, number in enumerate((*note, *(0,) * rest)):
             self._words[first + place] = number
         self._words[self._mine] = arrivals
         if self._others:
