@@ -26,7 +26,7 @@ def test_actions_that_cannot_be_counted_are_refused(space):
     with pytest.raises(OptionError) as caught:
         DQN(DQNConfig(), BOX, space)
     assert str(caught.value).startswith(f"DQN needs Discrete actions; got {space}")
-    assert "try: muster train sac" in str(caught.value)
+    assert "try: muster train ppo" in str(caught.value)
 
 
 def test_greedy_actions_are_the_best_ones(rng):

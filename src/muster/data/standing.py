@@ -4,7 +4,8 @@
                       and the actions of the rollout -> a ring of the last R steps
     restore:          reset with the episode's seed, do the actions since then again
 
-Two pages: the one that a rollout began from stays whole until the next one is complete.
+A rollout's page stays whole while the next one is collected, and, where a rollout is collected
+ahead, the one after that.
 """
 
 import math
@@ -39,14 +40,14 @@ class Standing:
         self._obs = {key: arrays["stand_obs" + key] for key in obs_fields(plan.obs_space)}
         self._ring = arrays["stand_ring"]
         self.extra: Array = arrays["stand_extra"]
-        """float64 [2, N, ...]: what else a worker wants to know at the beginning of a rollout."""
+        """float64 [pages, N, ...]: what else a worker wants to know before a rollout."""
         self.state: Array = arrays["stand_state"]
-        """float32 [2, N, state_width]: what a recurrent network remembers then."""
+        """float32 [pages, N, state_width]: what a recurrent network remembers then."""
 
     @staticmethod
     def fields(plan: SlotPlan) -> Fields:
         """Return what a team needs for this."""
-        pages = (2, plan.envs)
+        pages = (_pages(plan), plan.envs)
         fields: Fields = {
             "stand_episode": (pages, np.int64),
             "stand_return": (pages, np.float64),
@@ -58,14 +59,19 @@ class Standing:
             fields["stand_obs" + key] = ((*pages, *shape), dtype)
         shape, dtype = action_field(plan.action_space)
         row = plan.envs * math.prod(shape) * dtype.itemsize
-        ring = plan.steps + max(plan.steps, min(_LONGEST, _RING_BYTES // max(row, 1)))
+        ring = plan.buffers * plan.steps
+        ring += max(plan.steps, min(_LONGEST, _RING_BYTES // max(row, 1)))
         fields["stand_ring"] = ((ring, plan.envs, *shape), dtype)
         return fields
 
     @property
     def longest(self) -> int:
         """Steps of an episode that can be done again."""
-        return len(self._ring) - self._plan.steps
+        return len(self._ring) - self._plan.buffers * self._plan.steps
+
+    def page(self, loop: int) -> int:
+        """Return where it is written how things stand before rollout `loop`."""
+        return loop % _pages(self._plan)
 
     def write(
         self, loop: int, envs: VectorEnv, columns: slice, actions: Array | None = None
@@ -79,7 +85,7 @@ class Standing:
             actions: What they were given in the rollout before, [T, n, ...]. None: they were not
                 stepped but restored, and know what they did since their episodes began.
         """
-        page = loop % 2
+        page = self.page(loop)
         books = envs.books()
         self._episode[page, columns] = books.episodes
         self._return[page, columns] = books.returns
@@ -102,7 +108,7 @@ class Standing:
             columns: Which environments.
             template: The `state_dict` of such environments; what is known here takes its place.
         """
-        page = loop % 2
+        page = self.page(loop)
         lengths = self._length[page, columns].copy()
         obs = {key: part[page, columns].copy() for key, part in self._obs.items()}
         state = {
@@ -124,6 +130,10 @@ class Standing:
             ]
             state["actions"] = np.concatenate([self._ring[:0, 0], *episodes])
         return state
+
+
+def _pages(plan: SlotPlan) -> int:
+    return 1 + plan.buffers
 
 
 def columns_of(state: dict[str, Any], columns: slice) -> dict[str, Any]:

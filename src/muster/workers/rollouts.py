@@ -86,7 +86,7 @@ class Rollouts:
 
     def remember(self, loop: int) -> None:
         """Have a recurrent network remember what it did before rollout `loop`, as the books say."""
-        self._state[:] = self.standing.state[loop % 2, self._columns]
+        self._state[:] = self.standing.state[self.standing.page(loop), self._columns]
         self._first[:] = np.equal(self._envs.books().lengths, 0)
 
     def collect(self, loop: int) -> None:
@@ -132,7 +132,7 @@ class Rollouts:
         self._keep_books(loop, slots, ended)
         actions = to_env(slots.action[:, self._columns])
         self.standing.write(loop + 1, envs, self._columns, actions)
-        self.standing.state[(loop + 1) % 2, self._columns] = self._state
+        self.standing.state[self.standing.page(loop + 1), self._columns] = self._state
 
     def _noise(self, loop: int) -> list[list[Array]]:
         """Return the random numbers of a rollout: for each step and group of rows."""
@@ -191,7 +191,8 @@ class Rollouts:
         cfg = self._agent.cfg
         if not cfg.normalize_reward:
             return
-        carried = self.standing.extra[loop % 2, columns, 0].copy()
+        standing = self.standing
+        carried = standing.extra[standing.page(loop), columns, 0].copy()
         returns = np.empty((self._plan.steps, self._plan.width))
         running_returns(
             slots.reward,
@@ -202,7 +203,7 @@ class Rollouts:
             returns,
             columns.start,
         )
-        self.standing.extra[(loop + 1) % 2, columns, 0] = carried
+        standing.extra[standing.page(loop + 1), columns, 0] = carried
         found = Moments.of(returns.reshape(-1))
         book[REWARD_MEAN], book[REWARD_M2] = found.mean, found.m2
 

@@ -19,6 +19,7 @@ from muster.envs import make_envs
 from muster.errors import OptionError
 from muster.flow import Team
 from muster.flow.team import members
+from muster.workers.ahead import Ahead
 from muster.workers.learner_group import LearnerGroup
 from muster.workers.pace import COLLECTED, ENDED, Pace
 from muster.workers.rollouts import Rollouts, book_fields
@@ -62,6 +63,7 @@ class SlotWorker:
             **book_fields(plan, agent.normalizer),
             **LearnerGroup.fields(agent, plan, members()),
             "decision": ((2,), np.int64),
+            "acting": ((2, agent.weights.vector.size if cfg.lag else 0), np.float32),
         }
         self.agent = agent
         self.team = Team(fields)
@@ -71,10 +73,13 @@ class SlotWorker:
         self._columns = slice(mine.start * plan.width, mine.stop * plan.width)
         width = self._columns.stop - self._columns.start
         self._envs = make_envs(env, width, seed, first_env=self._columns.start)
-        self.rollouts = Rollouts(agent, self._envs, plan, self.team, mine, seed)
+        self._actor = PPO(cfg, agent.obs_space, agent.action_space, seed) if cfg.lag else agent
+        self._ahead: Ahead | None = None
+        self.rollouts = Rollouts(self._actor, self._envs, plan, self.team, mine, seed)
         self.group = LearnerGroup(agent, plan, self.team, self.pace, mine, seed)
         self.rollout = 0
         """The first rollout that this worker takes part in."""
+        self._collected = -1
         if self.pace.taken_over:
             self._take_over()
         else:
@@ -90,16 +95,28 @@ class SlotWorker:
         return loops * self._plan.steps * self._plan.envs
 
     def collect(self, loop: int) -> None:
-        """Collect rollout `loop`, and wait until all members have."""
+        """Have rollout `loop` collected, by all members.
+
+        With a lag of 1 it has been while the one before was learnt from, and the next one is begun.
+        """
         self.pace.begin(loop, self.agent.train_iter)
-        if self.pace.is_new(loop, COLLECTED):
+        if self.pace.is_new(loop, COLLECTED) and self._collected < loop:
             self.rollouts.collect(loop)
+            self._collected = loop
         self.group.meet(loop, COLLECTED)
+        if self.agent.cfg.lag and self._collected == loop:
+            self._act_like_before(loop)
+            self._ahead = Ahead(lambda: self.rollouts.collect(loop + 1))
+            self._collected = loop + 1
 
     def learn(self, loop: int) -> dict[str, float]:
         """Learn from rollout `loop` with all members, and return the means of its losses."""
         self.group.prepare(loop)
-        return self.group.learn(loop)
+        metrics = self.group.learn(loop)
+        if self._ahead is not None:
+            self._ahead.join()
+            self._ahead = None
+        return metrics
 
     def agree(self, loop: int, is_last: bool) -> bool:
         """End a loop with all members, and return whether it is the last: the first one decides."""
@@ -120,20 +137,30 @@ class SlotWorker:
         return {
             "rollout": loop,
             "envs": standing.state_of(loop, everyone, template),
-            "running_returns": standing.extra[loop % 2].copy(),
-            "memory": standing.state[loop % 2].copy(),
+            "running_returns": standing.extra[standing.page(loop)].copy(),
+            "memory": standing.state[standing.page(loop)].copy(),
             "reward_scale": self.group.reward_scale(loop),
+            # What acts in that rollout, if it is not what has been learnt by now.
+            "actor": dict(self._actor.weights.state_dict()) if self.agent.cfg.lag else {},
         }
 
     def close(self) -> None:
         """Close the environments."""
         self._envs.close()
 
+    def _act_like_before(self, loop: int) -> None:
+        """Have the next rollout collected with what was learnt before this loop."""
+        if self.agent.train_iter == self.pace.first_update:
+            self._actor.weights.copy_from(self.agent.weights)
+            # All members write the same; for one that is replaced in the middle of this loop.
+            self.team["acting"][loop % 2] = self._actor.weights.vector
+
     def _begin(self, saved: Mapping[str, Any] | None) -> None:
         if saved is None:
             self._envs.reset()
             self.rollouts.standing.write(0, self._envs, self._columns)
             self.group.begin(0)
+            self._actor.weights.copy_from(self.agent.weights)
             return
         if saved["envs"]["num_envs"] != self._plan.envs:
             raise OptionError(
@@ -142,19 +169,34 @@ class SlotWorker:
                 f"--num-envs {saved['envs']['num_envs']}",
             )
         self.rollout = int(saved["rollout"])
-        page = self.rollout % 2
-        self._envs.load_state_dict(columns_of(saved["envs"], self._columns))
-        self.rollouts.standing.write(self.rollout, self._envs, self._columns)
         standing = self.rollouts.standing
+        page = standing.page(self.rollout)
+        self._envs.load_state_dict(columns_of(saved["envs"], self._columns))
+        standing.write(self.rollout, self._envs, self._columns)
         standing.extra[page, self._columns] = saved["running_returns"][self._columns]
         standing.state[page, self._columns] = saved["memory"][self._columns]
         self.rollouts.remember(self.rollout)
         self.group.begin(self.rollout, saved["reward_scale"])
+        self._collected = self.rollout - 1
+        if saved["actor"]:
+            self._actor.load_parts({"policy": saved["actor"]})
 
     def _take_over(self) -> None:
+        """Go on where the worker before has stopped.
+
+        Without a lag, rollout `loop` is there if it said so. With one, the first thing that is said
+        in a loop is that its rollout is there, and the last one that the next is too.
+        """
         self.rollout = loop = self.pace.loop
         self.group.restore(loop)
-        stands_at = loop if self.pace.is_new(loop, COLLECTED) else loop + 1
+        if self.agent.cfg.lag:
+            self._collected = loop if self.pace.is_new(loop, ENDED) else loop + 1
+            self._actor.weights.copy_from(self.agent.weights)
+            if self.agent.train_iter > self.pace.first_update:
+                self._actor.weights.vector[:] = self.team["acting"][loop % 2]
+        else:
+            self._collected = loop - 1 if self.pace.is_new(loop, COLLECTED) else loop
+        stands_at = self._collected + 1
         template = self._envs.state_dict()
         state = self.rollouts.standing.state_of(stands_at, self._columns, template)
         self._envs.load_state_dict(state)
