@@ -10,8 +10,8 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/pyt
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
 
-train: $(VENV)/.installed ## Install, and train DQN on CartPole-v1 until it balances
-	$(BIN)/muster train dqn CartPole-v1
+train: $(VENV)/.installed ## Install, and train PPO on CartPole-v1, on all cores, until it balances
+	$(BIN)/muster train ppo CartPole-v1
 
 test: $(VENV)/.installed-dev ## Install what tests need and run them
 	$(BIN)/python -m pytest -q

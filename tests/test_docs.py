@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from muster.algos.dqn_config import DQNConfig
+from muster.algos.ppo_config import PPOConfig
 from muster.cli.main import VERBS, main
 from muster.recipes.options import TrainOptions
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 DQN = (ROOT / "docs" / "dqn.md").read_text()
+PPO = (ROOT / "docs" / "ppo.md").read_text()
 TROUBLE = (ROOT / "docs" / "troubleshooting.md").read_text()
 BLOCK = re.compile(r"```(\w+)\n(.*?)```(?:\n\nIt prints `([^`]*)`)?", re.DOTALL)
 
@@ -50,8 +52,8 @@ def test_a_program_of_the_docs_runs_and_prints_what_they_say(code, printed, tmp_
 
 @pytest.fixture(scope="module")
 def options_of():
-    def ask(verb):
-        words = ["train", "dqn", "CartPole-v1"] if verb == "train" else [verb]
+    def ask(verb, algo):
+        words = ["train", algo, "CartPole-v1"] if verb == "train" else [verb]
         done = subprocess.run(
             [sys.executable, "-m", "muster.cli.main", *words, "--help"],
             capture_output=True,
@@ -59,10 +61,16 @@ def options_of():
             timeout=60,
             check=True,
         )
-        return set(re.findall(r"--[a-z][a-z-]*", done.stdout))
+        return set(re.findall(r"--[a-z][a-z0-9-]*", done.stdout))
 
     known = {}
-    return lambda verb: known.setdefault(verb, ask(verb))
+
+    def options(verb, algo="dqn"):
+        if (verb, algo) not in known:
+            known[verb, algo] = ask(verb, algo)
+        return known[verb, algo]
+
+    return options
 
 
 @pytest.mark.parametrize(("code", "printed"), blocks("sh"))
@@ -71,7 +79,7 @@ def test_a_command_of_the_docs_has_a_verb_and_options_that_there_are(code, print
         program, verb, *rest = shlex.split(line, comments=True)
         assert program == "muster" and verb in VERBS
         used = {word for word in rest if word.startswith("--")}
-        assert used <= options_of(verb)
+        assert used <= options_of(verb, rest[0] if verb == "train" else "dqn")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -81,24 +89,30 @@ def test_a_link_leads_to_a_file_that_is_there(page):
     assert absent == []
 
 
-@pytest.mark.parametrize("config", [DQNConfig, TrainOptions])
-def test_the_page_of_dqn_names_every_option(config):
+@pytest.mark.parametrize(
+    ("page", "config"),
+    [(DQN, DQNConfig), (DQN, TrainOptions), (PPO, PPOConfig), (PPO, TrainOptions)],
+    ids=["dqn", "dqn all", "ppo", "ppo all"],
+)
+def test_the_page_of_an_algorithm_names_every_option(page, config):
     names = ["--" + each.name.replace("_", "-") for each in dataclasses.fields(config)]
-    assert [name for name in names if f"`{name}`" not in DQN] == []
+    assert [name for name in names if f"`{name}`" not in page] == []
 
 
-def test_the_page_of_dqn_names_no_option_that_is_not_there(options_of):
-    table = DQN.partition("## Options")[2].partition("## Metrics")[0]
-    assert set(re.findall(r"--[a-z][a-z-]*", table)) <= options_of("train")
+@pytest.mark.parametrize(("algo", "page"), [("dqn", DQN), ("ppo", PPO)], ids=["dqn", "ppo"])
+def test_the_page_of_an_algorithm_names_no_option_that_is_not_there(algo, page, options_of):
+    table = page.partition("## Options")[2].partition("## Metrics")[0]
+    assert set(re.findall(r"--[a-z][a-z0-9-]*", table)) <= options_of("train", algo)
 
 
-def test_the_page_of_dqn_explains_every_metric_and_no_other(tmp_path):
+@pytest.mark.parametrize(("algo", "page"), [("dqn", DQN), ("ppo", PPO)], ids=["dqn", "ppo"])
+def test_the_page_of_an_algorithm_explains_every_metric_and_no_other(algo, page, tmp_path):
     run = tmp_path / "run"
-    small = ["--env-steps", "2048", "--eval-episodes", "2", "--quiet"]
-    assert main(["train", "dqn", "CartPole-v1", "--run-dir", str(run), *small]) == 0
+    small = ["--env-steps", "2048", "--eval-episodes", "2", "--workers", "0", "--quiet"]
+    assert main(["train", algo, "CartPole-v1", "--run-dir", str(run), *small]) == 0
     lines = (run / "metrics.jsonl").read_text().splitlines()
     written = {name for line in lines for name in json.loads(line)}
-    table = DQN.partition("## Metrics")[2].partition("## Differences")[0]
+    table = page.partition("## Metrics")[2].partition("\n## ")[0]
     assert set(re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)) == written
 
 
