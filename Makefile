@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RESULTS := benchmarks/results
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install -q
 
-.PHONY: help train test check format bench faults clean
+.PHONY: help train test check format bench faults pictures clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -40,6 +40,9 @@ faults: $(VENV)/.installed-dev ## Try every fault, 30 times each (an hour)
 	$(BIN)/python -m benchmarks.faults.signals --json $(RESULTS)/signal_faults.json
 	$(BIN)/python -m benchmarks.faults.wire_fuzz --json $(RESULTS)/wire_fuzz.json
 	$(BIN)/python -m benchmarks.faults.node_faults --json $(RESULTS)/node_faults.json
+
+pictures: $(VENV)/.installed-dev ## Draw the pictures of README and docs from the results
+	$(BIN)/python -m benchmarks.pictures
 
 clean: ## Remove what the other targets made
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
