@@ -18,8 +18,9 @@ from muster.nets.flat import FlatParameters
 from muster.nets.fused_policy import FusedPolicy, why_not_fused
 from muster.nets.impala_cnn import check_image, impala_encoder
 from muster.nets.normalizer import ObsNorm
+from muster.nets.own_model import global_generator_seeded, two_of
 from muster.nets.policy_net import PolicyNet
-from muster.nets.q_network import _global_generator_seeded, _two_of, as_tensors
+from muster.nets.q_network import as_tensors
 from muster.nets.recurrent import RecurrentActorCritic, RecurrentPolicy
 from muster.nets.registry import BUILT_IN, Factory, get_model
 from muster.nets.torch_policy import TorchPolicy
@@ -70,7 +71,7 @@ def build_policy(
         )
         _try(module, obs_space, head)
         return module
-    with _global_generator_seeded(seed):
+    with global_generator_seeded(seed):
         module = get_model(model)(obs_space, head.outputs)
         if not isinstance(module, nn.Module):
             raise ModelError(
@@ -165,7 +166,7 @@ def _standard(
 
 def _try(module: nn.Module, obs_space: gym.Space[Any], head: ActionHead) -> None:
     """Raise ModelError unless a module makes outputs and values out of two observations."""
-    obs = as_tensors(_two_of(obs_space))
+    obs = as_tensors(two_of(obs_space))
     training = module.training
     module.eval()  # or batch norm would remember these two
     with torch.no_grad():

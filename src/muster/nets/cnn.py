@@ -6,6 +6,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from muster.nets.images import ImageInput
 from muster.nets.mlp import draw_weights
 
 NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
@@ -20,21 +21,14 @@ class NatureCNN(nn.Module):
     it is applied to, so every size can be read.
 
     Args:
-        shape: Of one image: (height, width, channels), (channels, height, width), or
-            (height, width). The channels are the shorter of the two ends.
+        shape: Of one image, as `ImageInput` reads it.
         generator: Where the first weights come from. None: torch's global generator.
     """
 
     def __init__(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> None:
         super().__init__()
-        self._channels_last = len(shape) == 3 and shape[2] <= shape[0]
-        self._grey = len(shape) == 2
-        if self._grey:
-            channels, size = 1, list(shape)
-        elif self._channels_last:
-            channels, size = shape[2], list(shape[:2])
-        else:
-            channels, size = shape[0], list(shape[1:])
+        self.input = ImageInput(shape)
+        channels, size = self.input.channels, list(self.input.size)
         plan = NATURE
         if min(size) < 36:
             first = 2 if min(size) >= 16 else 1
@@ -51,9 +45,5 @@ class NatureCNN(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """Return features [B, out_features] of images [B, *shape] with values from 0 to 255."""
-        if self._grey:
-            image = image[:, None]
-        elif self._channels_last:
-            image = image.permute(0, 3, 1, 2)  # a view, and the order that convolves fastest
-        features: Tensor = self.layers(image.float() * (1 / 255))
+        features: Tensor = self.layers(self.input(image))
         return features.flatten(1)

@@ -11,6 +11,7 @@ from torch.nn import functional
 from muster.nets.cnn import NatureCNN
 from muster.nets.encoders import DictEncoder, make_encoder
 from muster.nets.errors import ModelError
+from muster.nets.images import ImageInput
 from muster.nets.mlp import draw_weights
 
 CHANNELS = (16, 32, 32)
@@ -24,21 +25,14 @@ class ImpalaCNN(nn.Module):
     Half of 1 is 1 here, so every size can be read.
 
     Args:
-        shape: Of one image: (height, width, channels), (channels, height, width), or
-            (height, width). The channels are the shorter of the two ends.
+        shape: Of one image, as `ImageInput` reads it.
         generator: Where the first weights come from. None: torch's global generator.
     """
 
     def __init__(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> None:
         super().__init__()
-        self._channels_last = len(shape) == 3 and shape[2] <= shape[0]
-        self._grey = len(shape) == 2
-        if self._grey:
-            before, size = 1, list(shape)
-        elif self._channels_last:
-            before, size = shape[2], list(shape[:2])
-        else:
-            before, size = shape[0], list(shape[1:])
+        self.input = ImageInput(shape)
+        before, size = self.input.channels, list(self.input.size)
         layers: list[nn.Module] = []
         for channels in CHANNELS:
             layers += [_convolution(before, channels, generator), nn.MaxPool2d(3, 2, padding=1)]
@@ -50,11 +44,7 @@ class ImpalaCNN(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """Return features [B, out_features] of images [B, *shape] with values from 0 to 255."""
-        if self._grey:
-            image = image[:, None]
-        elif self._channels_last:
-            image = image.permute(0, 3, 1, 2)
-        features: Tensor = self.layers(image.float() * (1 / 255))
+        features: Tensor = self.layers(self.input(image))
         return features.flatten(1)
 
 

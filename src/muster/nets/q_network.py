@@ -1,8 +1,7 @@
 """Builds the network of a Q-learner: any observation in, one value per action out."""
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -14,6 +13,7 @@ from muster.errors import OptionError
 from muster.nets.encoders import make_encoder
 from muster.nets.errors import ModelError
 from muster.nets.mlp import MLP, DuelingHead, linear
+from muster.nets.own_model import global_generator_seeded, two_of
 from muster.nets.registry import Factory, get_model
 
 
@@ -84,7 +84,7 @@ def as_tensors(obs: Any) -> Any:
 
 
 def _build_own(factory: Factory, obs_space: gym.Space[Any], n_actions: int, seed: int) -> nn.Module:
-    with _global_generator_seeded(seed):
+    with global_generator_seeded(seed):
         module = factory(obs_space, n_actions)
         if not isinstance(module, nn.Module):
             raise ModelError(
@@ -92,7 +92,7 @@ def _build_own(factory: Factory, obs_space: gym.Space[Any], n_actions: int, seed
                 "it is called with (obs_space, n_actions) and has to return a torch.nn.Module",
                 "def model(obs_space, n_actions): return MyNetwork(...)",
             )
-        obs = as_tensors(_two_of(obs_space))
+        obs = as_tensors(two_of(obs_space))
         training = module.training
         module.eval()  # or batch norm would remember these two
         with torch.no_grad():
@@ -107,28 +107,3 @@ def _build_own(factory: Factory, obs_space: gym.Space[Any], n_actions: int, seed
             f"end it with torch.nn.Linear(..., {n_actions})",
         )
     return module
-
-
-def _two_of(space: gym.Space[Any]) -> Any:
-    """Return two observations of zeros (or the lowest values), stacked as a vector env does."""
-    if isinstance(space, gym.spaces.Dict):
-        return {key: _two_of(part) for key, part in space.items()}
-    if isinstance(space, gym.spaces.Discrete):
-        return np.full(2, space.start, space.dtype)
-    if isinstance(space, gym.spaces.MultiDiscrete):
-        return np.stack([space.start, space.start])
-    if space.shape is None:
-        raise ModelError(
-            f"observations of {space} have no fixed shape",
-            "a batch of them would be no array",
-            "wrap the environment so that it has Box or Dict observations",
-        )
-    return np.zeros((2, *space.shape), space.dtype)
-
-
-@contextmanager
-def _global_generator_seeded(seed: int) -> Iterator[None]:
-    """Let layers built inside draw their weights from `seed`; put the global state back after."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        yield
