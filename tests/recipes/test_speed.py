@@ -139,7 +139,7 @@ def a_report(**changes):
         (a_report(), {"cores": 8}, "--workers 4"),
         (a_report(workers=0), {}, "--workers 2"),
         (a_report(workers=0), {"slots": 1}, None),
-        (a_report(), {"slots": 3}, "--slots 4"),
+        (a_report(num_envs=6), {"slots": 3}, "--slots 4 --num-envs 8: "),
         (a_report(limited_by="exchange"), {}, "--num-envs 32"),
         (a_report(limited_by="act"), {}, "--num-envs 32"),
         (a_report(limited_by="rest"), {}, "--num-envs 32"),

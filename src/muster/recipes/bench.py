@@ -13,6 +13,7 @@ from typing import Any
 
 from muster.errors import MusterError, OptionError
 from muster.recipes.algorithms import check_algorithm
+from muster.recipes.options import MOST_ENVS
 from muster.recipes.result import RunResult
 from muster.recipes.settings import Settings, resolve
 
@@ -116,8 +117,10 @@ def advice(report: BenchReport, slots: int, cores: int, busy_elsewhere: float) -
     if workers < min(cores, slots):
         return f"--workers {min(cores, slots)}: cores are idle"
     if slots % workers:
-        return f"--slots {-(-slots // workers) * workers}: workers have unequal shares of the slots"
-    more = 4 * report.num_envs
+        even = -(-slots // workers) * workers
+        envs = -(-report.num_envs // even) * even
+        return f"--slots {even} --num-envs {envs}: workers have unequal shares of the slots"
+    more = min(4 * report.num_envs, MOST_ENVS)
     if report.limited_by == "exchange":
         return f"--num-envs {more}: more to do between two points where workers wait"
     few = report.num_envs / workers < _FEW_ENVS

@@ -131,6 +131,8 @@ class Speed:
             steps=cfg.rollout,
             envs=options.num_envs,
             slots=cfg.slots,
+            state_width=agent.state_width,
+            chunk=cfg.sequence if agent.state_width else 1,
         )
         mine = plan.share(team.index, team.size)
         width, first = len(mine) * plan.width, mine.start * plan.width
