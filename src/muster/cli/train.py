@@ -57,9 +57,8 @@ def main(argv: Sequence[str]) -> int:
     if result.rho is not None and result.eta is not None and result.speed is not None:
         cores = f"{result.speed['cores']} core{'s' * (result.speed['cores'] > 1)}"
         print(
-            f"{100 * result.eta:.0f} % of what {cores} could do here (eta), "
-            f"{result.rho:.2f} of the bare environment's speed (rho); "
-            f"limited by {result.limited_by}"
+            f"{100 * result.eta:.0f} % of what {cores} could do "
+            f"(eta {result.eta:.2f}, rho {result.rho:.2f}), limited by {result.limited_by}"
         )
     print(f"muster play {result.run_dir}")
     if result.stop_signal is not None:

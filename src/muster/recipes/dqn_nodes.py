@@ -20,7 +20,7 @@ from muster.flow import ParameterServer
 from muster.framework import Context, Parallel, Task
 from muster.recipes.job import Job, load_checkpoint, result_of
 from muster.recipes.models import load_model
-from muster.recipes.progress import Progress
+from muster.recipes.progress import Progress, opened
 from muster.recipes.result import RunResult
 from muster.run import Checkpoint, MetricsWriter, RunDirectory
 from muster.seeding import derive_seed
@@ -154,7 +154,7 @@ def learn(task: Task, job: Job) -> RunResult:
     # A learner that was replaced before its first checkpoint begins anew, and so do its metrics.
     written = resume.step if resume else (0 if task.router.resumed else None)
     with MetricsWriter(run, resume_from=written) as writer:
-        task.use(Progress(job.env_steps, quiet=options.quiet))
+        task.use(Progress(job.env_steps, options.quiet, opened(job.terminal)))
         task.use(
             middleware.checkpoint(
                 lambda ctx: save(ctx, agent.parts(), options.save_replay), options.checkpoint_every

@@ -19,7 +19,7 @@ from muster.recipes.graceful import StopRequest
 from muster.recipes.job import Job, result_of
 from muster.recipes.metric_sinks import metric_sinks
 from muster.recipes.models import load_model
-from muster.recipes.progress import Progress
+from muster.recipes.progress import Progress, opened
 from muster.recipes.result import RunResult
 from muster.recipes.speed import Speed
 from muster.run import MetricsWriter, RunDirectory
@@ -92,7 +92,7 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
             writer = stack.enter_context(
                 MetricsWriter(run, resume_from=written, sinks=metric_sinks(run, options))
             )
-            task.use(Progress(job.env_steps, quiet=options.quiet))
+            task.use(Progress(job.env_steps, options.quiet, opened(job.terminal)))
             task.use(middleware.checkpoint(save, options.checkpoint_every))
             task.use(middleware.log_metrics(writer))
         task.use(middleware.agree(worker))

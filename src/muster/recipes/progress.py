@@ -5,6 +5,7 @@ It leaves the terminal as it is (no hidden cursor, no thread, no redirected outp
 nothing to restore however a run ends.
 """
 
+import os
 import sys
 import time
 from collections.abc import Generator
@@ -100,6 +101,22 @@ class Progress:
         with self._console.capture() as captured:
             self._console.print(grid, width=width, end="")
         return captured.get().rstrip("\n")
+
+
+def name_of_terminal() -> str | None:
+    """Return the device that standard error is, for a process that has another one."""
+    try:
+        return os.ttyname(sys.stderr.fileno())
+    except (AttributeError, OSError, ValueError):  # no stream at all, no file, or no terminal
+        return None
+
+
+def opened(terminal: str | None) -> TextIO:
+    """Return a terminal by its device; this process's standard error if there is none."""
+    try:
+        return sys.stderr if terminal is None else open(terminal, "w", encoding="utf-8")
+    except OSError:
+        return sys.stderr
 
 
 def _clock(seconds: float) -> str:

@@ -13,6 +13,7 @@ from muster.recipes.job import Job
 from muster.recipes.memory import check_memory
 from muster.recipes.models import load_model
 from muster.recipes.policy import load_policy
+from muster.recipes.progress import name_of_terminal
 from muster.recipes.result import RunResult
 from muster.recipes.saved import saved_config
 from muster.recipes.settings import Settings, resolve
@@ -45,7 +46,16 @@ def train(algo: str, env: str, config: str | Path | None = None, **options: Any)
         run.write_config({"algo": algo, "env": env, **_to_write(settings)})
         source = None if start_from is None else str(start_from.path)
         workers = settings.workers
-        job = Job(algo, env, settings.config, settings.options, workers, str(run.path), source)
+        job = Job(
+            algo,
+            env,
+            settings.config,
+            settings.options,
+            workers,
+            str(run.path),
+            terminal=name_of_terminal(),
+            start_from=source,
+        )
         try:
             result = _run(recipe, job, run, stop)
         except MusterError as error:
