@@ -209,7 +209,7 @@ def survives(rounds, deaths):
         row[number % 2, me] = (number + 1) * (me + 1)
         perhaps_die(number, "before arriving")
         note = (number, total)
-        team.arrive((*note, Deadly()) if dies == (number, "while noting") else note)
+        team.arrive((number, Deadly()) if dies == (number, "while noting") else note)
         perhaps_die(number, "before waiting")
         team.wait()
         perhaps_die(number, "before reading")

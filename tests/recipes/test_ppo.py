@@ -70,6 +70,13 @@ class Deadly(CartPoleEnv):
                 file.write(line)
         return super().reset(**options)
 
+    def close(self):
+        asked = plan()
+        if asked and asked["where"] == "the end" and 1 < self.number <= 1 + asked["width"]:
+            time.sleep(1.0)  # all others have left by then
+            die(asked)
+        super().close()
+
     def step(self, action):
         asked = plan()
         if asked:
@@ -209,13 +216,20 @@ def curve(place):
 # ---- any number of workers
 
 
+EACH = {
+    "CartPole-v1": [(0, 1), (0, 2), (0, 4), (1, 2), (2, 2)],
+    "Pendulum-v1": [(0, 3), (0, 2), (0, 4), (1, 2), (2, 1)],
+    IMAGE: [(0, 3), (0, 2), (0, 4), (1, 2), (2, 1)],
+}
+"""Seeds and workers. With MUSTER_ALL_WORKERS=1 all of them, which takes two minutes."""
+if os.environ.get("MUSTER_ALL_WORKERS"):
+    EACH = {env: [(seed, n) for seed in range(3) for n in (1, 2, 3, 4)] for env in KINDS}
+
+
 @pytest.mark.parametrize(
-    ("seed", "workers"), [(0, 1), (0, 2), (0, 4), (1, 2), (2, 2)], ids=lambda n: str(n)
+    ("env", "seed", "workers"), [(env, *pair) for env, pairs in EACH.items() for pair in pairs]
 )
-@pytest.mark.parametrize("env", KINDS)
 def test_any_number_of_workers_comes_to_the_same_policy(tmp_path, serial, env, seed, workers):
-    if env != "CartPole-v1" and (seed, workers) in [(0, 1), (2, 2)]:
-        workers = {1: 3, 2: 1}[workers]  # each number somewhere: all of them take minutes
     wanted, place = serial(env, seed, **KINDS[env])
     found = train(tmp_path / "run", env, workers=workers, seed=seed, **KINDS[env])
     assert found.policy_sha256 == wanted.policy_sha256
@@ -355,6 +369,15 @@ def test_the_first_worker_may_be_killed_while_it(tmp_path, monkeypatch, serial, 
     assert steps == sorted(steps)
 
 
+@pytest.mark.parametrize(("where", "who"), [("checkpoint", 0), ("the end", 0), ("the end", 1)])
+def test_a_worker_may_be_killed_when_all_have_learnt(tmp_path, monkeypatch, serial, where, who):
+    """In the last save nobody has left yet; at the end all others have."""
+    wanted, place = serial(DEADLY, 0)
+    found = killed(tmp_path, monkeypatch, where, who, 1, seed=0)
+    assert found.policy_sha256 == wanted.policy_sha256 and found.env_steps == wanted.env_steps
+    assert saved(tmp_path / "run") == saved(place)
+
+
 def evaluated(place):
     return [line["env_step"] for line in curve(place) if "eval/return" in line]
 
@@ -375,6 +398,15 @@ def test_evaluations_are_where_they_are_without_a_fault(tmp_path, monkeypatch, s
         train(tmp_path / "run", DEADLY, resume=True, seed=0, **OFTEN)
         wanted = sorted({*evaluated(place), 7 * LOOP})  # the first part ended with one
     assert evaluated(tmp_path / "run") == wanted
+
+
+# BUG, reported: `recipes/ppo.py` counts the seconds of a run from the birth of this incarnation of
+# the first worker. After it was killed, result.json has too few of them, and --seconds begins anew:
+# a run whose first worker dies now and then never comes to that limit.
+@pytest.mark.xfail(strict=False, reason="a new incarnation begins to count the seconds at 0")
+def test_the_seconds_of_a_run_go_on_when_its_first_worker_is_killed(tmp_path, monkeypatch):
+    found = killed(tmp_path, monkeypatch, "the end", 0, 1, seed=0)
+    assert found.seconds >= 1.0, "its first life alone took a second"
 
 
 # ---- signals
