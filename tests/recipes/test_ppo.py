@@ -331,13 +331,13 @@ def killed(tmp_path, monkeypatch, where, who, at, env_steps=FIFTY_UPDATES, **opt
     return result
 
 
-@pytest.mark.parametrize("trial", range(3))
-def test_a_killed_worker_changes_nothing(tmp_path, monkeypatch, serial, trial):
+@pytest.mark.parametrize(("trial", "lag"), [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1)])
+def test_a_killed_worker_changes_nothing(tmp_path, monkeypatch, serial, trial, lag):
     rng = random.Random(trial)
-    wanted, place = serial(DEADLY, trial, **NORMALIZED)
+    options = {**NORMALIZED, "lag": lag}
+    wanted, place = serial(DEADLY, trial, **options)
     at = rng.randrange(2, 2 * 8 * 13)
-    options = {**NORMALIZED, "seed": trial}
-    found = killed(tmp_path, monkeypatch, "training", trial % 2, at, **options)
+    found = killed(tmp_path, monkeypatch, "training", trial % 2, at, seed=trial, **options)
     assert found.policy_sha256 == wanted.policy_sha256
     assert (found.env_steps, found.train_iter) == (wanted.env_steps, wanted.train_iter)
     assert found.eval_return_mean == wanted.eval_return_mean
