@@ -372,11 +372,6 @@ def evaluated(place):
     return [line["env_step"] for line in curve(place) if "eval/return" in line]
 
 
-# BUG, reported: in the first loop of a worker that takes over, and of a run that is resumed,
-# `evaluate` and `checkpoint` take the steps so far for 0, because `collect_rollout`, which comes
-# after them, is the one that sets `ctx.env_step`. So there is an evaluation that was not due; with
-# --stop-at it can end the run where it would not have ended. Take the mark away with the bug.
-@pytest.mark.xfail(strict=True, reason="ctx.env_step is not set before the first loop")
 @pytest.mark.parametrize("how", ["killed", "resumed"])
 def test_evaluations_are_where_they_are_without_a_fault(tmp_path, monkeypatch, serial, how):
     _, place = serial(DEADLY, 0, **OFTEN)
@@ -390,10 +385,6 @@ def test_evaluations_are_where_they_are_without_a_fault(tmp_path, monkeypatch, s
     assert evaluated(tmp_path / "run") == wanted
 
 
-# BUG, reported: `recipes/ppo.py` counts the seconds of a run from the birth of this incarnation of
-# the first worker. After it was killed, result.json has too few of them, and --seconds begins anew:
-# a run whose first worker dies now and then never comes to that limit.
-@pytest.mark.xfail(strict=False, reason="a new incarnation begins to count the seconds at 0")
 def test_the_seconds_of_a_run_go_on_when_its_first_worker_is_killed(tmp_path, monkeypatch):
     found = killed(tmp_path, monkeypatch, "the end", 0, 1, seed=0)
     assert found.seconds >= 1.0, "its first life alone took a second"

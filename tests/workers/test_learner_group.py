@@ -163,7 +163,7 @@ class Team:
         Who dies while it collects has the advantages of the rollout before computed again, from
         slots that hold half of the next one by then. Nobody reads them any more.
         """
-        own = {"weights", "sums", "version", "advantage_books"}
+        own = {"weights", "sums", "version", "advantage_books", "started"}
         return {n: a.tobytes() for n, a in self.memory.arrays.items() if n not in own}
 
 

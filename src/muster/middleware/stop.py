@@ -5,20 +5,23 @@ import time
 from muster.framework import Context, Middleware
 
 
-def stop_after(env_steps: int | None = None, seconds: float | None = None) -> Middleware:
+def stop_after(
+    env_steps: int | None = None, seconds: float | None = None, started: float | None = None
+) -> Middleware:
     """Set `ctx.finish` when there were enough environment steps, or when time is up.
 
     Args:
         env_steps: Environment steps in all; None for no limit.
-        seconds: Of wall time, from now; None for no limit.
+        seconds: Of wall time; None for no limit.
+        started: When they began, by `time.monotonic`. None: now.
     """
-    started = time.monotonic()
+    since = time.monotonic() if started is None else started
 
     def _stop_after(ctx: Context) -> None:
         if env_steps is not None and ctx.env_step >= env_steps:
             ctx.finish = True
             ctx.stopped_by = "steps"
-        elif seconds is not None and time.monotonic() - started >= seconds:
+        elif seconds is not None and time.monotonic() - since >= seconds:
             ctx.finish = True
             ctx.stopped_by = "time"
 

@@ -6,7 +6,6 @@ The same program is the whole run with `--workers 0`, and each of N equal worker
 (docs/ppo.md). The first worker also evaluates and writes the files.
 """
 
-import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -51,7 +50,6 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
         job: What to do.
         stop: Tells when a signal asks to end. None on a node, whose parent has the signals.
     """
-    started = time.monotonic()
     cfg, options = job.cfg, job.options
     run = RunDirectory.join(job.run_dir)
     store = run.checkpoints
@@ -68,6 +66,7 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
         agent.load_parts({"policy": start_from.parts["policy"]})
     worker = SlotWorker(agent, job.env, options.num_envs, options.seed, saved)
     first_step = worker.env_steps(worker.rollout)
+    begun_at = 0 if saved is None else worker.env_steps(int(saved["rollout"]))
     speed = Speed(worker, job)
 
     def save(ctx: Context) -> Path:
@@ -86,6 +85,9 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
         stop = stop or StopRequest.by_parent(task)
         task.use_step_wrapper(speed)
         task.ctx.share("env_step")  # what workers need of each other is in their common memory
+        task.ctx.keep("rollout", "env_step", "train_iter")
+        task.ctx.rollout, task.ctx.env_step = worker.rollout, first_step
+        task.ctx.train_iter = agent.train_iter
         if worker.is_first:
             goes_on = options.resume or worker.pace.taken_over
             written = first_step if goes_on else None
@@ -94,7 +96,7 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
             )
             task.use(Progress(job.env_steps, options.quiet, opened(job.terminal)))
             task.use(middleware.checkpoint(save, options.checkpoint_every))
-            task.use(middleware.log_metrics(writer))
+            task.use(middleware.log_metrics(writer, every=4 * worker.env_steps(1)))
         task.use(middleware.agree(worker))
         if worker.is_first:
             evaluator = Evaluator(
@@ -110,12 +112,12 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
         task.use(middleware.collect_rollout(worker))
         task.use(middleware.learn(worker))
         task.use(middleware.guard(store.last))
-        task.use(middleware.stop_after(job.env_steps, options.seconds))
+        task.use(middleware.stop_after(job.env_steps, options.seconds, worker.started))
         task.use(stop.middleware())
         with middleware.guarded(task, store.last):
             ctx = task.run(end="agreed")
     worker.close()
-    result = replace(result_of(job, ctx, agent, started, first_step), stop_signal=stop.signal)
+    result = replace(result_of(job, ctx, agent, worker.started, begun_at), stop_signal=stop.signal)
     result = replace(result, **speed.measured(hurry=stop.is_requested()))
     if job.workers == 0:
         return replace(result, policy=agent)

@@ -13,7 +13,7 @@ import warnings
 from dataclasses import asdict
 from typing import Any
 
-from muster.data.slots import SlotPlan, nbytes
+from muster.data.slots import nbytes
 from muster.envs import make_envs
 from muster.framework import Context, Middleware
 from muster.framework.wrapper import StepTimer
@@ -121,28 +121,17 @@ class Speed:
 
     def _limits(self, seconds: float) -> Limits:
         """Measure what a step costs here, with environments as this worker has them."""
-        agent, team, cfg = self._worker.agent, self._worker.team, self._job.cfg
-        options = self._job.options
-        plan = SlotPlan(
-            agent.obs_space,
-            agent.head.width,
-            agent.head.dtype,
-            agent.action_space,
-            steps=cfg.rollout,
-            envs=options.num_envs,
-            slots=cfg.slots,
-            state_width=agent.state_width,
-            chunk=cfg.sequence if agent.state_width else 1,
-        )
+        agent, team, plan = self._worker.agent, self._worker.team, self._worker.plan
+        job = self._job
         mine = plan.share(team.index, team.size)
         width, first = len(mine) * plan.width, mine.start * plan.width
         row_bytes = nbytes(plan.fields()) // (plan.steps * plan.envs)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what there is to warn of was said in training
             calibration = Calibration(
-                lambda: make_envs(self._job.env, width, options.seed, first_env=first),
+                lambda: make_envs(job.env, width, job.options.seed, first_env=first),
                 count_products(agent.model, agent.obs_space),
-                rows=plan.steps * plan.width // cfg.minibatches,
+                rows=plan.steps * plan.width // job.cfg.minibatches,
                 row_bytes=row_bytes,
                 block_bytes=row_bytes * plan.steps * width,
             )

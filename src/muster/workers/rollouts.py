@@ -69,10 +69,6 @@ class Rollouts:
         # A network whose rows depend on their neighbours is asked slot by slot.
         whole = [self._columns]
         groups = whole if agent.net.row_exact else [plan.columns(slot) for slot in mine]
-        self._steps = [
-            [_views(slots, t, self._columns, groups) for t in range(plan.steps)]
-            for slots in self._slots
-        ]
         self._groups = groups
         width = self._columns.stop - self._columns.start
         self._state = np.zeros((width, plan.state_width), np.float32)
@@ -83,6 +79,11 @@ class Rollouts:
             else ()
             for each in groups
         ]
+        self._noise = [
+            np.empty((plan.steps, each.stop - each.start, plan.action_width), np.float32)
+            for each in groups
+        ]
+        self._steps = [[self._views(slots, t) for t in range(plan.steps)] for slots in self._slots]
 
     def remember(self, loop: int) -> None:
         """Have a recurrent network remember what it did before rollout `loop`, as the books say."""
@@ -91,13 +92,11 @@ class Rollouts:
 
     def collect(self, loop: int) -> None:
         """Collect rollout `loop` and write it, its books, and where the environments stand then."""
-        slots, steps = (
-            self._slots[loop % self._plan.buffers],
-            self._steps[loop % self._plan.buffers],
-        )
+        buffer = loop % self._plan.buffers
+        slots, steps = self._slots[buffer], self._steps[buffer]
         agent, envs = self._agent, self._envs
         net_act, to_env, clock = agent.net.act, agent.to_env, time.perf_counter
-        noise = self._noise(loop)
+        self._draw_noise(loop)
         put(slots.obs, (0, self._columns), envs.obs)
         remembers = agent.state_width > 0
         cut: list[_Cut] = []
@@ -105,13 +104,13 @@ class Rollouts:
         acted = stepped = 0.0
         slots.terminated[:, self._columns] = False
         slots.truncated[:, self._columns] = False
-        for t, (groups, action, next_obs, reward, terminated, truncated) in enumerate(steps):
+        for t, (acts, action, next_obs, reward, terminated, truncated) in enumerate(steps):
             advance()
             started = clock()
             if remembers:
                 self._note_memory(slots, t)
-            for (obs, *outputs), rows, memory in zip(groups, noise[t], self._memory, strict=True):
-                net_act(obs, rows, *outputs, *memory)
+            for arrays in acts:
+                net_act(*arrays)
             chosen = clock()
             new_obs, rewards, ends, cuts, info = envs.step(to_env(action))
             put(next_obs, ..., new_obs)
@@ -134,18 +133,41 @@ class Rollouts:
         self.standing.write(loop + 1, envs, self._columns, actions)
         self.standing.state[self.standing.page(loop + 1), self._columns] = self._state
 
-    def _noise(self, loop: int) -> list[list[Array]]:
-        """Return the random numbers of a rollout: for each step and group of rows."""
-        drawn = [
-            self._agent.noise(
-                generator(self._seed, "slot", slot, "rollout", loop),
-                (self._plan.steps, self._plan.width),
+    def _draw_noise(self, loop: int) -> None:
+        """Draw the random numbers of a rollout, slot by slot."""
+        plan = self._plan
+        per_slot = len(self._groups) > 1
+        for number, slot in enumerate(self._mine):
+            rng = generator(self._seed, "slot", slot, "rollout", loop)
+            drawn = self._agent.noise(rng, (plan.steps, plan.width))
+            group, first = (number, 0) if per_slot else (0, number * plan.width)
+            self._noise[group][:, first : first + plan.width] = drawn
+
+    def _views(self, slots: Slots, t: int) -> tuple[Any, ...]:
+        """Return what step `t` reads and writes, made once: a view costs as much as a small kernel.
+
+        First what `net.act` is called with, for each group of rows; then what concerns all rows.
+        """
+        acts = [
+            (
+                at(slots.obs, (t, group)),
+                noise[t],
+                slots.action[t, group],
+                slots.logp[t, group],
+                slots.value[t, group],
+                *memory,
             )
-            for slot in self._mine
+            for group, noise, memory in zip(self._groups, self._noise, self._memory, strict=True)
         ]
-        if len(self._groups) == 1:
-            drawn = [np.concatenate(drawn, axis=1)]
-        return [[rows[t] for rows in drawn] for t in range(self._plan.steps)]
+        columns = self._columns
+        return (
+            acts,
+            slots.action[t, columns],
+            at(slots.obs, (t + 1, columns)),
+            slots.reward[t, columns],
+            slots.terminated[t, columns],
+            slots.truncated[t, columns],
+        )
 
     def _note_memory(self, slots: Slots, t: int) -> None:
         """Write what a recurrent network remembers before step `t`."""
@@ -219,22 +241,6 @@ class Rollouts:
             for numbers in (found.mean, found.m2):
                 book[place : place + numbers.size] = numbers
                 place += numbers.size
-
-
-def _views(slots: Slots, t: int, columns: slice, groups: list[slice]) -> tuple[Any, ...]:
-    """Return what one step reads and writes, made once: a view costs as much as a small kernel."""
-    per_group = [
-        (at(slots.obs, (t, each)), slots.action[t, each], slots.logp[t, each], slots.value[t, each])
-        for each in groups
-    ]
-    return (
-        per_group,
-        slots.action[t, columns],
-        at(slots.obs, (t + 1, columns)),
-        slots.reward[t, columns],
-        slots.terminated[t, columns],
-        slots.truncated[t, columns],
-    )
 
 
 class _Cut(NamedTuple):

@@ -7,6 +7,7 @@ team (shared arrays) ─┬─ Rollouts      steps its environments into its slo
 It begins in one of three ways: anew, from a checkpoint, or where one that was killed stopped.
 """
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,13 +64,15 @@ class SlotWorker:
             **book_fields(plan, agent.normalizer),
             **LearnerGroup.fields(agent, plan, members()),
             "decision": ((2,), np.int64),
+            "started": ((1,), np.float64),
             "acting": ((2, agent.weights.vector.size if cfg.lag else 0), np.float32),
         }
         self.agent = agent
         self.team = Team(fields)
         self.pace = Pace(self.team)
         mine = plan.share(self.team.index, self.team.size)
-        self._plan = plan
+        self.plan = plan
+        """How all environments are cut into slots."""
         self._columns = slice(mine.start * plan.width, mine.stop * plan.width)
         width = self._columns.stop - self._columns.start
         self._envs = make_envs(env, width, seed, first_env=self._columns.start)
@@ -83,6 +86,8 @@ class SlotWorker:
         if self.pace.taken_over:
             self._take_over()
         else:
+            if self.is_first:
+                self.team["started"][0] = time.monotonic()
             self._begin(saved)
 
     @property
@@ -90,9 +95,14 @@ class SlotWorker:
         """Whether it is the one that evaluates, shows progress and writes files."""
         return self.team.index == 0
 
+    @property
+    def started(self) -> float:
+        """When the first of all incarnations of the first worker began, by `time.monotonic`."""
+        return float(self.team["started"][0])
+
     def env_steps(self, loops: int) -> int:
         """Return the environment steps of so many rollouts, of all members."""
-        return loops * self._plan.steps * self._plan.envs
+        return loops * self.plan.steps * self.plan.envs
 
     def collect(self, loop: int) -> None:
         """Have rollout `loop` collected, by all members.
@@ -131,8 +141,8 @@ class SlotWorker:
 
         Only between two rollouts, after `agree`. Whoever asks gets the state of all members.
         """
-        everyone = slice(0, self._plan.envs)
-        template = {**self._envs.state_dict(), "num_envs": self._plan.envs}
+        everyone = slice(0, self.plan.envs)
+        template = {**self._envs.state_dict(), "num_envs": self.plan.envs}
         standing = self.rollouts.standing
         return {
             "rollout": loop,
@@ -162,10 +172,10 @@ class SlotWorker:
             self.group.begin(0)
             self._actor.weights.copy_from(self.agent.weights)
             return
-        if saved["envs"]["num_envs"] != self._plan.envs:
+        if saved["envs"]["num_envs"] != self.plan.envs:
             raise OptionError(
                 f"the run was saved with num_envs={saved['envs']['num_envs']}",
-                f"this one has {self._plan.envs}",
+                f"this one has {self.plan.envs}",
                 f"--num-envs {saved['envs']['num_envs']}",
             )
         self.rollout = int(saved["rollout"])

@@ -45,6 +45,8 @@ class Member:
         self.place = place
         self.policy = launch.on_failure.get(place.node_id, "stop")
         self.restarts = 0
+        self.stillborn = 0
+        """Restarts in a row that did not come to their first loop."""
         self.restart_at: float | None = None
         self.outcome: Returned | Raised | None = None
         self.ended = False
@@ -163,8 +165,8 @@ class Member:
             if self.policy == "stop":
                 role = self.place.role or self.place.node_id
                 fix = f"on_failure={{{role!r}: 'restart'}}, to have it replaced"
-            elif self.restarts > max_restarts:
-                why += f", and it was replaced {max_restarts} times already"
+            elif self.restarts > 1:
+                why += f", and it was replaced {self.restarts - 1} times already"
         return NodeError(
             f"{self.place.name} {verb}",
             why,

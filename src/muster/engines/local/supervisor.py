@@ -31,7 +31,7 @@ from muster.engines.local.orders import (
     Raised,
     Returned,
 )
-from muster.engines.local.progress import LOOPING, STARTING, WAITING, ProgressPage
+from muster.engines.local.progress import LOOPING, OUTSIDE, STARTING, WAITING, ProgressPage
 from muster.engines.local.rendezvous import Rendezvous
 from muster.engines.local.runtime_dir import runtime_directory
 from muster.errors import NodeError
@@ -44,6 +44,8 @@ _BACK_OFF = 0.1
 _LONGEST_BACK_OFF = 5.0
 _HEALTHY_AFTER = 60.0
 """A node that lived so long has its restarts forgiven."""
+_MOST_STILLBORN = 5
+"""A node that died so often in a row before its first loop will not do better the next time."""
 
 
 class LocalEngine:
@@ -193,7 +195,9 @@ class Supervisor:
         if member.lived() >= _HEALTHY_AFTER:
             member.restarts = 0
         member.restarts += 1
-        return member.restarts <= self._launch.max_restarts
+        _, state = self._page.read(member.place.node_id)
+        member.stillborn = member.stillborn + 1 if state in (STARTING, OUTSIDE) else 0
+        return member.restarts <= self._launch.max_restarts and member.stillborn <= _MOST_STILLBORN
 
     def _gone(self, member: Member) -> None:
         """Take note that a node has ended for good, and tell those who may wait for it."""
