@@ -21,6 +21,7 @@ from benchmarks.peers.trial import (
 from muster import train
 
 WARM_LINES = 5
+"""Of the metrics, each of some rollouts, before the clock starts. Rollouts of Pong take seconds."""
 
 
 def run(trial: Speed | Solve, workers: int) -> dict[str, Any]:
@@ -33,10 +34,12 @@ def run(trial: Speed | Solve, workers: int) -> dict[str, Any]:
 
 def pong(trial: Speed, workers: int) -> dict[str, Any]:
     """Train on Pong, and return what was measured."""
-    return speed("Pong-v5", _options(trial, workers), trial.seconds)
+    return speed("Pong-v5", _options(trial, workers), trial.seconds, warm_lines=0)
 
 
-def speed(env: str, options: dict[str, Any], seconds: float) -> dict[str, Any]:
+def speed(
+    env: str, options: dict[str, Any], seconds: float, warm_lines: int = WARM_LINES
+) -> dict[str, Any]:
     """Return steps per second between the first lines of the metrics and the last."""
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
@@ -54,7 +57,7 @@ def speed(env: str, options: dict[str, Any], seconds: float) -> dict[str, Any]:
         )
         share = (cpu_seconds() - cpu) / (time.perf_counter() - started)
         lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    first, last = lines[WARM_LINES], lines[-2]  # the last is written after the final evaluation
+    first, last = lines[warm_lines], lines[-2]  # the last is written after the final evaluation
     env_steps, took = last["env_step"] - first["env_step"], last["seconds"] - first["seconds"]
     return {
         "steps_per_s": round(env_steps / took, 1),

@@ -66,6 +66,17 @@ def load_model(model: str | None) -> None:
     registry.register_model(model, factory)
 
 
+def check_model_for_nodes(model: str | None) -> None:
+    """Refuse a network that other processes would not find: one that only this one registered."""
+    if model is None or is_code(model) or model in registry.BUILT_IN:
+        return
+    raise OptionError(
+        f"the model {model!r:.80} is known to this process only",
+        "workers are other processes, and register nothing",
+        f"model='my_module:{model:.80}', which they can import, or workers=0",
+    )
+
+
 def refuse_code_of_a_file(model: str | None, path: object) -> None:
     """Refuse to load the code that a run's own config names, unless it was loaded already."""
     if is_code(model) and not registry.is_registered(str(model)):

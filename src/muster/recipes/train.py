@@ -11,7 +11,7 @@ from muster.recipes.algorithms import ALGORITHMS, load
 from muster.recipes.graceful import StopRequest
 from muster.recipes.job import Job
 from muster.recipes.memory import check_memory
-from muster.recipes.models import load_model
+from muster.recipes.models import check_model_for_nodes, load_model
 from muster.recipes.policy import load_policy
 from muster.recipes.progress import name_of_terminal
 from muster.recipes.result import RunResult
@@ -33,6 +33,8 @@ def train(algo: str, env: str, config: str | Path | None = None, **options: Any)
     """
     settings = resolve(algo, env, options, config)
     load_model(settings.config.model)
+    if settings.workers:
+        check_model_for_nodes(settings.config.model)
     try:
         _try_out(algo, env, settings)  # what is wrong with it is said before anything is written
     except UnknownEnvError as error:
