@@ -149,9 +149,14 @@ class PPO:
             rows: Of a whole minibatch.
         """
         cfg = self.cfg
-        return LossTerms(
-            1 / rows, self._clip(env_step), cfg.value_clip, cfg.value_coef, self._entropy(env_step)
+        numbers = (
+            1 / rows,
+            self._clip(env_step),
+            cfg.value_clip,
+            cfg.value_coef,
+            self._entropy(env_step),
         )
+        return LossTerms(*map(float, numbers))  # an int would have the kernels compiled once more
 
     def step(self, grad: NDArray[np.float32]) -> float:
         """Move the weights against a gradient, and return its norm before it was clipped.
