@@ -23,6 +23,7 @@ from muster.nets.policy_net import PolicyNet
 from muster.nets.q_network import as_tensors
 from muster.nets.recurrent import RecurrentActorCritic, RecurrentPolicy
 from muster.nets.registry import BUILT_IN, Factory, get_model
+from muster.nets.threads import one_torch_thread
 from muster.nets.torch_policy import TorchPolicy
 
 
@@ -58,20 +59,21 @@ def build_policy(
         seed: Decides the first weights, alone: torch's global generator is neither used nor moved.
     """
     if model is None or (isinstance(model, str) and model in BUILT_IN):
-        module = _standard(
-            model or "mlp",
-            obs_space,
-            head,
-            tuple(hidden),
-            shared,
-            activation,
-            normalize_obs,
-            log_std,
-            torch.Generator().manual_seed(seed),
-        )
+        with one_torch_thread():  # orthogonal weights come out of a product, too
+            module = _standard(
+                model or "mlp",
+                obs_space,
+                head,
+                tuple(hidden),
+                shared,
+                activation,
+                normalize_obs,
+                log_std,
+                torch.Generator().manual_seed(seed),
+            )
         _try(module, obs_space, head)
         return module
-    with global_generator_seeded(seed):
+    with global_generator_seeded(seed), one_torch_thread():
         module = get_model(model)(obs_space, head.outputs)
         if not isinstance(module, nn.Module):
             raise ModelError(

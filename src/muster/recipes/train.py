@@ -7,6 +7,7 @@ from typing import Any
 from muster.envs import UnknownEnvError, make_envs
 from muster.errors import MusterError, OptionError
 from muster.framework import Parallel
+from muster.nets.threads import one_torch_thread
 from muster.recipes.algorithms import ALGORITHMS, load
 from muster.recipes.graceful import StopRequest
 from muster.recipes.job import Job
@@ -17,7 +18,6 @@ from muster.recipes.progress import name_of_terminal
 from muster.recipes.result import RunResult
 from muster.recipes.saved import saved_config
 from muster.recipes.settings import Settings, resolve
-from muster.recipes.threads import one_torch_thread
 from muster.run import Checkpoint, RunDirectory
 
 

@@ -9,7 +9,7 @@ import contextlib
 import muster.recipes.ppo  # noqa: F401  # what workers run
 from muster.algos.ppo import PPO, PPOConfig
 from muster.envs import make_envs
-from muster.recipes.threads import one_torch_thread
+from muster.nets.threads import one_torch_thread
 from muster.workers import SlotWorker
 
 

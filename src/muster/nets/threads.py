@@ -1,4 +1,4 @@
-"""One torch thread while a run trains: with more, the last bit depends on how many there are."""
+"""One torch thread: with more, the last bit of a product depends on how many there are."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
