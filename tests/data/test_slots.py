@@ -87,7 +87,7 @@ def test_slots_are_views_of_the_arrays_and_have_the_shapes_they_promise(kind, bu
     slots = held[0]
     assert {part.shape[:2] for part in leaves(slots.obs)} == {(6, 8)}
     assert slots.value.shape == (6, 8) and slots.action.shape == (5, 8, 1)
-    assert slots.state.shape == (1, 8, 6) and slots.first.shape == (6, 8)
+    assert slots.state.shape == (1, 8, 6) and slots.first.shape == (5, 8)
     assert slots.logp.shape == slots.reward.shape == slots.target.shape == (5, 8)
 
 

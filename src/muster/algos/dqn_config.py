@@ -3,6 +3,7 @@
 A file of its own, without torch: what is wrong with an option is said before that is loaded.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -91,6 +92,9 @@ class DQNConfig:
                 "it compares the values of all actions, so they have to be countable",
                 "muster train ppo ...",
             )
+
+    def check_resume(self, parts: Mapping[str, Any], num_envs: int) -> None:
+        """Refuse to go on with a run; what does not fit is refused by who loads it."""
 
     def __post_init__(self) -> None:
         check_number("lr", self.lr, high=MOST_LR, high_too=True, example=1e-3)

@@ -59,6 +59,7 @@ class PPO:
         model: Factory | None = None,
     ) -> None:
         self.cfg = cfg
+        self._factory = model
         self.obs_space = obs_space
         self.action_space = action_space
         self.head = ActionHead.of(action_space)
@@ -204,6 +205,12 @@ class PPO:
             self._rng.bit_generator.state = parts["exploration"]
         if "counters" in parts:
             self.train_iter = int(parts["counters"]["train_iter"])
+
+    def twin(self) -> "PPO":
+        """Return another agent with the same network and the same weights."""
+        other = PPO(self.cfg, self.obs_space, self.action_space, model=self._factory)
+        other.weights.copy_from(self.weights)
+        return other
 
     def policy_sha256(self) -> str:
         """Return a hash over the names, shapes and bytes of the policy's weights."""

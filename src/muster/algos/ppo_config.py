@@ -3,6 +3,7 @@
 A file of its own, without torch: what is wrong with an option is said before that is loaded.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from muster.algos.options import (
     check_widths,
     refuse_together,
 )
+from muster.errors import OptionError
 from muster.nets.action_head import ActionHead
 
 MOST_SLOTS = 4_096
@@ -130,6 +132,23 @@ class PPOConfig:
     def check_actions(action_space: gym.Space[Any]) -> None:
         """Refuse actions that there is no policy for."""
         ActionHead.of(action_space)
+
+    def check_resume(self, parts: Mapping[str, Any], num_envs: int) -> None:
+        """Refuse to go on with a run whose rollouts were cut otherwise."""
+        saved = parts["rollouts"]
+        now = {"num_envs": num_envs, "rollout": self.rollout, "lag": self.lag}
+        before = {
+            "num_envs": int(saved["envs"]["num_envs"]),
+            "rollout": int(saved["steps"]),
+            "lag": int(saved["lag"]),
+        }
+        for name, value in before.items():
+            if value != now[name]:
+                raise OptionError(
+                    f"the run was saved with {name}={value}",
+                    f"this one has {name}={now[name]}, and its steps would be counted otherwise",
+                    f"{name}={value}",
+                )
 
     def check_envs(self, num_envs: int) -> None:
         """Refuse a number of environments that cannot be cut into slots and minibatches."""

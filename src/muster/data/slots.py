@@ -83,7 +83,7 @@ class SlotPlan:
         if self.state_width:
             chunks = self.steps // self.chunk
             fields["state"] = ((self.buffers, chunks, self.envs, self.state_width), one)
-            fields["first"] = ((self.buffers, self.steps + 1, self.envs), np.bool_)
+            fields["first"] = (lead, np.bool_)
         return fields
 
 
@@ -98,7 +98,7 @@ class Slots:
         value: float32 [T + 1, N].
         terminated, truncated: bool [T, N].
         state: float32 [T // chunk, N, state_width], or None.
-        first: bool [T + 1, N], whether an observation begins an episode; or None.
+        first: bool [T, N], whether an observation begins an episode; or None.
     """
 
     def __init__(self, plan: SlotPlan, arrays: Mapping[str, Array], buffer: int = 0) -> None:

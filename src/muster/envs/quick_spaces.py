@@ -4,6 +4,7 @@ Most environments begin a step with `assert self.action_space.contains(action)`,
 that is a third of what a step of CartPole costs. The answers are the same.
 """
 
+import contextlib
 from typing import Any
 
 import gymnasium as gym
@@ -26,4 +27,5 @@ def quicken(env: gym.Env[Any, Any]) -> None:
     bare = env.unwrapped
     space: Any = getattr(bare, "action_space", None)
     if type(space) is gym.spaces.Discrete:
-        bare.action_space = QuickDiscrete(space)
+        with contextlib.suppress(AttributeError):  # a property, which computes its own each time
+            bare.action_space = QuickDiscrete(space)

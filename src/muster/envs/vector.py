@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import gymnasium as gym
 import numpy as np
 
-from muster.envs.actions import LONGEST_LOG, ActionLog
+from muster.envs.actions import ActionLog
 from muster.envs.base import Books, Episode, StepResult, VectorEnv, bad_state
 from muster.envs.errors import EnvError, RefusedValue, brief, one_line
 from muster.envs.observations import TOP_BYTES, Array, Observation
@@ -310,7 +310,7 @@ class GymnasiumVectorEnv(VectorEnv):
     ) -> str | None:
         """Bring an env to where it was; return None, or why it is not the same."""
         if actions is None:
-            return f"it is longer than the {LONGEST_LOG} steps that are remembered"
+            return "it is longer than what is remembered of an episode"
         row = self._reset([env], [number])
         total, count = 0.0, 0
         for action in self._actions.for_envs(actions):

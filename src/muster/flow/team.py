@@ -91,7 +91,10 @@ class Team:
         return tuple(self._words[first : first + _NOTE_WORDS])
 
     def arrive(self, note: Sequence[int] = ()) -> None:
-        """Say that this node's part is written, and note where it is for who may replace it."""
+        """Say that this node's part is written, and note where it is for who may replace it.
+
+        What was written before the counter is seen before it: x86 keeps the order of stores.
+        """
         rest = _NOTE_WORDS - len(note)
         if rest < 0:
             what = f"a note of {len(note)} numbers is too long"
@@ -101,9 +104,9 @@ class Team:
         for place, number in enumerate((*note, *(0,) * rest)):
             self._words[first + place] = number
         self._words[self._mine] = arrivals
+        advance()
         if self._others:
             self._signals[self.index].wake()
-            advance()
 
     def wait(self) -> None:
         """Wait until every member has arrived as often as this one.

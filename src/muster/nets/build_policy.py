@@ -100,7 +100,8 @@ def make_policy_net(
     """
     if isinstance(module, RecurrentActorCritic):
         return RecurrentPolicy(module, flat, head, **options)
-    if isinstance(module, ActorCritic) and why_not_fused(module, flat) is None:
+    by_torch = options.get("compiled", False)  # who asks for torch.compile gets it
+    if not by_torch and isinstance(module, ActorCritic) and why_not_fused(module, flat) is None:
         return FusedPolicy(module, flat, head)
     return TorchPolicy(module, flat, head, **options)
 

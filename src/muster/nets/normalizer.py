@@ -17,7 +17,7 @@ class RunningNorm(nn.Module):
     """Mean and variance of all rows so far; forward gives (x - mean) / std, cut off at `LIMIT`.
 
     It changes by `merge` alone, between two rollouts: who acts and who learns on what was acted see
-    the same numbers.
+    the same numbers, unless a rollout is collected ahead.
     """
 
     count: Tensor

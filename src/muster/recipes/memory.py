@@ -29,7 +29,7 @@ def check_memory(
         actions = 8 * max(1, math.prod(action_space.shape or ()))
         needs = _needs_of_ppo(config, settings, size + actions)
     needs["hidden"] = weights * 4 * COPIES_OF_WEIGHTS
-    here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    here = _memory()
     for name, need in needs.items():
         if need > here:
             owner = config if hasattr(config, name) else settings.options
@@ -38,6 +38,28 @@ def check_memory(
                 f"it needs {need / 2**30:,.1f} GiB, and this machine has {here / 2**30:.1f}",
                 f"{name}={getattr(type(owner), name)!r}",
             )
+
+
+def check_shared_memory(settings: Settings, agent: Any) -> None:
+    """Raise OptionError if what PPO's workers have in common is larger than memory."""
+    if not isinstance(settings.config, PPOConfig):
+        return
+    from muster.data.slots import nbytes
+    from muster.workers.slot_worker import slot_fields, slot_plan
+
+    plan = slot_plan(agent, settings.options.num_envs)
+    need, here = nbytes(slot_fields(agent, plan, max(1, settings.workers))), _memory()
+    if need > here:
+        raise OptionError(
+            f"slots={settings.config.slots} and workers={settings.workers} do not fit into memory",
+            f"rollouts, a gradient per slot and the weights of each worker need "
+            f"{need / 2**30:,.1f} GiB, and this machine has {here / 2**30:.1f}",
+            f"slots={PPOConfig.slots}",
+        )
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _needs_of_dqn(config: DQNConfig, size: int) -> dict[str, int]:

@@ -6,9 +6,11 @@ The same program is the whole run with `--workers 0`, and each of N equal worker
 (docs/ppo.md). The first worker also evaluates and writes the files.
 """
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from muster import middleware
 from muster.algos.ppo import PARTS, PPO
@@ -57,16 +59,17 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
     with make_envs(job.env) as envs:
         spaces = envs.single_observation_space, envs.single_action_space
     agent = PPO(cfg, *spaces, options.seed)
-    saved = None
-    start_from = job.checkpoint()
-    if start_from is not None and options.resume:
-        agent.load_parts({name: start_from.parts[name] for name in PARTS})
-        saved = start_from.parts["rollouts"]
-    elif start_from is not None:
-        agent.load_parts({"policy": start_from.parts["policy"]})
-    worker = SlotWorker(agent, job.env, options.num_envs, options.seed, saved)
+
+    def begin() -> Mapping[str, Any] | None:
+        start_from = job.checkpoint()
+        if start_from is None:
+            return None
+        names = PARTS if options.resume else {"policy"}
+        agent.load_parts({name: start_from.parts[name] for name in names})
+        return start_from.parts["rollouts"] if options.resume else None
+
+    worker = SlotWorker(agent, job.env, options.num_envs, options.seed, begin)
     first_step = worker.env_steps(worker.rollout)
-    begun_at = 0 if saved is None else worker.env_steps(int(saved["rollout"]))
     speed = Speed(worker, job)
 
     def save(ctx: Context) -> Path:
@@ -82,6 +85,7 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
         store.set_best(save(ctx), ctx.evaluation.mean)
 
     with Task() as task, ExitStack() as stack:
+        stack.callback(worker.close)
         stop = stop or StopRequest.by_parent(task)
         task.use_step_wrapper(speed)
         task.ctx.share("env_step")  # what workers need of each other is in their common memory
@@ -116,8 +120,9 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
         task.use(stop.middleware())
         with middleware.guarded(task, store.last):
             ctx = task.run(end="agreed")
-    worker.close()
-    result = replace(result_of(job, ctx, agent, worker.started, begun_at), stop_signal=stop.signal)
+    result = replace(
+        result_of(job, ctx, agent, worker.started, worker.first_step), stop_signal=stop.signal
+    )
     result = replace(result, **speed.measured(hurry=stop.is_requested()))
     if job.workers == 0:
         return replace(result, policy=agent)

@@ -38,7 +38,6 @@ _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         "updates_per_train": 32,
     },
     ("ppo", "LunarLander-v3"): {
-        "env_steps": 1_500_000,
         "eval_every": 65_536,
         "gae_lambda": 0.98,
         "gamma": 0.999,
@@ -52,7 +51,6 @@ _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     },
     ("ppo", "Pendulum-v1"): {
         "entropy_coef": 0.0,
-        "env_steps": 400_000,
         "epochs": 10,
         "eval_every": 40_960,
         "gae_lambda": 0.95,
@@ -68,7 +66,6 @@ _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         "stop_at": -250.0,
     },
     ("ppo", "CartPole-v1"): {
-        "env_steps": 300_000,
         "eval_every": 10_240,
         "horizon": 300_000,
         "lr": 1e-3,
@@ -80,7 +77,6 @@ _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
 _MUJOCO = {
     "activation": "tanh",
     "entropy_coef": 0.0,
-    "env_steps": 1_000_000,
     "epochs": 10,
     "eval_episodes": 20,
     "eval_every": 100_000,
@@ -96,7 +92,6 @@ _MUJOCO = {
 }
 _ATARI = {
     "clip": 0.1,
-    "env_steps": 10_000_000,
     "eval_episodes": 8,
     "eval_every": 250_000,
     "horizon": 10_000_000,

@@ -104,6 +104,8 @@ class Speed:
 
     def _parts(self) -> tuple[float, ...]:
         rollouts, group = self._worker.rollouts, self._worker.group
+        if self._job.cfg.lag:  # on a thread of its own: what counts is how long it is waited for
+            return self._worker.ahead_seconds, 0.0, group.learn_seconds, group.wait_seconds
         return (
             rollouts.env_seconds,
             rollouts.act_seconds,

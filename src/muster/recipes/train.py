@@ -11,7 +11,7 @@ from muster.nets.threads import one_torch_thread
 from muster.recipes.algorithms import ALGORITHMS, load
 from muster.recipes.graceful import StopRequest
 from muster.recipes.job import Job
-from muster.recipes.memory import check_memory
+from muster.recipes.memory import check_memory, check_shared_memory
 from muster.recipes.models import check_model_for_nodes, load_model
 from muster.recipes.policy import load_policy
 from muster.recipes.progress import name_of_terminal
@@ -36,7 +36,7 @@ def train(algo: str, env: str, config: str | Path | None = None, **options: Any)
     if settings.workers:
         check_model_for_nodes(settings.config.model)
     try:
-        _try_out(algo, env, settings)  # what is wrong with it is said before anything is written
+        agent = _try_out(algo, env, settings)  # what is wrong is said before anything is written
     except UnknownEnvError as error:
         raise error.to_try("muster.train({!r}, {!r})", algo) from None
     recipe = load(algo, "recipe")
@@ -45,6 +45,10 @@ def train(algo: str, env: str, config: str | Path | None = None, **options: Any)
     with stop.listening(), one_torch_thread(), _open_run(algo, env, settings) as run:
         if settings.options.resume:
             start_from = _checked(run, algo, env, settings)
+            settings.config.check_resume(start_from.parts, settings.options.num_envs)
+        if start_from is not None:
+            agent.load_parts({"policy": start_from.parts["policy"]})  # does it fit?
+        run.forget_result()
         run.write_config({"algo": algo, "env": env, **_to_write(settings)})
         source = None if start_from is None else str(start_from.path)
         workers = settings.workers
@@ -79,12 +83,14 @@ def _run(recipe: Any, job: Job, run: RunDirectory, stop: StopRequest) -> RunResu
         result = RunResult.from_json(saved)
         stop.signal = result.stop_signal
     if job.workers:
-        result = replace(result, policy=load_policy(run.path, model=job.cfg.model))
+        # The last one, as in one process; the best one is what `load_policy(run)` gives.
+        last = run.checkpoints.last() or run.path
+        result = replace(result, policy=load_policy(last, model=job.cfg.model))
     return result
 
 
-def _try_out(algo: str, env: str, settings: Settings) -> None:
-    """Have everything refused that does not fit together."""
+def _try_out(algo: str, env: str, settings: Settings) -> Any:
+    """Have everything refused that does not fit together, and return an agent."""
     seed = settings.options.seed
     with make_envs(env, seed=seed) as envs:
         spaces = envs.single_observation_space, envs.single_action_space
@@ -93,7 +99,9 @@ def _try_out(algo: str, env: str, settings: Settings) -> None:
     if settings.workers:  # they load torch while this process does
         Parallel.prepare(ALGORITHMS[algo].nodes)
     with one_torch_thread():
-        load(algo, "agent")(settings.config, *spaces, seed)
+        agent = load(algo, "agent")(settings.config, *spaces, seed)
+    check_shared_memory(settings, agent)
+    return agent
 
 
 def _open_run(algo: str, env: str, settings: Settings) -> RunDirectory:

@@ -194,6 +194,10 @@ class RunDirectory:
         """Write `result.json`. NaN and infinity are null there, and named under `nonfinite`."""
         self._write_json("result.json", dict(result))
 
+    def forget_result(self) -> None:
+        """Remove `result.json`, which was that of an earlier start, before the run goes on."""
+        (self.path / "result.json").unlink(missing_ok=True)
+
     def read_result(self) -> dict[str, Any] | None:
         """Return the content of `result.json`, or None if the run did not come to an end."""
         try:

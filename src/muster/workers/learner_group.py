@@ -123,11 +123,6 @@ class LearnerGroup:
         scale: Array = self._reward[loop % 2].copy()
         return scale
 
-    @property
-    def train_iter(self) -> int:
-        """Updates so far."""
-        return self._agent.train_iter
-
     # ---- one rollout
 
     def prepare(self, loop: int) -> None:
@@ -289,7 +284,7 @@ def _rollout(slots: Slots) -> Rollout:
         slots.advantage.reshape(count),
         slots.target.reshape(count),
         slots.state,
-        None if slots.first is None else slots.first[: plan.steps].reshape(count),
+        None if slots.first is None else slots.first.reshape(count),
     )
 
 

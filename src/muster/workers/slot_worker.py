@@ -7,23 +7,53 @@ team (shared arrays) ─┬─ Rollouts      steps its environments into its slo
 It begins in one of three ways: anew, from a checkpoint, or where one that was killed stopped.
 """
 
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from muster.algos.ppo import PPO
-from muster.data.slots import SlotPlan
+from muster.data.slots import Fields, SlotPlan
 from muster.data.standing import Standing, columns_of
 from muster.envs import make_envs
-from muster.errors import OptionError
 from muster.flow import Team
 from muster.flow.team import members
 from muster.workers.ahead import Ahead
 from muster.workers.learner_group import LearnerGroup
 from muster.workers.pace import COLLECTED, ENDED, Pace
 from muster.workers.rollouts import Rollouts, book_fields
+
+
+def slot_plan(agent: PPO, num_envs: int) -> SlotPlan:
+    """Return how so many environments are cut into slots, as an agent's configuration says."""
+    cfg = agent.cfg
+    return SlotPlan(
+        agent.obs_space,
+        agent.head.width,
+        agent.head.dtype,
+        agent.action_space,
+        steps=cfg.rollout,
+        envs=num_envs,
+        slots=cfg.slots,
+        buffers=1 + cfg.lag,
+        state_width=agent.state_width,
+        chunk=cfg.sequence if agent.state_width else 1,
+    )
+
+
+def slot_fields(agent: PPO, plan: SlotPlan, workers: int) -> Fields:
+    """Return all that a team of so many workers has in common."""
+    return {
+        **plan.fields(),
+        **Standing.fields(plan),
+        **book_fields(plan, agent.normalizer),
+        **LearnerGroup.fields(agent, plan, workers),
+        "decision": ((2,), np.int64),
+        "started": ((2,), np.float64),
+        "acting": ((2, agent.weights.vector.size if agent.cfg.lag else 0), np.float32),
+    }
 
 
 class SlotWorker:
@@ -34,7 +64,8 @@ class SlotWorker:
         env: Id of the environment.
         num_envs: Environments of all members together.
         seed: Of the run.
-        saved: A state of `state_dict` to go on from, whoever saved it.
+        begin: Called if the worker begins and does not take over: makes the agent what it is to
+            begin with, and returns a state of `state_dict` to go on from, or None.
     """
 
     def __init__(
@@ -43,32 +74,12 @@ class SlotWorker:
         env: str,
         num_envs: int,
         seed: int,
-        saved: Mapping[str, Any] | None = None,
+        begin: Callable[[], Mapping[str, Any] | None] | None = None,
     ) -> None:
         cfg = agent.cfg
-        plan = SlotPlan(
-            agent.obs_space,
-            agent.head.width,
-            agent.head.dtype,
-            agent.action_space,
-            steps=cfg.rollout,
-            envs=num_envs,
-            slots=cfg.slots,
-            buffers=1 + cfg.lag,
-            state_width=agent.state_width,
-            chunk=cfg.sequence if agent.state_width else 1,
-        )
-        fields = {
-            **plan.fields(),
-            **Standing.fields(plan),
-            **book_fields(plan, agent.normalizer),
-            **LearnerGroup.fields(agent, plan, members()),
-            "decision": ((2,), np.int64),
-            "started": ((1,), np.float64),
-            "acting": ((2, agent.weights.vector.size if cfg.lag else 0), np.float32),
-        }
+        plan = slot_plan(agent, num_envs)
         self.agent = agent
-        self.team = Team(fields)
+        self.team = Team(slot_fields(agent, plan, members()))
         self.pace = Pace(self.team)
         mine = plan.share(self.team.index, self.team.size)
         self.plan = plan
@@ -76,19 +87,23 @@ class SlotWorker:
         self._columns = slice(mine.start * plan.width, mine.stop * plan.width)
         width = self._columns.stop - self._columns.start
         self._envs = make_envs(env, width, seed, first_env=self._columns.start)
-        self._actor = PPO(cfg, agent.obs_space, agent.action_space, seed) if cfg.lag else agent
+        self._actor = agent.twin() if cfg.lag else agent
         self._ahead: Ahead | None = None
         self.rollouts = Rollouts(self._actor, self._envs, plan, self.team, mine, seed)
         self.group = LearnerGroup(agent, plan, self.team, self.pace, mine, seed)
         self.rollout = 0
         """The first rollout that this worker takes part in."""
         self._collected = -1
-        if self.pace.taken_over:
-            self._take_over()
-        else:
-            if self.is_first:
-                self.team["started"][0] = time.monotonic()
-            self._begin(saved)
+        self.ahead_seconds = 0.0
+        """Spent on waiting for what was collected while the rollout before was learnt from."""
+        try:
+            if self.pace.taken_over:
+                self._take_over()
+            else:
+                self._begin(None if begin is None else begin())
+        except BaseException:
+            self._envs.close()
+            raise
 
     @property
     def is_first(self) -> bool:
@@ -99,6 +114,11 @@ class SlotWorker:
     def started(self) -> float:
         """When the first of all incarnations of the first worker began, by `time.monotonic`."""
         return float(self.team["started"][0])
+
+    @property
+    def first_step(self) -> int:
+        """Environment steps before that, of a run that is gone on with."""
+        return int(self.team["started"][1])
 
     def env_steps(self, loops: int) -> int:
         """Return the environment steps of so many rollouts, of all members."""
@@ -124,8 +144,10 @@ class SlotWorker:
         self.group.prepare(loop)
         metrics = self.group.learn(loop)
         if self._ahead is not None:
+            started = time.perf_counter()
             self._ahead.join()
             self._ahead = None
+            self.ahead_seconds += time.perf_counter() - started
         return metrics
 
     def agree(self, loop: int, is_last: bool) -> bool:
@@ -139,13 +161,16 @@ class SlotWorker:
     def state_dict(self, loop: int) -> dict[str, Any]:
         """Return where all environments stand before rollout `loop`, and what belongs to it.
 
-        Only between two rollouts, after `agree`. Whoever asks gets the state of all members.
+        After the rollout before was learnt from, and until `loop` has been. Whoever asks gets the
+        state of all members.
         """
         everyone = slice(0, self.plan.envs)
         template = {**self._envs.state_dict(), "num_envs": self.plan.envs}
         standing = self.rollouts.standing
         return {
             "rollout": loop,
+            "steps": self.plan.steps,
+            "lag": self.agent.cfg.lag,
             "envs": standing.state_of(loop, everyone, template),
             "running_returns": standing.extra[standing.page(loop)].copy(),
             "memory": standing.state[standing.page(loop)].copy(),
@@ -156,6 +181,9 @@ class SlotWorker:
 
     def close(self) -> None:
         """Close the environments."""
+        if self._ahead is not None:  # a run that failed
+            with contextlib.suppress(Exception):
+                self._ahead.join()
         self._envs.close()
 
     def _act_like_before(self, loop: int) -> None:
@@ -166,30 +194,32 @@ class SlotWorker:
             self.team["acting"][loop % 2] = self._actor.weights.vector
 
     def _begin(self, saved: Mapping[str, Any] | None) -> None:
+        self.rollout = 0 if saved is None else int(saved["rollout"])
+        if self.is_first:
+            self.team["started"][:] = time.monotonic(), self.env_steps(self.rollout)
+        self._actor.weights.copy_from(self.agent.weights)
         if saved is None:
             self._envs.reset()
             self.rollouts.standing.write(0, self._envs, self._columns)
             self.group.begin(0)
-            self._actor.weights.copy_from(self.agent.weights)
             return
-        if saved["envs"]["num_envs"] != self.plan.envs:
-            raise OptionError(
-                f"the run was saved with num_envs={saved['envs']['num_envs']}",
-                f"this one has {self.plan.envs}",
-                f"--num-envs {saved['envs']['num_envs']}",
-            )
-        self.rollout = int(saved["rollout"])
         standing = self.rollouts.standing
         page = standing.page(self.rollout)
         self._envs.load_state_dict(columns_of(saved["envs"], self._columns))
         standing.write(self.rollout, self._envs, self._columns)
         standing.extra[page, self._columns] = saved["running_returns"][self._columns]
         standing.state[page, self._columns] = saved["memory"][self._columns]
+        self._forget_lost_episodes(page)
         self.rollouts.remember(self.rollout)
         self.group.begin(self.rollout, saved["reward_scale"])
         self._collected = self.rollout - 1
         if saved["actor"]:
             self._actor.load_parts({"policy": saved["actor"]})
+
+    def _forget_lost_episodes(self, page: int) -> None:
+        """Have no sum of rewards for episodes that begin here: some could not be restored."""
+        begins = np.equal(self._envs.books().lengths, 0)
+        self.rollouts.standing.extra[page, self._columns][begins] = 0.0
 
     def _take_over(self) -> None:
         """Go on where the worker before has stopped.
@@ -210,4 +240,5 @@ class SlotWorker:
         template = self._envs.state_dict()
         state = self.rollouts.standing.state_of(stands_at, self._columns, template)
         self._envs.load_state_dict(state)
+        self._forget_lost_episodes(self.rollouts.standing.page(stands_at))
         self.rollouts.remember(stands_at)
