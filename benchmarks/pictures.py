@@ -39,6 +39,7 @@ def draw_peers(source: Path, target: Path) -> None:
         best[name] = max(best.get(name, 0.0), figures["median"])
     names = sorted(best, key=lambda name: best[name])
     labels = {"sb3": "Stable-Baselines3", "rllib": "RLlib", "sf": "Sample Factory"}
+    labels |= {"muster, 0 workers": "muster, one process", "tianshou": "Tianshou"}
     figure, axes = plt.subplots(figsize=(7.2, 3.2), dpi=150)
     colours = [MUSTER if name.startswith("muster") else PEER for name in names]
     bars = axes.barh(
