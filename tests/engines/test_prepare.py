@@ -43,8 +43,8 @@ def test_nodes_begin_with_what_was_prepared_and_only_then(tmp_path, word, printe
 
 
 def test_an_engine_that_is_not_there_is_refused():
-    with pytest.raises(OptionError, match="engine='lokal'"):
-        Parallel.prepare("json", engine="lokal")
+    with pytest.raises(OptionError, match="engine='lan'"):
+        Parallel.prepare("json", engine="lan")
 
 
 def die_at_birth():
