@@ -278,6 +278,6 @@ def test_an_episode_too_long_to_be_remembered_is_restarted():
         envs.step([1])
     state = envs.state_dict()
     assert state["kept"].tolist() == [False] and state["lengths"].tolist() == [120]
-    with pytest.warns(MusterWarning, match="longer than the 131072 steps that are remembered"):
+    with pytest.warns(MusterWarning, match="longer than what is remembered"):
         other.load_state_dict(state)
     assert other.state_dict()["episodes"].tolist() == [1]

@@ -22,10 +22,10 @@ class Job:
     workers: int
     """Processes; 0 for one that does everything."""
     run_dir: str
-    terminal: str | None
-    """The device to show progress on; None if standard error is no terminal."""
     start_from: str | None
     """A checkpoint: with `options.resume` the state to go on from, else a policy to begin with."""
+    terminal: str | None = None
+    """The device to show progress on; None if standard error is no terminal."""
 
     @property
     def env_steps(self) -> int:
