@@ -79,7 +79,7 @@ class DQNConfig:
     activation: Activation = "relu"
     """After each of these layers."""
     model: str | None = None
-    """Network in place of the one above: mlp, nature_cnn, or module:Class of your own."""
+    """Another network: mlp, nature_cnn, impala_cnn, or module:Class of your own."""
     horizon: int = 50_000
     """Environment steps that the run is planned for."""
 
