@@ -11,7 +11,7 @@ Env and policy write their rows in place, and the learner reads them there.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
@@ -21,6 +21,13 @@ from muster.errors import OptionError
 
 Array = NDArray[Any]
 Fields = dict[str, tuple[tuple[int, ...], DTypeLike]]
+
+
+class SupportsArrays(Protocol):
+    """Has arrays by name, as a `Team` does."""
+
+    def __getitem__(self, name: str) -> Array:
+        """Return one."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,10 @@ class SlotPlan:
     def columns(self, slot: int) -> slice:
         """Return the environments of a slot."""
         return slice(slot * self.width, (slot + 1) * self.width)
+
+    def span(self, slots: range) -> slice:
+        """Return the environments of neighbouring slots."""
+        return slice(slots.start * self.width, slots.stop * self.width)
 
     def share(self, member: int, members: int) -> range:
         """Return the slots of one member of a team: neighbours, as equal in number as can be."""
@@ -122,6 +133,12 @@ class Slots:
     final_value: Array
     advantage: Array
     target: Array
+
+
+def slots_in(plan: SlotPlan, arrays: SupportsArrays) -> list[Slots]:
+    """Return all rollouts that a team's arrays hold, one for each buffer."""
+    mine = {name: arrays[name] for name in plan.fields()}
+    return [Slots(plan, mine, buffer) for buffer in range(plan.buffers)]
 
 
 def obs_fields(space: gym.Space[Any]) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:

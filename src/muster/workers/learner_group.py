@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.algos.ppo import PPO
-from muster.data.slots import Fields, SlotPlan, Slots, rows_of
+from muster.data.slots import Fields, SlotPlan, Slots, rows_of, slots_in
 from muster.flow import Team
 from muster.nets.policy_net import STATS, Rollout
 from muster.rl_utils.gae import gae
@@ -64,10 +64,7 @@ class LearnerGroup:
         self._pace = pace
         self._mine = mine
         self._seed = seed
-        self._slots = [
-            Slots(plan, {name: team[name] for name in plan.fields()}, buffer)
-            for buffer in range(plan.buffers)
-        ]
+        self._slots = slots_in(plan, team)
         self._rollouts = [_rollout(slots) for slots in self._slots]
         self._books, self._advantages = team["books"], team["advantage_books"]
         self._grads, self._stats = team["grads"], team["stats"]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.algos.ppo import PPO
-from muster.data.slots import Fields, SlotPlan, Slots, at, obs_parts, put
+from muster.data.slots import Fields, SlotPlan, Slots, at, obs_parts, put, slots_in
 from muster.data.standing import Standing
 from muster.envs import VectorEnv
 from muster.flow import Team
@@ -60,12 +60,9 @@ class Rollouts:
         self._plan = plan
         self._mine = mine
         self._seed = seed
-        self._columns = slice(mine.start * plan.width, mine.stop * plan.width)
+        self._columns = plan.span(mine)
         self._books: Array = team["books"]
-        self._slots = [
-            Slots(plan, {name: team[name] for name in plan.fields()}, buffer)
-            for buffer in range(plan.buffers)
-        ]
+        self._slots = slots_in(plan, team)
         # A network whose rows depend on their neighbours is asked slot by slot.
         whole = [self._columns]
         groups = whole if agent.net.row_exact else [plan.columns(slot) for slot in mine]

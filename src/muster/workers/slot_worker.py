@@ -84,7 +84,7 @@ class SlotWorker:
         mine = plan.share(self.team.index, self.team.size)
         self.plan = plan
         """How all environments are cut into slots."""
-        self._columns = slice(mine.start * plan.width, mine.stop * plan.width)
+        self._columns = plan.span(mine)
         width = self._columns.stop - self._columns.start
         self._envs = make_envs(env, width, seed, first_env=self._columns.start)
         self._actor = agent.twin() if cfg.lag else agent
