@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from muster.errors import OptionError, TaskError
-from muster.flow.futex import Word
+from muster.engines.futex import Word
 from muster.flow.node import this_node
 from muster.framework.node import advance
 

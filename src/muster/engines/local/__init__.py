@@ -1,6 +1,6 @@
 """One process per node, on this machine. See docs/parallel.md."""
 
-from muster.engines.local.supervisor import LocalEngine
+from muster.engines.local.engine import LocalEngine
 
 ENGINE = LocalEngine()
 

@@ -14,16 +14,12 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 
-from muster.errors import MusterError
+from muster.engines.memory import no_memory
 
 PAGE = mmap.PAGESIZE
 _KEPT_BYTES = 64 << 20
 """Free blocks are kept up to this much; fresh memory costs ten times as much as used."""
 _KEPT_BLOCKS = 32
-
-
-class SharedMemoryError(MusterError, OSError):
-    """There is no memory, or no descriptor, for a message."""
 
 
 class Block:
@@ -196,12 +192,3 @@ def _allocate(size: int) -> int:
         return fd
     except OSError as error:
         raise no_memory(size, error) from error
-
-
-def no_memory(size: int, error: OSError) -> SharedMemoryError:
-    """Make the error for shared memory that the system does not give."""
-    return SharedMemoryError(
-        f"{size:,} bytes of shared memory cannot be had",
-        f"the system says: {error.strerror}",
-        "fewer or smaller messages at once, more memory, or a higher limit (ulimit -n)",
-    )

@@ -18,10 +18,10 @@ from typing import Any, TextIO
 
 from muster.engines.base import NodeMain
 from muster.engines.local.handshake import Secrets
-from muster.engines.local.memory import SharedMemory
-from muster.engines.local.orders import Raised, Returned
-from muster.engines.local.progress import ProgressPage
 from muster.engines.local.transport import LocalTransport
+from muster.engines.memory import SharedMemory
+from muster.engines.orders import Raised, Returned
+from muster.engines.progress import ProgressPage
 from muster.framework.node import NODE_MODULE, Place
 
 _PR_SET_PDEATHSIG = 1

@@ -15,10 +15,10 @@ from muster.engines.local import frames
 from muster.engines.local.blocks import Block, BlockPool
 from muster.engines.local.handshake import Secrets
 from muster.engines.local.link import Parcel
-from muster.engines.local.memory import SharedMemory
-from muster.engines.local.orders import AtRun, End, Finishing, Go, Gone, Listening, Present
 from muster.engines.local.post import Post
-from muster.engines.local.progress import LOOPING, OUTSIDE, WAITING, ProgressRow
+from muster.engines.memory import SharedMemory
+from muster.engines.orders import AtRun, End, Finishing, Go, Gone, Listening, Present
+from muster.engines.progress import LOOPING, OUTSIDE, WAITING, ProgressRow
 from muster.framework.labels import Labels
 from muster.framework.node import Place, Use
 

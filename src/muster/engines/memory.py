@@ -5,7 +5,11 @@ import os
 from multiprocessing import reduction
 from typing import Any
 
-from muster.engines.local.blocks import no_memory
+from muster.errors import MusterError
+
+
+class SharedMemoryError(MusterError, OSError):
+    """There is no memory, or no descriptor, for a message."""
 
 
 class SharedMemory:
@@ -49,3 +53,12 @@ class SharedMemory:
 
 def _attach(descriptor: Any) -> SharedMemory:
     return SharedMemory(descriptor.detach())
+
+
+def no_memory(size: int, error: OSError) -> SharedMemoryError:
+    """Make the error for shared memory that the system does not give."""
+    return SharedMemoryError(
+        f"{size:,} bytes of shared memory cannot be had",
+        f"the system says: {error.strerror}",
+        "fewer or smaller messages at once, more memory, or a higher limit (ulimit -n)",
+    )

@@ -7,7 +7,7 @@ stopped process) is seen as well as one whose loop waits for ever. Each word has
 import time
 from dataclasses import dataclass
 
-from muster.engines.local.memory import SharedMemory
+from muster.engines.memory import SharedMemory
 
 STARTING, OUTSIDE, LOOPING, WAITING = range(4)
 """Not linked yet; in `main` but not in a loop; in a loop; in it, and waiting for other nodes."""

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from muster.engines.local.orders import AtRun, Go
+from muster.engines.orders import AtRun, Go
 from muster.framework.labels import matches
 from muster.framework.node import Place
 

@@ -2,7 +2,8 @@
 
     run -> one selector: pipes of the nodes, their ends, what they print, signals, the next deadline
 
-It moves no data of the program. Everything it knows of a node is in its `Member`.
+It moves no data of the program. Everything it knows of a node is in its `Member`, and how a node is
+started and ended is known only there: the same supervisor serves every engine.
 """
 
 import selectors
@@ -10,18 +11,14 @@ import signal
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from types import FrameType
 from typing import Any
 
 from muster.engines.base import Launch
-from muster.engines.local import limits
-from muster.engines.local.forkserver import context
-from muster.engines.local.handshake import Secrets
-from muster.engines.local.member import Member
-from muster.engines.local.memory import SharedMemory
-from muster.engines.local.orders import (
+from muster.engines.member import Member
+from muster.engines.orders import (
     AtRun,
     End,
     Finishing,
@@ -31,12 +28,10 @@ from muster.engines.local.orders import (
     Raised,
     Returned,
 )
-from muster.engines.local.progress import LOOPING, OUTSIDE, STARTING, WAITING, ProgressPage
-from muster.engines.local.rendezvous import Rendezvous
-from muster.engines.local.runtime_dir import runtime_directory
+from muster.engines.progress import LOOPING, OUTSIDE, STARTING, WAITING, ProgressPage
+from muster.engines.rendezvous import Rendezvous
 from muster.errors import NodeError
 from muster.framework.node import Finish
-from muster.version import __version__
 
 _WATCH_EVERY = 0.1
 """Seconds from one look at the progress page to the next, at most."""
@@ -48,37 +43,19 @@ _MOST_STILLBORN = 5
 """A node that died so often in a row before its first loop will not do better the next time."""
 
 
-class LocalEngine:
-    """One process per node, on this machine."""
-
-    def prepare(self, modules: Sequence[str]) -> None:
-        """Have nodes begin with these modules imported; they are, while the caller goes on."""
-        context(modules)
-
-    def run(self, launch: Launch) -> list[Any]:
-        """Return what `main` returned on each node. Nothing is left behind when this ends."""
-        limits.check(launch)
-        with ExitStack() as stack:
-            directory = stack.enter_context(runtime_directory())
-            page = ProgressPage.create(len(launch.places))
-            stack.callback(page.close)
-            memory = SharedMemory.create()
-            stack.callback(memory.close)
-            return Supervisor(launch, directory, page, memory).run()
-
-
 class Supervisor:
-    """One run."""
+    """One run.
 
-    def __init__(
-        self, launch: Launch, directory: Any, page: ProgressPage, memory: SharedMemory
-    ) -> None:
+    Args:
+        launch: The program.
+        members: Its nodes, as an engine makes them.
+        page: Where their progress can be read.
+    """
+
+    def __init__(self, launch: Launch, members: Sequence[Member], page: ProgressPage) -> None:
         self._launch = launch
         self._page = page
-        secrets = Secrets.fresh(__version__)
-        self._members = [
-            Member(place, launch, secrets, directory, page, memory) for place in launch.places
-        ]
+        self._members = members
         self._rendezvous = Rendezvous(self._members)
         self._selector = selectors.DefaultSelector()
         self._error: NodeError | None = None

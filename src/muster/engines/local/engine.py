@@ -1,0 +1,40 @@
+"""`LocalEngine`: one process per node, on this machine."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from muster.engines.base import Launch
+from muster.engines.local import limits
+from muster.engines.local.forkserver import context
+from muster.engines.local.handshake import Secrets
+from muster.engines.local.member import LocalMember
+from muster.engines.local.runtime_dir import runtime_directory
+from muster.engines.memory import SharedMemory
+from muster.engines.progress import ProgressPage
+from muster.engines.supervisor import Supervisor
+from muster.version import __version__
+
+
+class LocalEngine:
+    """One process per node, on this machine."""
+
+    def prepare(self, modules: Sequence[str]) -> None:
+        """Have nodes begin with these modules imported; they are, while the caller goes on."""
+        context(modules)
+
+    def run(self, launch: Launch) -> list[Any]:
+        """Return what `main` returned on each node. Nothing is left behind when this ends."""
+        limits.check(launch)
+        with ExitStack() as stack:
+            directory = stack.enter_context(runtime_directory())
+            page = ProgressPage.create(len(launch.places))
+            stack.callback(page.close)
+            memory = SharedMemory.create()
+            stack.callback(memory.close)
+            secrets = Secrets.fresh(__version__)
+            members = [
+                LocalMember(place, launch, secrets, directory, page, memory)
+                for place in launch.places
+            ]
+            return Supervisor(launch, members, page).run()

@@ -1,0 +1,151 @@
+"""`Member`: what the parent knows and does of one node, whatever runs it."""
+
+import os
+import signal
+import time
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from multiprocessing.connection import Connection
+
+from muster.engines.base import Launch
+from muster.engines.logs import NodeLog
+from muster.engines.orders import Raised, Returned
+from muster.engines.progress import ProgressPage, Watch
+from muster.errors import NodeError
+from muster.framework.node import Place
+
+
+class Member(ABC):
+    """One node, through all of its incarnations.
+
+    Args:
+        place: Its place, as it is at the start.
+        launch: The program.
+        page: Where nodes count their progress.
+    """
+
+    pipe: Connection
+    """Where the parent hears what the node says."""
+
+    def __init__(self, place: Place, launch: Launch, page: ProgressPage) -> None:
+        self.place = place
+        self.policy = launch.on_failure.get(place.node_id, "stop")
+        self.restarts = 0
+        self.stillborn = 0
+        """Restarts in a row that did not come to their first loop."""
+        self.restart_at: float | None = None
+        self.outcome: Returned | Raised | None = None
+        self.ended = False
+        """Whether it is gone for good."""
+        self.alive = False
+        self.listening = False
+        self.hung: str | None = None
+        """Why it was killed by the parent, if that was for a hang."""
+        self.watch = Watch()
+        self.logs: tuple[NodeLog, ...] = ()
+        self._launch = launch
+        self._page = page
+        self._started = 0.0
+        self._starts = 0
+
+    def start(self) -> None:
+        """Start it, for the first time or again."""
+        if self._starts:
+            resumed = self.policy == "resume"
+            self.place = replace(self.place, incarnation=self._starts, resumed=resumed)
+        self._starts += 1
+        self.restart_at = None
+        self.hung = None
+        self.watch = Watch()
+        self._page.reset(self.place.node_id)
+        self._begin()
+        self._started = time.monotonic()
+        self.alive = True
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Start what runs it, with a pipe, a sentinel and logs."""
+
+    @property
+    @abstractmethod
+    def sentinel(self) -> int:
+        """A descriptor that can be read once the node has ended."""
+
+    @abstractmethod
+    def tell(self, order: object) -> None:
+        """Give an order; a node that is gone does not hear it."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End the node, and all that it has started, at once."""
+
+    @abstractmethod
+    def join(self) -> None:
+        """Wait until it has ended."""
+
+    @abstractmethod
+    def _release(self) -> None:
+        """Let go of what ran it, which has ended."""
+
+    @abstractmethod
+    def exit_status(self) -> str:
+        """Say how it ended."""
+
+    def close(self) -> None:
+        """Let go of a node that has ended, and end what it left running."""
+        self._release()
+        self.alive = False
+        self.listening = False
+        for log in self.logs:
+            log.close()
+        self.logs = ()
+        self.pipe.close()
+
+    def lived(self) -> float:
+        """Return the seconds since it was started."""
+        return time.monotonic() - self._started
+
+    def back_off(self, first: float, longest: float) -> float:
+        """Return how long to wait before it is started again: not at all at first."""
+        return 0.0 if self.restarts <= 1 else min(first * 2.0 ** (self.restarts - 2), longest)
+
+    def failure(self, cause: str, why: str, trace: str, max_restarts: int) -> NodeError:
+        """Make the error that the run ends with because of this node."""
+        verb = {"raised": "raised an exception", "killed": "died", "hung": "hung"}[cause]
+        log = self._launch.log_dir
+        fix = f"look into {log / f'node.{self.place.node_id}.log'}" if log else "look at its output"
+        if cause != "raised":
+            if self.policy == "stop":
+                role = self.place.role or self.place.node_id
+                fix = f"on_failure={{{role!r}: 'restart'}}, to have it replaced"
+            elif self.restarts > 1:
+                why += f", and it was replaced {self.restarts - 1} times already"
+        return NodeError(
+            f"{self.place.name} {verb}",
+            why,
+            fix,
+            node=self.place.node_id,
+            role=self.place.role,
+            cause=cause,
+            remote_traceback=trace,
+        )
+
+    def _log(self, fd: int, is_error: bool) -> NodeLog:
+        """Return what shows and keeps a stream of the node's; takes over the descriptor."""
+        return NodeLog(self.place, fd, is_error, self._launch.log_dir)
+
+
+def exit_status(code: int | None) -> str:
+    """Say how a process ended, by its exit code."""
+    if code is not None and code < 0:
+        return f"it was ended by {signal.Signals(-code).name}"
+    return f"it left with exit code {code}"
+
+
+def kill_group(pid: int) -> bool:
+    """End a process and all that it has started; False if it has no group of its own yet."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
