@@ -19,6 +19,9 @@ from muster.framework.node import Finish, Place, Use
 
 OnFailure = Literal["stop", "restart", "resume"]
 
+ROW = 128
+"""Bytes at the start of the shared memory that each node has for itself, in the order of ids."""
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -44,6 +47,10 @@ class Launch:
     """Whether each node is bound to cores of its own."""
     log_dir: Path | None
     """Where to write what each node prints; it is shown in any case."""
+    resources: Mapping[int, Mapping[str, float]]
+    """What each node is to have for itself, by node id, where an engine can see to that."""
+    address: str | None
+    """Of the cluster, for an engine that runs on one; None for its own choice."""
 
 
 class Engine(Protocol):
@@ -133,11 +140,24 @@ class Transport(Protocol):
     def waiting(self) -> AbstractContextManager[None]:
         """Within this block a thread of the program waits for others in a way of its own."""
 
-    def shared_memory(self, size: int) -> memoryview | None:
+    def shared_memory(self, size: int) -> memoryview:
         """Return the first bytes of memory that all nodes see, and every incarnation of them.
 
-        It is zero at the start of the run, and all who ask get the same bytes. None if these nodes
-        have no memory in common.
+        It is zero at the start of the run, and all who ask get the same bytes. It begins with a row
+        of `ROW` bytes for each node, the first 8 of which count what the node has published.
+        Where `is_spread`, every machine has a copy of its own.
+        """
+
+    is_spread: bool
+    """Whether nodes are on several machines: then others see only what is published."""
+
+    def publish(self, spans: Sequence[tuple[int, int]], count: int) -> None:
+        """Have every machine see these bytes of the shared memory, then set this node's counter.
+
+        Returns at once. The counter rises on the other machines first and on this one last, so who
+        sees it here knows that all can. A node that dies meanwhile has published all of it, or its
+        counter here does not say so. The bytes must stay as they are until the counter is set.
+        Only where `is_spread`: else the node sets its counter itself.
         """
 
     def stop(self) -> None:

@@ -31,6 +31,14 @@ class Finishing:
 
 
 @dataclass(frozen=True, slots=True)
+class Publish:
+    """Every machine is to see these bytes of the shared memory, and then the node's counter."""
+
+    spans: tuple[tuple[int, int], ...]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Returned:
     """`main` is done."""
 

@@ -40,10 +40,14 @@ class ProgressPage:
         """Return a node's counter and state."""
         return self.words[node * _WORDS], self.words[node * _WORDS + 1]
 
+    def write(self, node: int, counter: int, state: int) -> None:
+        """Note what a node has counted somewhere else."""
+        self.words[node * _WORDS] = counter
+        self.words[node * _WORDS + 1] = state
+
     def reset(self, node: int) -> None:
         """Begin anew for another process of a node."""
-        self.words[node * _WORDS] = 0
-        self.words[node * _WORDS + 1] = STARTING
+        self.write(node, 0, STARTING)
 
     def close(self) -> None:
         """Give the page back."""

@@ -1,6 +1,6 @@
 """A node of a parallel program: what tasks, channels and servers of this process are linked by."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -51,9 +51,18 @@ class ProgramNode:
         """Note that the main thread got on."""
         self._transport.advance()
 
-    def shared_memory(self, size: int) -> memoryview | None:
-        """Return memory that all nodes see; None if they have none in common."""
+    def shared_memory(self, size: int) -> memoryview:
+        """Return memory that all nodes see, or a copy of it for each machine."""
         return self._transport.shared_memory(size)
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether nodes are on several machines, which see only what is published."""
+        return self._transport.is_spread
+
+    def publish(self, spans: Sequence[tuple[int, int]], count: int) -> None:
+        """Have every machine see these bytes of the shared memory, then set the counter."""
+        self._transport.publish(spans, count)
 
     def waiting(self) -> AbstractContextManager[None]:
         """Within this block the node waits for others, which is no hang."""

@@ -4,11 +4,15 @@
     team["row"][...] = ...                    write what is yours
     team.meet()                               now everybody's part can be read
 
-Nothing is sent: a node that arrives counts up a word of its own, and who waits watches one word per
-other node. A node that was killed and started again finds its words and arrays as they were, with
-the note that it left when it arrived last, and goes on from there.
+On one machine nothing is sent: a node that arrives counts up a word of its own, and who waits
+watches one word per other node. Where nodes are on several machines, each of these has a copy of
+the arrays, and what a node has shown goes to the others before its word counts up:
 
-Where nodes have no memory in common there is no team; a program by itself is a team of one.
+    team.show("row", 2)                       others will read row 2 once this node has arrived
+
+A node that was killed and started again finds its words and arrays as they were, with the note that
+it left when it arrived last, and goes on from there. One that is started again on another machine
+finds there what was shown. A program by itself is a team of one.
 """
 
 import math
@@ -19,8 +23,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from muster.errors import OptionError, TaskError
+from muster.engines.base import ROW
 from muster.engines.futex import Word
+from muster.errors import OptionError, TaskError
 from muster.flow.node import this_node
 from muster.framework.node import advance
 
@@ -29,7 +34,7 @@ Shape = tuple[int, ...]
 _LINE = 64
 """Bytes of a cache line: what different nodes write is never in one."""
 _NOTE_WORDS = 7
-_WORDS = 16
+_WORDS = ROW // 8
 """Of a node: arrivals, a note, and where the other of two notes is."""
 _SPINS = 3_000
 """Looks at a word, some 200 us of them, before a node sleeps: waking up takes longer than most
@@ -55,23 +60,23 @@ class Team:
         """How many members there are."""
         self.resumed = node is not None and node.place.incarnation > 0
         """Whether this node takes the place of one that died."""
-        offsets, size = _offsets(fields, self.size * _WORDS * 8)
+        offsets, size = _offsets(fields, self.size * ROW)
         memory = memoryview(bytearray(size)) if node is None else node.shared_memory(size)
-        if memory is None:
-            raise OptionError(
-                f"these {self.size} nodes cannot be a team",
-                "they have no memory in common",
-                'Parallel.runner(..., engine="local")',
-            )
+        self._base = np.frombuffer(memory, np.uint8).ctypes.data
+        self._shown: list[tuple[int, int]] = []
+        self.is_spread = node is not None and node.is_spread
+        """Whether members are on several machines: then they see only what was shown."""
         self._arrays: dict[str, NDArray[Any]] = {}
         for name, (shape, dtype) in fields.items():
             count = math.prod(shape)
             flat = np.frombuffer(memory, dtype, count, offsets[name])
             self._arrays[name] = flat.reshape(shape)
-        self._words = memory[: self.size * _WORDS * 8].cast("q")
+        self._words = memory[: self.size * ROW].cast("q")
         self._mine = self.index * _WORDS
-        self._others = [each for each in range(self.size) if each != self.index]
-        self._signals = [Word(memory, each * _WORDS * 8) for each in range(self.size)]
+        # Where it is spread, the engine counts for a node, once the others can see its part.
+        self._watched = [each for each in range(self.size) if each != self.index or self.is_spread]
+        self._arrivals = self._words[self._mine]
+        self._signals = [Word(memory, each * ROW) for each in range(self.size)]
         enough_cores = self.size <= len(os.sched_getaffinity(0))
         self._spins = _SPINS if enough_cores else 0
 
@@ -82,13 +87,18 @@ class Team:
     @property
     def arrivals(self) -> int:
         """How often this node has arrived, in all its incarnations."""
-        return self._words[self._mine]
+        return self._arrivals
 
     @property
     def note(self) -> tuple[int, ...]:
         """What it noted when it arrived last."""
         first = self._note_at(self.arrivals)
         return tuple(self._words[first : first + _NOTE_WORDS])
+
+    def show(self, name: str, index: Any = ...) -> None:
+        """Have the others see `team[name][index]`, as it is now, once this node has arrived."""
+        if self.is_spread:
+            self._shown += _spans(self._arrays[name][index], self._base)
 
     def arrive(self, note: Sequence[int] = ()) -> None:
         """Say that this node's part is written, and note where it is for who may replace it.
@@ -99,13 +109,19 @@ class Team:
         if rest < 0:
             what = f"a note of {len(note)} numbers is too long"
             raise OptionError(what, f"there is room for {_NOTE_WORDS}", "team.arrive(note[:7])")
-        arrivals = self.arrivals + 1
+        self._arrivals = arrivals = self._arrivals + 1
         first = self._note_at(arrivals)  # the other one stays whole until this one counts
         for place, number in enumerate((*note, *(0,) * rest)):
             self._words[first + place] = number
-        self._words[self._mine] = arrivals
         advance()
-        if self._others:
+        if self.is_spread:
+            assert self._node is not None
+            noted = (8 * first, 8 * (first + _NOTE_WORDS))
+            self._node.publish((*self._shown, noted), arrivals)
+            self._shown.clear()
+            return
+        self._words[self._mine] = arrivals
+        if self._watched:
             self._signals[self.index].wake()
 
     def wait(self) -> None:
@@ -114,8 +130,8 @@ class Team:
         Raises:
             TaskError: One of them will never come, because the run has failed or ended.
         """
-        words, arrivals = self._words, self.arrivals
-        for other in self._others:
+        words, arrivals = self._words, self._arrivals
+        for other in self._watched:
             word = other * _WORDS
             spins = self._spins
             while words[word] < arrivals and spins:
@@ -146,6 +162,14 @@ class Team:
                         "look at what it said last",
                     )
                 signal.sleep(seen, _SLEEP_SECONDS)
+
+
+def _spans(part: NDArray[Any], base: int) -> list[tuple[int, int]]:
+    """Return where the bytes of a part of an array are, from the start of the memory."""
+    if part.flags.c_contiguous:
+        start = part.ctypes.data - base
+        return [(start, start + part.nbytes)] if part.nbytes else []
+    return [span for row in part for span in _spans(row, base)]
 
 
 def members() -> int:

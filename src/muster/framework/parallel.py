@@ -16,7 +16,7 @@ from muster.framework.node import Place, current_node
 from muster.framework.sendable_main import check_main
 from muster.spelling import nearest
 
-ENGINES = {"local": "muster.engines.local"}
+ENGINES = {"local": "muster.engines.local", "ray": "muster.engines.ray"}
 """Where each engine is. By name, so that one which is not used is not imported."""
 
 POLICIES = ("stop", "restart", "resume")
@@ -54,6 +54,8 @@ class Parallel:
         threads: int | None = None,
         pin: bool = False,
         log_dir: str | Path | None = None,
+        resources: Mapping[Any, Mapping[str, float]] | None = None,
+        address: str | None = None,
     ) -> Callable[..., list[Any]]:
         """Return a function that runs `main(*args, **kwargs)` on every node.
 
@@ -63,7 +65,7 @@ class Parallel:
             n_parallel_workers: Nodes; may be left out where `roles` says it.
             topology: Who gets what a loop shares: `star` (node 0 and each other), `mesh` (all and
                 all), `alone` (nobody).
-            engine: What runs them: `local`, processes on this machine.
+            engine: What runs them: `local`, processes on this machine; `ray`, a Ray cluster.
             roles: How many nodes have which role, numbered in this order.
             labels: More labels, for all nodes or by node id.
             on_failure: What to do when a node is killed or hangs, by role or node id, or one for
@@ -77,6 +79,10 @@ class Parallel:
             threads: Threads of numeric libraries in each node; by default the cores are shared.
             pin: Bind each node to cores of its own.
             log_dir: Directory for what each node prints (`node.<id>.log`); it is shown too.
+            resources: What a node is to have for itself, by role or node id:
+                `{"learner": {"num_gpus": 1}}`. The Ray engine sees to it; 1 CPU by default.
+            address: Of a Ray cluster that is running, `HOST:PORT`; without one the run starts its
+                own on this machine, and ends it. Only for that engine.
         """
         role_of = _roles(n_parallel_workers, roles)
         _check_choice("topology", topology, topologies.TOPOLOGIES)
@@ -95,6 +101,8 @@ class Parallel:
             "grace": grace,
             "threads": threads,
             "pin": pin,
+            "resources": _resources(resources, role_of),
+            "address": _address(address, engine),
         }
 
         def run(main: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
@@ -191,20 +199,67 @@ def _policies(
     if isinstance(on_failure, str):
         _check_choice("on_failure", on_failure, POLICIES)
         return dict.fromkeys(range(len(role_of)), on_failure)
-    policies: dict[int, str] = {}
-    known = sorted({role for role in role_of if role is not None})
     for who, policy in on_failure.items():
         _check_choice(f"on_failure[{who!r}]", policy, POLICIES)
+    return _by_node("on_failure", on_failure, role_of)
+
+
+def _resources(
+    resources: Mapping[Any, Mapping[str, float]] | None, role_of: tuple[str | None, ...]
+) -> dict[int, dict[str, float]]:
+    example = 'resources={"learner": {"num_gpus": 1}}'
+    if resources is None:
+        return {}
+    if not isinstance(resources, Mapping):
+        raise OptionError(
+            f"resources={resources!r} is not possible", "it says what each role is to have", example
+        )
+    for who, wanted in resources.items():
+        if not isinstance(wanted, Mapping) or not all(isinstance(name, str) for name in wanted):
+            raise OptionError(
+                f"resources[{who!r}]={wanted!r} is not possible",
+                "it says how much of what a node is to have",
+                example,
+            )
+        for name, amount in wanted.items():
+            number = isinstance(amount, int | float) and not isinstance(amount, bool)
+            if not number or not (0 <= amount < math.inf):
+                raise OptionError(
+                    f"resources[{who!r}][{name!r}]={amount!r} is not possible",
+                    "it is a number, 0 or more",
+                    example,
+                )
+    found: dict[int, dict[str, float]] = _by_node("resources", resources, role_of)
+    return found
+
+
+def _by_node(
+    option: str, values: Mapping[Any, Any], role_of: tuple[str | None, ...]
+) -> dict[int, Any]:
+    """Return by node id what was given by role or node id."""
+    found: dict[int, Any] = {}
+    known = sorted({role for role in role_of if role is not None})
+    for who, value in values.items():
         nodes = [node for node, role in enumerate(role_of) if who in (node, role)]
         if not nodes:
             raise OptionError(
-                f"on_failure has {who!r}, which is no node of this run",
+                f"{option} has {who!r}, which is no node of this run",
                 f"there are nodes 0 to {len(role_of) - 1}"
                 + (f" and the roles {', '.join(known)}" if known else " and no roles"),
-                f"on_failure={{{known[0] if known else 0!r}: {policy!r}}}",
+                f"{option}={{{known[0] if known else 0!r}: {value!r}}}",
             )
-        policies.update(dict.fromkeys(nodes, policy))
-    return policies
+        found.update(dict.fromkeys(nodes, value))
+    return found
+
+
+def _address(address: str | None, engine: str) -> str | None:
+    if address is not None and engine != "ray":
+        raise OptionError(
+            f"address={address!r} is not possible with engine={engine!r}",
+            "it is that of a Ray cluster",
+            f'Parallel.runner(..., engine="ray", address={address!r})',
+        )
+    return address
 
 
 def _check_choice(option: str, value: object, choices: Sequence[str]) -> None:

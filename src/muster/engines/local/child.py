@@ -50,6 +50,7 @@ class Birth:
     err: Connection
     progress: ProgressPage
     memory: SharedMemory
+    is_spread: bool
     environment: Mapping[str, str]
     threads: int
     cores: frozenset[int] | None
@@ -79,6 +80,7 @@ def live(birth: Birth) -> None:
         birth.parent,
         birth.progress.row(birth.place.node_id),
         birth.memory,
+        birth.is_spread,
     )
     run_node: NodeMain = importlib.import_module(NODE_MODULE).run_node
     try:

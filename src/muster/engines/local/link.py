@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from muster.engines.base import Delivery
 from muster.engines.local import frames
@@ -39,6 +39,20 @@ class Parcel:
         block, self.block = self.block, None
         if block is not None:
             self._pool.drop(block)
+
+
+def make_parcel(pool: BlockPool, tree: bytes, buffers: Sequence[memoryview]) -> Parcel:
+    """Take a copy of a message: in a block of shared memory, if it is not small."""
+    if not buffers and len(tree) <= frames.INLINE:
+        return Parcel(pool, len(tree), 0, len(tree), tree)
+    where = frames.layout(len(tree), [buffer.nbytes for buffer in buffers])
+    if where.size <= frames.INLINE:
+        body = bytearray(where.size)
+        frames.write_body(memoryview(body), where, tree, buffers)
+        return Parcel(pool, len(tree), len(buffers), where.size, bytes(body))
+    block = pool.take(where.size)
+    frames.write_body(block.view, where, tree, buffers)
+    return Parcel(pool, len(tree), len(buffers), where.size, block)
 
 
 class Link:

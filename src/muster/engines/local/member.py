@@ -58,6 +58,7 @@ class LocalMember(Member):
             err=err_end,
             progress=self._page,
             memory=self._memory,
+            is_spread=False,
             environment=dict(os.environ),
             threads=threads_of(launch),
             cores=cores_of(launch, self.place.node_id),

@@ -11,13 +11,12 @@ from pathlib import Path
 
 from muster.engines.base import Parcel as AnyParcel
 from muster.engines.base import Receiver
-from muster.engines.local import frames
 from muster.engines.local.blocks import Block, BlockPool
 from muster.engines.local.handshake import Secrets
-from muster.engines.local.link import Parcel
+from muster.engines.local.link import Parcel, make_parcel
 from muster.engines.local.post import Post
 from muster.engines.memory import SharedMemory
-from muster.engines.orders import AtRun, End, Finishing, Go, Gone, Listening, Present
+from muster.engines.orders import AtRun, End, Finishing, Go, Gone, Listening, Present, Publish
 from muster.engines.progress import LOOPING, OUTSIDE, WAITING, ProgressRow
 from muster.framework.labels import Labels
 from muster.framework.node import Place, Use
@@ -37,6 +36,7 @@ class LocalTransport:
         parent: The pipe to the parent.
         progress: Where this node counts.
         memory: What all nodes share.
+        is_spread: Whether some nodes are on other machines.
     """
 
     def __init__(
@@ -47,8 +47,10 @@ class LocalTransport:
         parent: Connection,
         progress: ProgressRow,
         memory: SharedMemory,
+        is_spread: bool = False,
     ) -> None:
         self.place = place
+        self.is_spread = is_spread
         self._memory = memory
         self._known = known
         self._directory = directory
@@ -87,16 +89,7 @@ class LocalTransport:
 
     def parcel(self, tree: bytes, buffers: Sequence[memoryview]) -> Parcel:
         """Take a copy of a message."""
-        if not buffers and len(tree) <= frames.INLINE:
-            return Parcel(self._pool, len(tree), 0, len(tree), tree)
-        where = frames.layout(len(tree), [buffer.nbytes for buffer in buffers])
-        if where.size <= frames.INLINE:
-            body = bytearray(where.size)
-            frames.write_body(memoryview(body), where, tree, buffers)
-            return Parcel(self._pool, len(tree), len(buffers), where.size, bytes(body))
-        block = self._pool.take(where.size)
-        frames.write_body(block.view, where, tree, buffers)
-        return Parcel(self._pool, len(tree), len(buffers), where.size, block)
+        return make_parcel(self._pool, tree, buffers)
 
     def send(self, to: int, head: bytes, parcel: AnyParcel | None = None) -> bool:
         """Send without waiting. False if that node is not linked now."""
@@ -153,8 +146,12 @@ class LocalTransport:
                     self._progress.set_state(self._unwaited)
 
     def shared_memory(self, size: int) -> memoryview:
-        """Return memory that all nodes see."""
+        """Return memory that all nodes of this machine see."""
         return self._memory.view(size)
+
+    def publish(self, spans: Sequence[tuple[int, int]], count: int) -> None:
+        """Have the parent show other machines these bytes, and set this node's counter."""
+        self.tell(Publish(tuple(spans), count))
 
     def stop(self) -> None:
         """Send what is left, and end."""
