@@ -132,24 +132,62 @@ class DQN:
             `loss`; `q_mean`, of the actions that were taken; `td_error_mean`, of absolute errors;
             `grad_norm`, before clipping. The errors themselves are in `td_error`.
         """
-        q, dq, (loss, q_mean, td_error_mean) = self._loss(batch)
-        if not math.isfinite(loss):
-            raise self._not_finite(f"the loss is {loss}", self._cause(batch, q))
-        self._net.backward(dq, self._grad)
-        norm = self._adam.step(self._grad, self.cfg.max_grad_norm)
-        if not math.isfinite(norm):
-            first = int(np.flatnonzero(~np.isfinite(self._grad))[0])
-            name = self._weights.name_at(first)
-            raise self._not_finite(f"the gradient of {name!r} is {self._grad[first]}")
-        self.train_iter += 1
-        if self.train_iter % self.cfg.target_update == 0:
-            self._target_weights.copy_from(self._weights, self.cfg.tau)
-        return {
-            "loss": loss,
-            "q_mean": q_mean,
-            "td_error_mean": td_error_mean,
-            "grad_norm": norm,
+        metrics = self._differentiate(batch)
+        return {**metrics, "grad_norm": self._descend()}
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def gradient(self, batch: TransitionBatch) -> tuple[dict[str, Array], dict[str, float]]:
+        """Return what `update` would go along, by parameter, and change no weight.
+
+        For learners whose weights are somebody else's: one that sums up what several send.
+
+        Raises:
+            NonFiniteError: The loss is NaN or infinite.
+
+        Returns:
+            A copy of the gradient for each parameter; the metrics of `update` but `grad_norm`.
+        """
+        metrics = self._differentiate(batch)
+        shapes = {name: each.shape for name, each in self.model.named_parameters()}
+        gradient = {
+            name: self._grad[at].reshape(shapes[name]).copy()
+            for name, at in self._weights.names_and_slices.items()
         }
+        return gradient, metrics
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def apply_gradient(self, gradient: Mapping[str, Array]) -> float:
+        """Take the step of `update` along what `gradient` returned here or at another agent's.
+
+        Raises:
+            NonFiniteError: It is NaN or infinite; nothing was changed.
+
+        Returns:
+            Its norm, before clipping.
+        """
+        places = self._weights.names_and_slices
+        wanted = {name: at.stop - at.start for name, at in places.items()}
+        given = {name: np.size(each) for name, each in gradient.items()}
+        if given != wanted:
+            raise OptionError(
+                f"the gradient has numbers for {given}",
+                f"the network's parameters are {wanted}",
+                "agent.apply_gradient(other.gradient(batch)[0]), of an agent like this",
+            )
+        for name, at in places.items():
+            self._grad[at] = np.reshape(gradient[name], -1)
+        return self._descend()
+
+    def follow(self, weights: dict[str, Any], train_iter: int) -> None:
+        """Go on with weights that others changed, too, after so many updates of all together.
+
+        The target network changes when this passes a multiple of `target_update`.
+        """
+        passed = train_iter // self.cfg.target_update - self.train_iter // self.cfg.target_update
+        self.load_policy(weights)
+        self.train_iter = train_iter
+        if passed > 0:
+            self._target_weights.copy_from(self._weights, 1 - (1 - self.cfg.tau) ** passed)
 
     def update_many(self, batches: TransitionBatch) -> dict[str, float]:
         """Take K gradient steps: the same bits as K calls of `update`.
@@ -242,6 +280,26 @@ class DQN:
     def _best(self, obs: Any) -> NDArray[np.int64]:
         best: NDArray[np.int64] = self._net.predict(obs).argmax(axis=1)
         return best
+
+    def _differentiate(self, batch: TransitionBatch) -> dict[str, float]:
+        """Compute the gradient of a batch, into `_grad`."""
+        q, dq, (loss, q_mean, td_error_mean) = self._loss(batch)
+        if not math.isfinite(loss):
+            raise self._not_finite(f"the loss is {loss}", self._cause(batch, q))
+        self._net.backward(dq, self._grad)
+        return {"loss": loss, "q_mean": q_mean, "td_error_mean": td_error_mean}
+
+    def _descend(self) -> float:
+        """Take a step along `_grad`, and return its norm."""
+        norm = self._adam.step(self._grad, self.cfg.max_grad_norm)
+        if not math.isfinite(norm):
+            first = int(np.flatnonzero(~np.isfinite(self._grad))[0])
+            name = self._weights.name_at(first)
+            raise self._not_finite(f"the gradient of {name!r} is {self._grad[first]}")
+        self.train_iter += 1
+        if self.train_iter % self.cfg.target_update == 0:
+            self._target_weights.copy_from(self._weights, self.cfg.tau)
+        return norm
 
     def _loss(self, batch: TransitionBatch) -> tuple[Array, Array, list[float]]:
         """Return q, the loss's gradient by it, and the means of a batch; set `td_error`."""
