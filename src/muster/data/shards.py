@@ -1,0 +1,88 @@
+"""Replay in several shards that draws as one buffer would: which shard, where in it, what weight.
+
+    positions -> locate(masses) -> shard and place in it -> the shard draws -> global_weights
+
+The mass of a shard is what is drawn in proportion to: the sum of its p^alpha, or the number of its
+transitions where replay is uniform. Laid end to end, the masses of all shards are the sum tree of
+one buffer; a position in it belongs to one shard and to one place there. Pure arithmetic: knows no
+node, no message and no buffer.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.errors import OptionError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_BELOW_ONE = float(np.nextafter(1.0, 0.0))
+
+
+def positions(count: int, rng: np.random.Generator, stratified: bool) -> Floats:
+    """Draw `count` places in all of replay, float64 in [0, 1).
+
+    Args:
+        count: How many.
+        rng: Draws them.
+        stratified: One from each of `count` equal parts, in order, as prioritized replay does;
+            else each by itself, as uniform replay does.
+    """
+    drawn = rng.random(count)
+    return (np.arange(count) + drawn) / count if stratified else drawn
+
+
+def locate(where: Floats, masses: Sequence[float] | Floats) -> tuple[Ints, Floats]:
+    """Return the shard of each position [B], and the place in it: a part of its mass, in [0, 1).
+
+    A shard whose mass is 0 is never chosen.
+
+    Raises:
+        OptionError: no shard has anything, or a mass is negative or not finite.
+    """
+    mass = np.asarray(masses, np.float64)
+    if mass.ndim != 1 or not (np.isfinite(mass) & (mass >= 0)).all() or not mass.any():
+        raise OptionError(
+            f"masses={mass.tolist()} are not possible",
+            "each is a sum of priorities or a number of transitions, and one is above 0",
+            "wait until a shard has something",
+        )
+    ends = np.cumsum(mass)
+    at = np.asarray(where, np.float64) * ends[-1]
+    # Rounding may lead to the very end, behind which there is nobody.
+    shard = np.minimum(np.searchsorted(ends, at, side="right"), np.flatnonzero(mass)[-1])
+    within = (at - (ends[shard] - mass[shard])) / mass[shard]
+    return shard.astype(np.int64), np.clip(within, 0.0, _BELOW_ONE)
+
+
+def split(batch_size: int, masses: Sequence[float] | Floats, rng: np.random.Generator) -> Ints:
+    """Return how many of a batch each shard is to draw, int64 [shards].
+
+    For shards that draw for themselves: on average in proportion to their masses, and never
+    further from it than one draw at each border between two shards.
+    """
+    shard, _ = locate(positions(batch_size, rng, stratified=True), masses)
+    return np.bincount(shard, minlength=len(masses)).astype(np.int64)
+
+
+def global_weights(
+    shard: Ints, chance: Floats, masses: Sequence[float] | Floats, beta: float
+) -> NDArray[np.float32]:
+    """Return the importance weights of a batch of all shards, float32 [B], the largest of them 1.
+
+        P(i) = mass of its shard / all masses * chance(i)       w_i = (N P(i))^-beta / max_j w_j
+
+    The number N of all transitions cancels out. Exact also where a shard's mass has changed since
+    the batch was split: what counts is how it was drawn.
+
+    Args:
+        shard: Where each row is from.
+        chance: Its probability there when it was drawn: its p^alpha by the shard's mass then.
+        masses: By which the batch was split.
+        beta: How far the weights correct for the drawing.
+    """
+    probability = np.asarray(masses, np.float64)[shard] * chance
+    weight: NDArray[np.float32] = ((probability.min() / probability) ** beta).astype(np.float32)
+    return weight
