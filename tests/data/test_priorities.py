@@ -145,3 +145,20 @@ def test_many_batches_at_once_are_refused():
     buffer, _ = filled()
     with pytest.raises(OptionError, match="prioritized"):
         buffer.sample_many(2, 4)
+
+
+def test_mass_and_chance_are_those_that_draws_are_made_by():
+    buffer, _ = filled(rows=25, steps=40, alpha=0.6)  # 25 rows of 2, the oldest ids overwritten
+    ids = np.arange(30, 80)
+    td_error = np.random.default_rng(1).normal(size=50) * 3
+    buffer.update_priorities(ids, td_error)
+    share = (np.abs(td_error) + EPS) ** 0.6
+    assert buffer.mass == pytest.approx(share.sum())
+    assert np.allclose(buffer.chance(ids), share / share.sum())
+
+
+def test_uniform_replay_has_its_size_as_mass_and_one_chance_for_all():
+    buffer, world = vector_buffer(20, 2), World(2)
+    run(buffer, world, 6, np.random.default_rng(0))
+    assert buffer.mass == 12
+    assert buffer.chance(np.arange(12)).tolist() == [1 / 12] * 12

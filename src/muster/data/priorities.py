@@ -35,6 +35,15 @@ class Priorities:
         """Bytes of memory taken."""
         return self._tree.nbytes
 
+    @property
+    def total(self) -> float:
+        """The sum of all p^alpha."""
+        return self._tree.total
+
+    def of(self, ids: Array) -> NDArray[np.float64]:
+        """Return the p^alpha of ids that are stored."""
+        return self._tree.at(np.asarray(ids, np.int64) % self._capacity)
+
     def add(self, first: int, count: int) -> None:
         """Give the new ids first .. first + count - 1, all of one row, the largest priority."""
         start = first % self._capacity

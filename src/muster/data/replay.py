@@ -120,6 +120,19 @@ class ReplayBuffer:
         """Bytes of the arrays; those of a buffer that is not full yet are not all in memory."""
         return self._store.nbytes + (self._priorities.nbytes if self._priorities else 0)
 
+    @property
+    def mass(self) -> float:
+        """What a draw is in proportion to: the sum of all p^alpha; uniform: the transitions."""
+        with self._lock:
+            return float(len(self._store)) if self._priorities is None else self._priorities.total
+
+    def chance(self, index: Array) -> NDArray[np.float64]:
+        """Return how probable each of these stored transitions, by `batch.index`, is to draw."""
+        with self._lock:
+            if self._priorities is None:
+                return np.full(np.shape(index), 1.0 / len(self._store))
+            return self._priorities.of(index) / self._priorities.total
+
     def add(
         self,
         obs: object,

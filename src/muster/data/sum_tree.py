@@ -139,6 +139,11 @@ class SumTree:
         """Give the leaves start .. stop - 1, at least one, the same value."""
         fill(self._tree, start, stop, value)
 
+    def at(self, leaf: Ints) -> Floats:
+        """Return the values of these leaves."""
+        found: Floats = self._tree[self._leaves + leaf]
+        return found
+
     def values(self) -> Floats:
         """Return a copy of the leaves, [size]."""
         return self._tree[self._leaves : self._leaves + self.size].copy()
