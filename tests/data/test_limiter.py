@@ -80,6 +80,29 @@ def test_a_standstill_is_refused_before_it_happens():
         limiter.may_insert(8)
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from([0.25, 0.3, 1.0, 2.5, 32.0, 64.0]),
+    st.integers(1, 2_000),
+    st.integers(0, 4_000),
+    st.integers(0, 100_000),
+    st.integers(1, 5_000),
+)
+def test_what_is_missing_is_just_what_lets_samples_go_on(ratio, least, inserts, samples, wanted):
+    limiter = SamplesPerInsert(ratio, least, error_buffer=max(1.0, ratio))
+    limiter.note_insert(inserts)
+    limiter.note_sample(samples)
+    missing = limiter.missing(wanted)
+    assert (missing == 0) == limiter.may_sample(wanted)
+    exact = ratio != 0.3  # else rounding may be out by one
+    limiter.note_insert(missing)
+    assert limiter.may_sample(wanted) or not exact
+    limiter.note_insert(1)
+    assert limiter.may_sample(wanted)
+    limiter.note_insert(-2)
+    assert not missing or not limiter.may_sample(wanted) or not exact
+
+
 def test_it_goes_on_where_it_was_saved():
     limiter, other = (SamplesPerInsert(0.3, 5, 8.0) for _ in range(2))
     limiter.note_insert(17)

@@ -162,3 +162,33 @@ def test_uniform_replay_has_its_size_as_mass_and_one_chance_for_all():
     run(buffer, world, 6, np.random.default_rng(0))
     assert buffer.mass == 12
     assert buffer.chance(np.arange(12)).tolist() == [1 / 12] * 12
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_what_lies_at_a_part_of_the_mass_is_what_a_draw_of_it_would_read(prioritized):
+    buffer, _ = filled(rows=10, steps=23) if prioritized else filled_uniform()
+    ids = np.arange(buffer.inserted - len(buffer), buffer.inserted)
+    if prioritized:
+        ids = ids[np.argsort(ids % buffer.capacity)]  # as they lie in the tree
+    buffer.update_priorities(ids, np.linspace(0.1, 9, len(ids)))
+    chance = buffer.chance(ids)
+    borders = np.cumsum(chance)
+    where = np.sort(np.random.default_rng(3).random(500))
+    batch = buffer.draw_at(where)
+    assert batch.index.tolist() == ids[np.searchsorted(borders, where)].tolist()
+    assert (batch.weight == 1).all() and len(batch.obs) == 500
+    assert set(buffer.draw_at(borders - chance / 2).index) == set(ids)
+
+
+def filled_uniform():
+    buffer, world = vector_buffer(20, 2), World(2)
+    run(buffer, world, 23, np.random.default_rng(0))
+    return buffer, world
+
+
+def test_a_new_transition_gets_the_priority_of_an_error_that_was_seen_elsewhere():
+    buffer, world = filled(alpha=1.0)
+    buffer.expect(-7.0)
+    buffer.expect(3.0)
+    run(buffer, world, 1, np.random.default_rng(0))
+    assert priorities(buffer)[-2:].tolist() == [7.0 + EPS] * 2 and priorities(buffer)[-3] == 1.0

@@ -165,3 +165,44 @@ def channel_wait_is_no_hang():
 
         task.use(write if me == 1 else read).run()
         return "well"
+
+
+def two_channels_at_once():
+    """Node 0 waits for whichever of two channels has something; node 1 decides which."""
+    from muster import OptionError
+    from muster.flow.channel import Channel
+
+    with Task() as task:
+        me = task.router.node_id
+        first = Channel("first", home=0)
+        second = Channel("second", home=0, beside=first)
+        apart = Channel("apart", home=0)
+        asked = Channel("asked", home=1)
+        got = []
+
+        def read(ctx):
+            for name in ["second", "first", "second"]:
+                asked.put(name)
+                assert first.wait_for_any(second, timeout=LONG)
+                got.append((len(first), len(second)))
+                (first if len(first) else second).get()
+            try:
+                first.wait_for_any(second, timeout=0.05)
+            except TimeoutError:
+                got.append("timeout")
+            try:
+                first.wait_for_any(apart)
+            except OptionError:
+                got.append("refused")
+            asked.put("finish")
+            got.append(first.wait_for_any(second, timeout=LONG))
+
+        def write(ctx):
+            name = asked.get(timeout=LONG)
+            if name == "finish":
+                ctx.finish = True
+            elif name is not None:
+                {"first": first, "second": second}[name].put(1)
+
+        task.use(write if me else read).run()
+        return got

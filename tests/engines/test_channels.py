@@ -58,3 +58,8 @@ def test_what_is_left_in_a_channel_can_be_read_after_finish(after_finish):
 def test_waiting_in_a_channel_is_no_hang(run):
     got = run(channel_programs.channel_wait_is_no_hang, runner={"hang_after": 1.0})
     assert got == ["well", "well"]
+
+
+def test_two_channels_can_be_waited_for_at_once(run):
+    got = run(channel_programs.two_channels_at_once)[0]
+    assert got == [(0, 1), (1, 0), (0, 1), "timeout", "refused", False]

@@ -22,7 +22,23 @@ class Fragment:
 register_dataclass(Transitions)
 
 
-class Feed:
+class Tidings:
+    """What is to be known of the fragments that came."""
+
+    def __init__(self) -> None:
+        self.notes: list[Any] = []
+        """Of the fragments that came, oldest first; whoever reads them clears the list."""
+        self.versions: list[int] = []
+        """The same of their versions."""
+
+    def add(self, version: int, note: Any) -> None:
+        """Take down what one fragment says."""
+        self.versions.append(version)
+        if note is not None:
+            self.notes.append(note)
+
+
+class Feed(Tidings):
     """Brings fragments home: in order for each node, none lost, none twice, bounded.
 
     Args:
@@ -32,11 +48,8 @@ class Feed:
     """
 
     def __init__(self, name: str, home: str | int, in_flight: int = 4) -> None:
+        super().__init__()
         self._channel = Channel(f"replay.{name}", home, in_flight)
-        self.notes: list[Any] = []
-        """Of the fragments that came, oldest first; whoever reads them clears the list."""
-        self.versions: list[int] = []
-        """The same of their versions."""
 
     @property
     def is_home(self) -> bool:
@@ -57,9 +70,7 @@ class Feed:
         fragment = self._channel.get()
         if fragment is None:
             return None
-        self.versions.append(fragment.version)
-        if fragment.note is not None:
-            self.notes.append(fragment.note)
+        self.add(fragment.version, fragment.note)
         data: Transitions = fragment.data
         return data
 

@@ -42,6 +42,13 @@ class SamplesPerInsert:
         self._largest_sample = max(self._largest_sample, n)
         return self.inserts >= self.min_size and self._error() - n >= -self.error_buffer
 
+    def missing(self, n: int = 1) -> int:
+        """Return how many more have to be inserted until `n` may be sampled; 0 if they may now."""
+        if self.may_sample(n):
+            return 0
+        for_ratio = (n - self.error_buffer + self.samples) / self.ratio
+        return max(1, self.min_size - self.inserts + max(0, math.ceil(for_ratio)))
+
     def may_insert(self, n: int = 1) -> bool:
         """Whether `n` more transitions may be inserted now.
 

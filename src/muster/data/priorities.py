@@ -54,11 +54,24 @@ class Priorities:
     ) -> tuple[NDArray[np.int64], Array]:
         """Return ids and importance weights for uniform random numbers in [0, 1), all [B]."""
         part = self._tree.total / uniform.size
-        leaf, value = self._tree.find((np.arange(uniform.size) + uniform) * part)
-        newest = inserted - 1
-        ids = newest - (newest - leaf) % self._capacity
+        ids, value = self._find((np.arange(uniform.size) + uniform) * part, inserted)
         weight = ((value.min() / value) ** beta).astype(np.float32)
         return ids, weight
+
+    def ids_at(self, where: NDArray[np.float64], inserted: int) -> NDArray[np.int64]:
+        """Return the ids at these parts, in [0, 1), of the sum."""
+        return self._find(where * self._tree.total, inserted)[0]
+
+    def _find(
+        self, mass: NDArray[np.float64], inserted: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        leaf, value = self._tree.find(mass)
+        newest = inserted - 1
+        return newest - (newest - leaf) % self._capacity, value
+
+    def expect(self, td_error: float) -> None:
+        """Give new transitions no less than the priority of such an error, seen elsewhere."""
+        self._largest = max(self._largest, (abs(td_error) + EPS) ** self._alpha)
 
     def update(self, ids: Array, td_error: Array, inserted: int, stored: int) -> None:
         """Set the priorities of those `ids` that are still stored.
@@ -67,27 +80,8 @@ class Priorities:
             OptionError: the arrays do not fit each other, an id was never given out, or an error is
                 not a finite number. Nothing is changed then.
         """
-        size = np.abs(np.asarray(td_error, np.float64))
-        ids = np.asarray(ids)
-        if ids.dtype.kind != "i" or ids.shape != size.shape:
-            raise OptionError(
-                f"index is {ids.dtype} {ids.shape}, td_error has shape {size.shape}",
-                "each priority belongs to one id",
-                "buffer.update_priorities(batch.index, td_error)",
-            )
-        if not (size < _TOO_LARGE).all():  # NaN is not smaller either
-            where = np.flatnonzero(~(size < _TOO_LARGE))[0]
-            raise OptionError(
-                f"td_error[{where}]={size.flat[where]} of transition {ids.flat[where]}",
-                "a priority is a finite number; a loss that diverges shows here first",
-                "look at the reward and the learning rate; max_grad_norm=10.0",
-            )
-        if ids.size and not 0 <= ids.min() <= ids.max() < inserted:
-            raise OptionError(
-                f"index reaches from {ids.min()} to {ids.max()}",
-                f"this buffer has given out the ids 0 .. {inserted - 1}",
-                "buffer.update_priorities(batch.index, td_error)",
-            )
+        ids, size = check_errors(ids, td_error)
+        check_given_out(ids, inserted)
         late = ids < inserted - stored
         if late.any():
             ids, size = ids[~late], size[~late]
@@ -125,3 +119,33 @@ class Priorities:
 
     def _stored_leaves(self, inserted: int) -> NDArray[np.int64]:
         return np.arange(max(0, inserted - self._capacity), inserted) % self._capacity
+
+
+def check_errors(ids: Array, td_error: Array) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return ids and the sizes of their errors, of one shape; refuse what cannot be a priority."""
+    size = np.abs(np.asarray(td_error, np.float64))
+    ids = np.asarray(ids)
+    if ids.dtype.kind != "i" or ids.shape != size.shape:
+        raise OptionError(
+            f"index is {ids.dtype} {ids.shape}, td_error has shape {size.shape}",
+            "each priority belongs to one id",
+            "buffer.update_priorities(batch.index, td_error)",
+        )
+    if not (size < _TOO_LARGE).all():  # NaN is not smaller either
+        where = np.flatnonzero(~(size < _TOO_LARGE))[0]
+        raise OptionError(
+            f"td_error[{where}]={size.flat[where]} of transition {ids.flat[where]}",
+            "a priority is a finite number; a loss that diverges shows here first",
+            "look at the reward and the learning rate; max_grad_norm=10.0",
+        )
+    return ids, size
+
+
+def check_given_out(ids: NDArray[np.int64], inserted: int) -> None:
+    """Refuse ids that no batch can have had."""
+    if ids.size and not 0 <= ids.min() <= ids.max() < inserted:
+        raise OptionError(
+            f"index reaches from {ids.min()} to {ids.max()}",
+            f"this buffer has given out the ids 0 .. {inserted - 1}",
+            "buffer.update_priorities(batch.index, td_error)",
+        )

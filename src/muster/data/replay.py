@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.data.batch import Array, Batch, Transitions
+from muster.data.checks import check_count, check_fraction, check_reachable
 from muster.data.feed import Feed, Fragment
 from muster.data.layout import ObsLayout, field_of
 from muster.data.limiter import SamplesPerInsert
@@ -72,13 +73,13 @@ class ReplayBuffer:
         limiter: SamplesPerInsert | None = None,
         name: str = "replay",
     ) -> None:
-        _check_count("num_envs", num_envs, 1)
-        _check_count("capacity", capacity, num_envs)
-        _check_count("n_step", n_step, 1)
-        _check_count("min_size", min_size, 0)
-        _check_count("seed", seed, 0)
+        check_count("num_envs", num_envs, 1)
+        check_count("capacity", capacity, num_envs)
+        check_count("n_step", n_step, 1)
+        check_count("min_size", min_size, 0)
+        check_count("seed", seed, 0)
         for name, fraction in (("gamma", gamma), ("alpha", alpha), ("beta", beta)):
-            _check_fraction(name, fraction)
+            check_fraction(name, fraction)
         layout = ObsLayout(obs_space)
         action = field_of("action_space", action_space)
         self._store = TransitionStore(capacity // num_envs, num_envs, layout, action)
@@ -89,7 +90,7 @@ class ReplayBuffer:
         self.prioritized = prioritized
         self.beta = beta
         self.min_size = min_size
-        self._check_reachable(min_size, "min_size")
+        check_reachable("min_size", min_size, self.capacity)
         self._priorities = Priorities(self.capacity, alpha) if prioritized else None
         self._powers = np.asarray([gamma**k for k in range(n_step + 1)])
         self._rng = np.random.Generator(np.random.PCG64(seed))
@@ -279,7 +280,7 @@ class ReplayBuffer:
             None while fewer than max(batch_size, min_size) transitions are stored.
         """
         if beta is not None:
-            _check_fraction("beta", beta)
+            check_fraction("beta", beta)
         with self._lock:
             if not self._ready(batch_size):
                 return None
@@ -303,9 +304,27 @@ class ReplayBuffer:
                 "each batch changes the priorities that the next one is drawn by",
                 "call sample() and update_priorities() in turn",
             )
-        _check_count("count", count, 1)
+        check_count("count", count, 1)
         with self._lock:
             return self._draw_uniform((count, batch_size)) if self._ready(batch_size) else None
+
+    def draw_at(self, where: NDArray[np.float64]) -> Batch:
+        """Read what lies at these parts, in [0, 1), of `mass`: what is random chose them.
+
+        For a buffer that is a shard of several (`data/shards.py`). All weights are 1.
+        """
+        with self._lock:
+            if self._priorities is None:
+                ids = self._ids_at(where)
+            else:
+                ids = self._priorities.ids_at(where, self._store.inserted)
+            return self._read(ids, np.ones(ids.shape, np.float32))
+
+    def expect(self, td_error: float) -> None:
+        """Give new transitions no less than the priority of such an error, seen elsewhere."""
+        if self._priorities is not None:
+            with self._lock:
+                self._priorities.expect(td_error)
 
     def update_priorities(self, index: Array, td_error: Array) -> None:
         """Set the priorities of sampled transitions; those overwritten since are passed over.
@@ -375,47 +394,26 @@ class ReplayBuffer:
     def _ready(self, batch_size: int) -> bool:
         wanted = max(batch_size, self.min_size)
         if batch_size < 1 or wanted > self.capacity:
-            _check_count("batch_size", batch_size, 1)
-            self._check_reachable(batch_size, "batch_size")
+            check_count("batch_size", batch_size, 1)
+            check_reachable("batch_size", batch_size, self.capacity)
         return len(self._store) >= wanted
 
-    def _check_reachable(self, wanted: int, name: str) -> None:
-        if wanted > self.capacity:
-            raise OptionError(
-                f"{name}={wanted} is not possible",
-                f"the buffer holds {self.capacity} transitions at most, so it would wait for ever",
-                f"capacity={2 * wanted}",
-            )
-
     def _draw_uniform(self, shape: tuple[int, ...]) -> Batch:
+        weight = np.empty(shape, np.float32)
+        weight.fill(1.0)
+        return self._read(self._ids_at(self._rng.random(shape)), weight)
+
+    def _ids_at(self, where: NDArray[np.float64]) -> NDArray[np.int64]:
         # Not rng.integers, which takes five times as long. A number below 1 times a size never
         # rounds up to the size, and the bias, stored / 2^53, is too small to be seen.
         stored = len(self._store)
-        ids = (self._rng.random(shape) * stored).astype(np.int64)
+        ids = (where * stored).astype(np.int64)
         ids += self._store.inserted - stored
-        weight = np.empty(shape, np.float32)
-        weight.fill(1.0)
-        return self._read(ids, weight)
+        return ids
 
     def _read(self, ids: NDArray[np.int64], weight: Array) -> Batch:
         obs, action, reward, next_obs, discount = self._store.read(ids, self._powers)
         return Batch(obs, action, reward, next_obs, discount, weight, ids)
-
-
-def _check_count(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-        raise OptionError(
-            f"{name}={value!r} is not possible",
-            f"it is a whole number, {least} or more",
-            f"{name}={max(least, 1)}",
-        )
-
-
-def _check_fraction(name: str, value: object) -> None:
-    if not isinstance(value, int | float | np.floating) or not 0 <= value <= 1:
-        raise OptionError(
-            f"{name}={value!r} is not possible", "it is a number from 0 to 1", f"{name}=0.5"
-        )
 
 
 def _show(options: dict[str, Any], keys: list[str]) -> str:

@@ -39,9 +39,16 @@ class Channel:
         name: The same on all nodes.
         home: Who reads: `role.<name>`, `node.<id>` or a node id.
         capacity: Items that each writer may have put and not seen read.
+        beside: Another channel of this node, so that `wait_for_any` can wait for both.
     """
 
-    def __init__(self, name: str, home: str | int = 0, capacity: int = 16) -> None:
+    def __init__(
+        self,
+        name: str,
+        home: str | int = 0,
+        capacity: int = 16,
+        beside: "Channel | None" = None,
+    ) -> None:
         if not isinstance(capacity, int) or isinstance(capacity, bool) or capacity < 1:
             raise OptionError(
                 f"capacity={capacity!r} is not possible", "it is a number of items", "capacity=16"
@@ -49,7 +56,9 @@ class Channel:
         self.name = name
         self.capacity = capacity
         self._node = this_node()
-        self._changed = threading.Condition()
+        self._changed: threading.Condition = (
+            threading.Condition() if beside is None else beside._changed
+        )
         self._items: deque[Item | Parcelled] = deque()
         self._outlet: Outlet | None = None
         self._inlet: Inlet | None = None
@@ -130,6 +139,27 @@ class Channel:
         """Yield items until the run is over."""
         while (value := self.get()) is not None:
             yield value
+
+    def wait_for_any(self, *others: "Channel", timeout: float | None = None) -> bool:
+        """Wait until this channel or one of `others` can be read; False if the run finishes first.
+
+        Args:
+            *others: Read here too, and made `beside` this one or each other.
+            timeout: Seconds.
+
+        Raises:
+            TimeoutError: There was nothing to read in time.
+        """
+        for other in others:
+            if other._changed is not self._changed:
+                raise OptionError(
+                    f"channels {self.name!r} and {other.name!r} cannot be waited for together",
+                    "they do not know of each other",
+                    f"Channel({other.name!r}, ..., beside=the other)",
+                )
+        everyone = (self, *others)
+        self._wait(lambda: any(map(len, everyone)) or self._is_finished(), timeout)
+        return any(map(len, everyone))
 
     def _put_here(self, value: Any, timeout: float | None) -> bool:
         def has_room() -> bool:
