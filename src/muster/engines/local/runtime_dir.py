@@ -11,13 +11,16 @@ _PREFIX = "muster-"
 
 
 @contextlib.contextmanager
-def runtime_directory() -> Iterator[Path]:
+def runtime_directory(root: Path | None = None) -> Iterator[Path]:
     """Make a directory that only this user can enter; remove it at the end.
 
     Its name says which process made it. Those of processes that are proven dead, and that could
     not clean up, are removed first.
+
+    Args:
+        root: Where to make it; None for where such directories usually are.
     """
-    root = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    root = root or Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
     if not os.access(root, os.W_OK):
         root = Path(tempfile.gettempdir())
     _sweep(root)
