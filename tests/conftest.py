@@ -3,6 +3,7 @@
 import signal
 
 import pytest
+from ray_head import ray_head  # noqa: F401
 
 
 @pytest.fixture(scope="session", autouse=True)

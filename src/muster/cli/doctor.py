@@ -1,4 +1,4 @@
-"""`muster doctor [ENV]`: what is here, whether an environment is sound, what limits training."""
+"""`muster doctor [ENV] [--address HOST:PORT]`: what is here or on a cluster, and what it limits."""
 
 import importlib.metadata
 import os
@@ -11,7 +11,8 @@ import tyro
 
 from muster.cli import limits_here
 from muster.cli.arguments import parse
-from muster.errors import MusterError
+from muster.cli.wording import as_typed
+from muster.errors import MusterError, OptionError
 
 if TYPE_CHECKING:
     from muster.envs import CheckReport
@@ -21,15 +22,24 @@ PACKAGES = ("muster-rl", "torch", "numpy", "numba", "gymnasium", "envpool", "ale
 
 @dataclass(frozen=True)
 class DoctorOptions:
-    """Versions, hardware and what would limit training here; with ENV, a check of it."""
+    """Versions, hardware and what would limit training here; with ENV, a check of it.
+
+    With --address, a Ray cluster instead: what its nodes have, which versions are on them, and
+    what would fail. It ends with 1 if the environment has problems, or something would fail.
+    """
 
     env: tyro.conf.Positional[str | None] = None
     """Id of an environment to check."""
+    address: str | None = None
+    """HOST:PORT of a Ray cluster's head, as ray start --head prints it. If the cluster wants a
+    token, it is taken from RAY_AUTH_TOKEN, or from the file ~/.ray/auth_token."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print what was found; 1 if the environment has problems."""
+    """Print what was found; 1 if the environment or the cluster has problems."""
     options = parse(DoctorOptions, argv, "muster doctor")
+    if options.address is not None:
+        return _look_at_cluster(options.address, options.env)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     print(f"python {platform.python_version()}, {os.cpu_count()} cores, {memory:.0f} GiB")
     for name in PACKAGES:
@@ -49,6 +59,21 @@ def main(argv: Sequence[str]) -> int:
     for line in limits_here.say_limits(here, cost):
         print(f"  {line}")
     return 1 if report is not None and report.problems else 0
+
+
+def _look_at_cluster(address: str, env: str | None) -> int:
+    from muster.cli import cluster_report
+
+    if env is not None:
+        raise OptionError(
+            f"muster doctor looks at {env} or at the cluster at {address}, not at both",
+            "an environment is checked here, not on the cluster",
+            f"muster doctor {env}, then muster doctor --address {address}",
+        )
+    try:
+        return cluster_report.report(address)
+    except OptionError as error:
+        raise as_typed(error, "muster doctor", ["address"]) from None
 
 
 def _check(env: str) -> "CheckReport":

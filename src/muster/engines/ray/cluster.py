@@ -34,7 +34,16 @@ from muster.engines.ray.supply import check_supply
 from muster.errors import MusterWarning, OptionError
 from muster.version import __version__
 
-__all__ = ["About", "Joined", "check_supply", "check_versions", "joined", "look_at", "ray_here"]
+__all__ = [
+    "About",
+    "Joined",
+    "check_supply",
+    "check_versions",
+    "joined",
+    "look_at",
+    "my_versions",
+    "ray_here",
+]
 
 _TCP_SECONDS = 3.0
 _ASK_SECONDS = 15.0
