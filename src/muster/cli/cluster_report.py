@@ -86,7 +86,7 @@ def look(seconds: float = _ANSWER_SECONDS) -> list[Node]:
             silent = str(error).strip().splitlines()[-1]
         shared = told.pop("shared_memory", None)
         found.append(Node(address, node["Resources"], free.get(key, {}), told, shared, silent))
-    return found
+    return sorted(found, key=lambda node: (node.died != "", node.address))
 
 
 def _asker() -> Callable[[], dict[str, Any]]:

@@ -93,6 +93,14 @@ def _refuse_impossible(
                 f"{_say(largest, names)}, all {len(totals)} together {_say(have, names)}",
                 f"{_less({name: one}, names, largest)}, or a larger machine",
             )
+    if not _fit(list(wanted.values()), totals):
+        names = _names_of(wanted)
+        each = "; ".join(_say(machine, names) for machine in totals[:8])
+        raise OptionError(
+            _say_need(wanted),
+            f"that does not fit side by side on the cluster's machines{after}, which have {each}",
+            f"{_less(wanted, names, have)}, or larger machines",
+        )
 
 
 def _machines() -> tuple[list[dict[str, float]], list[dict[str, float]]]:
@@ -107,16 +115,23 @@ def _machines() -> tuple[list[dict[str, float]], list[dict[str, float]]]:
 
 
 def _fit(needs: Sequence[Resources], machines: Sequence[Resources]) -> bool:
-    """Whether all find room, the largest first, each on the first machine that has enough."""
+    """Whether all find room: the largest first, by whichever resource, on the fullest machine.
+
+    Ray does not try harder. That some order would still do, is possible with several resources.
+    """
+    names = sorted(_sum(needs)) or ["CPU"]
+    return any(_fit_by(name, needs, machines) for name in names)
+
+
+def _fit_by(name: str, needs: Sequence[Resources], machines: Sequence[Resources]) -> bool:
     left = [dict(machine) for machine in machines]
-    for need in sorted(needs, key=lambda need: sorted(need.values(), reverse=True), reverse=True):
-        for machine in left:
-            if _fits(need, machine):
-                for name, amount in need.items():
-                    machine[name] = machine.get(name, 0.0) - amount
-                break
-        else:
+    for need in sorted(needs, key=lambda need: need.get(name, 0.0), reverse=True):
+        with_room = [machine for machine in left if _fits(need, machine)]
+        if not with_room:
             return False
+        fullest = min(with_room, key=lambda machine: machine.get(name, 0.0))
+        for resource, amount in need.items():
+            fullest[resource] = fullest.get(resource, 0.0) - amount
     return True
 
 
