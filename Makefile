@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RESULTS := benchmarks/results
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install -q
 
-.PHONY: help train test check format bench faults pictures clean
+.PHONY: help train test slow check format bench faults pictures clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -15,6 +15,9 @@ train: $(VENV)/.installed ## Install, and train PPO on CartPole-v1, on all cores
 
 test: $(VENV)/.installed-dev ## Install what tests need and run them
 	$(BIN)/python -m pytest -q
+
+slow: $(VENV)/.installed-dev ## Run the tests that `make test` leaves out: all engines' contracts on Ray
+	$(BIN)/python -m pytest -q -m slow
 
 check: $(VENV)/.installed-dev ## Format, lint, types, imports, spelling
 	$(BIN)/ruff format --check .

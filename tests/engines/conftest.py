@@ -1,6 +1,8 @@
 """What the contract tests of every engine share: how a run is started, and what it leaves."""
 
 import os
+import sys
+import tempfile
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -11,29 +13,71 @@ from process_watch import descendants, eventually
 
 from muster import Parallel
 
-ENGINES = ["local"]
-"""Every engine passes this suite."""
+QUICK_ON_RAY = ("test_channels", "test_flow")
+"""What is tried on Ray whenever tests run; a start takes seconds there, so the rest is slow."""
+
+RAY_OWN = ("/ray/", "ray::")
+"""In the commands of what a Ray cluster runs, whether anybody uses it or not, and of actors."""
 
 SHARED_MEMORY = Path("/dev/shm")
 
 
 def pytest_generate_tests(metafunc):
     if "engine" in metafunc.fixturenames:
-        metafunc.parametrize("engine", ENGINES, scope="module")
+        quick = metafunc.module.__name__ in QUICK_ON_RAY
+        slow = [] if quick else [pytest.mark.slow]
+        engines = ["local", pytest.param("ray", marks=slow)]
+        metafunc.parametrize("engine", engines, scope="module")
 
 
 @pytest.fixture(scope="module")
-def run(engine):
+def run(engine, request):
     """Run a program on this engine, and look at once whether a process was left."""
+    if engine == "ray":
+        request.getfixturevalue("ray_cluster")
 
     def _run(main, *args, n=2, runner=None, **kwargs):
         options = {"grace": 5.0, **(runner or {})}
         try:
             return Parallel.runner(n, engine=engine, **options)(main, *args, **kwargs)
         finally:
-            assert descendants() == {}, "the runner returned before all nodes were gone"
+            assert left_running(engine) == {}, "the runner returned before all nodes were gone"
 
     return _run
+
+
+def left_running(engine="local"):
+    """Return what runs below this process and should not, and what it is."""
+
+    def found():
+        return {
+            pid: command
+            for pid, command in descendants().items()
+            if not any(own in command for own in RAY_OWN)
+        }
+
+    if engine == "ray":  # an actor that was told to end is about to
+        eventually(lambda: not found(), 5.0)
+    return found()
+
+
+@pytest.fixture(scope="session")
+def ray_cluster(before_any_run):
+    """A Ray cluster on this machine that all runs of these tests join."""
+    ray = pytest.importorskip("ray")
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="mr") as place:
+        ray.init(
+            num_cpus=16,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+            object_store_memory=200 << 20,
+            _temp_dir=place,
+        )
+        Parallel.runner(2, engine="ray")(node_programs.echo)
+        before_any_run.update(what_there_is())
+        yield
+        ray.shutdown()
 
 
 def shared_memory():
@@ -55,14 +99,14 @@ def descriptors():
     for entry in os.listdir("/proc/self/fd"):
         with suppress(OSError):
             found[int(entry)] = os.readlink(f"/proc/self/fd/{entry}")
+    if "ray" in sys.modules:  # its connections come and go
+        return {fd: what for fd, what in found.items() if what.startswith(("pipe:", "/memfd"))}
     return found
 
 
 @pytest.fixture(scope="session")
 def temporary(tmp_path_factory):
     """Have every temporary file made in a place of our own, where leftovers can be told."""
-    import tempfile
-
     place = tmp_path_factory.mktemp("t")
     before, variable = tempfile.tempdir, os.environ.get("TMPDIR")
     tempfile.tempdir, os.environ["TMPDIR"] = str(place), str(place)
@@ -77,6 +121,10 @@ def temporary(tmp_path_factory):
 def before_any_run(temporary):
     """What there was when Python's helpers ran already, and no node did."""
     Parallel.runner(2)(node_programs.echo)
+    return what_there_is()
+
+
+def what_there_is():
     return {
         "descriptors": descriptors(),
         "shared memory": shared_memory(),
@@ -93,7 +141,7 @@ def after_the_first_run(before_any_run):
 def nothing_is_left(before_any_run, temporary):
     """After every test: no process, thread, descriptor, shared memory or directory is left."""
     yield
-    assert descendants() == {}
+    assert left_running("ray" if "ray" in sys.modules else "local") == {}
     old = before_any_run
     assert eventually(lambda: len(descriptors()) <= len(old["descriptors"]), 1.0), set(
         descriptors().items()

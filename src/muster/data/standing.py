@@ -100,6 +100,18 @@ class Standing:
             kept = done[len(done) - min(len(done), self.longest) :]
             self._ring[np.arange(loop * steps - len(kept), loop * steps) % ring, column] = kept
 
+    def written(self, loop: int, columns: slice) -> list[tuple[str, Any]]:
+        """Return which parts of which arrays were written last before rollout `loop`."""
+        page = self.page(loop)
+        names = [name for name in self.fields(self._plan) if name != "stand_ring"]
+        steps, ring = self._plan.steps, len(self._ring)
+        first, last = max(0, loop - 1) * steps % ring, loop * steps % ring
+        rows = [slice(first, last)] if first <= last else [slice(first, ring), slice(0, last)]
+        return [
+            *((name, (page, columns)) for name in names),
+            *(("stand_ring", (part, columns)) for part in rows),
+        ]
+
     def state_of(self, loop: int, columns: slice, template: dict[str, Any]) -> dict[str, Any]:
         """Return where some environments stood before a rollout, as a state of a `VectorEnv`.
 

@@ -34,6 +34,10 @@ class SharedMemory:
     def __reduce__(self) -> tuple[object, ...]:
         return _attach, (reduction.DupFd(self._fd),)
 
+    def fileno(self) -> int:
+        """Return its descriptor."""
+        return self._fd
+
     def view(self, size: int) -> memoryview:
         """Return the first `size` bytes. All processes that ask see the same ones."""
         try:

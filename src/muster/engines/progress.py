@@ -32,6 +32,10 @@ class ProgressPage:
     def __reduce__(self) -> tuple[object, ...]:
         return ProgressPage, (self._memory, self._size)
 
+    def fileno(self) -> int:
+        """Return the descriptor of its memory."""
+        return self._memory.fileno()
+
     def row(self, node: int) -> "ProgressRow":
         """Return the place where a node counts."""
         return ProgressRow(self.words, node * _WORDS)

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from muster.algos.options import check_flag, check_number, check_text, check_whole
 from muster.errors import OptionError
+from muster.framework.parallel import ENGINES
+from muster.spelling import nearest
 
 MOST_SEED = 2**63 - 1
 MOST_WORKERS = 256
@@ -26,6 +28,10 @@ class TrainOptions:
     """Decides everything random. The same seed gives the same policy."""
     workers: int | None = None
     """Processes: 0 for this one alone. Default: all cores for ppo, 0 for dqn."""
+    engine: str = "local"
+    """Where workers run: local, as processes of this machine; ray, on a Ray cluster."""
+    address: str | None = None
+    """HOST:PORT of a Ray cluster. Default: one on this machine, for this run. With --engine ray."""
     num_envs: int = 1
     """Environments that step together: in all for ppo, in each process that acts for dqn."""
     device: str = "cpu"
@@ -55,6 +61,7 @@ class TrainOptions:
         check_whole("num_envs", self.num_envs, high=MOST_ENVS)
         if self.workers is not None:
             check_whole("workers", self.workers, low=0, high=MOST_WORKERS)
+        self._check_engine()
         check_whole("eval_episodes", self.eval_episodes, high=1_000_000)
         check_whole("seed", self.seed, low=0, high=MOST_SEED)
         for name in ("eval_every", "checkpoint_every"):
@@ -69,7 +76,7 @@ class TrainOptions:
             from muster.run.sinks import check_wandb
 
             check_wandb()
-        for name in ("run_dir", "from_checkpoint"):
+        for name in ("run_dir", "from_checkpoint", "address"):
             check_text(name, getattr(self, name))
         if self.device != "cpu":
             raise OptionError(
@@ -88,4 +95,25 @@ class TrainOptions:
                 "--resume and --from-checkpoint cannot be used together",
                 "one goes on with a run, the other starts a new one",
                 "--resume --run-dir ..., or --from-checkpoint ...",
+            )
+
+    def _check_engine(self) -> None:
+        if self.engine not in ENGINES:
+            near = nearest(str(self.engine), ENGINES) or "local"
+            raise OptionError(
+                f"engine={self.engine!r:.80} is not possible",
+                f"there are: {', '.join(ENGINES)}",
+                f"engine={near}",
+            )
+        if self.engine == "ray" and self.workers == 0:
+            raise OptionError(
+                "engine=ray and workers=0 contradict each other",
+                "a run without workers is this process alone",
+                "workers=2",
+            )
+        if self.address is not None and self.engine != "ray":
+            raise OptionError(
+                f"address={self.address!r:.80} is of no use with engine={self.engine}",
+                "it is that of a Ray cluster",
+                "engine=ray",
             )

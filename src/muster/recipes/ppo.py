@@ -40,6 +40,8 @@ def train_ppo(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
         max_restarts=MAX_RESTARTS,
         threads=1,  # the last bit of a product may depend on how many there are
         log_dir=run.logs,
+        engine=job.options.engine,
+        address=job.options.address,
     )
     result: RunResult = runner(main, job)[0]
     return result

@@ -97,7 +97,7 @@ def _try_out(algo: str, env: str, settings: Settings) -> Any:
     settings.config.check_actions(spaces[1])
     check_memory(settings, *spaces)
     if settings.workers:  # they load torch while this process does
-        Parallel.prepare(ALGORITHMS[algo].nodes)
+        Parallel.prepare(ALGORITHMS[algo].nodes, engine=settings.options.engine)
     with one_torch_thread():
         agent = load(algo, "agent")(settings.config, *spaces, seed)
     check_shared_memory(settings, agent)
@@ -112,7 +112,7 @@ def _open_run(algo: str, env: str, settings: Settings) -> RunDirectory:
 def _to_write(settings: Settings) -> dict[str, Any]:
     """Return what another run can be told with `--config`: not where this one is."""
     options = asdict(settings.options)
-    for name in ("run_dir", "resume"):
+    for name in ("run_dir", "resume", "engine", "address"):
         del options[name]
     return {**options, **asdict(settings.config)}
 

@@ -64,6 +64,8 @@ class LearnerGroup:
         self._pace = pace
         self._mine = mine
         self._seed = seed
+        self._team = team
+        self._own = slice(mine.start, mine.stop)
         self._slots = slots_in(plan, team)
         self._rollouts = [_rollout(slots) for slots in self._slots]
         self._books, self._advantages = team["books"], team["advantage_books"]
@@ -147,6 +149,7 @@ class LearnerGroup:
             np.add(advantage, slots.value[: plan.steps, columns], out=slots.target[:, columns])
             found = Moments.of(advantage.reshape(-1))
             self._advantages[page, slot] = found.mean, found.m2
+        self._team.show("advantage_books", (page, self._own))
         self.meet(loop, PREPARED)
         if cfg.normalize_advantage:
             count = plan.steps * plan.width
@@ -181,6 +184,8 @@ class LearnerGroup:
                         agent.net.gradient(
                             rollout, rows, terms, self._grads[page, slot], self._stats[page, slot]
                         )
+                    self._team.show("grads", (page, self._own))
+                    self._team.show("stats", (page, self._own))
                     self.learn_seconds += time.perf_counter() - started
                 self.meet(loop, MINIBATCH, number)
                 update += 1
@@ -236,7 +241,7 @@ class LearnerGroup:
     def meet(self, loop: int, point: int, number: int = 0) -> None:
         """Wait until every member is at a point."""
         started = time.perf_counter()
-        self._pace.meet(loop, point, number)
+        self._pace.meet(loop, point, self._agent.train_iter, number)
         self.wait_seconds += time.perf_counter() - started
 
     def _shuffled(self, slot: int, loop: int) -> Array:

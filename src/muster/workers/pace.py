@@ -25,12 +25,14 @@ class Pace:
 
     def __init__(self, team: Team) -> None:
         self._team = team
-        loop, point, number, updates, *_ = team.note
+        loop, point, number, first_update, updates, *_ = team.note
         self._before: Point = (loop, point, number)
         self.taken_over = team.arrivals > 0
         """Whether there was a worker here before, in the same run."""
-        self.first_update = updates
+        self.first_update = first_update
         """Updates of all loops before this one."""
+        self.updates_before = updates
+        """Updates that the worker before had done when it arrived last."""
 
     @property
     def loop(self) -> int:
@@ -46,9 +48,9 @@ class Pace:
         """Whether nobody arrived at this point before."""
         return not self.taken_over or (loop, point, number) > self._before
 
-    def meet(self, loop: int, point: int, number: int = 0) -> None:
-        """Arrive at a point, and wait until every member has."""
+    def meet(self, loop: int, point: int, updates: int, number: int = 0) -> None:
+        """Arrive at a point, after so many updates, and wait until every member has."""
         if self.is_new(loop, point, number):
-            self._team.meet((loop, point, number, self.first_update))
+            self._team.meet((loop, point, number, self.first_update, updates))
         elif (loop, point, number) == self._before:
             self._team.wait()

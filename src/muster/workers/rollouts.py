@@ -61,6 +61,7 @@ class Rollouts:
         self._mine = mine
         self._seed = seed
         self._columns = plan.span(mine)
+        self._team = team
         self._books: Array = team["books"]
         self._slots = slots_in(plan, team)
         # A network whose rows depend on their neighbours is asked slot by slot.
@@ -129,6 +130,16 @@ class Rollouts:
         actions = to_env(slots.action[:, self._columns])
         self.standing.write(loop + 1, envs, self._columns, actions)
         self.standing.state[self.standing.page(loop + 1), self._columns] = self._state
+
+    def show(self, loop: int) -> None:
+        """Have the other members see the books of a rollout, and where the environments stand."""
+        self._team.show("books", (loop % 2, slice(self._mine.start, self._mine.stop)))
+        self.show_standing(loop + 1)
+
+    def show_standing(self, loop: int) -> None:
+        """Have the other members see where the environments stand before a rollout."""
+        for name, index in self.standing.written(loop, self._columns):
+            self._team.show(name, index)
 
     def _draw_noise(self, loop: int) -> None:
         """Draw the random numbers of a rollout, slot by slot."""

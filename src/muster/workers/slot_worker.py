@@ -133,6 +133,8 @@ class SlotWorker:
         if self.pace.is_new(loop, COLLECTED) and self._collected < loop:
             self.rollouts.collect(loop)
             self._collected = loop
+        if self.pace.is_new(loop, COLLECTED):
+            self.rollouts.show(loop)
         self.group.meet(loop, COLLECTED)
         if self.agent.cfg.lag and self._collected == loop:
             self._act_like_before(loop)
@@ -148,6 +150,7 @@ class SlotWorker:
             self._ahead.join()
             self._ahead = None
             self.ahead_seconds += time.perf_counter() - started
+            self.rollouts.show(loop + 1)
         return metrics
 
     def agree(self, loop: int, is_last: bool) -> bool:
@@ -155,6 +158,7 @@ class SlotWorker:
         decision = self.team["decision"]
         if self.is_first and self.pace.is_new(loop, ENDED):
             decision[loop % 2] = is_last
+            self.team.show("decision", slice(loop % 2, loop % 2 + 1))
         self.group.meet(loop, ENDED)
         return bool(decision[loop % 2])
 
@@ -197,10 +201,12 @@ class SlotWorker:
         self.rollout = 0 if saved is None else int(saved["rollout"])
         if self.is_first:
             self.team["started"][:] = time.monotonic(), self.env_steps(self.rollout)
+            self.team.show("started")
         self._actor.weights.copy_from(self.agent.weights)
         if saved is None:
             self._envs.reset()
             self.rollouts.standing.write(0, self._envs, self._columns)
+            self.rollouts.show_standing(0)
             self.group.begin(0)
             return
         standing = self.rollouts.standing
@@ -210,6 +216,8 @@ class SlotWorker:
         standing.extra[page, self._columns] = saved["running_returns"][self._columns]
         standing.state[page, self._columns] = saved["memory"][self._columns]
         self._forget_lost_episodes(page)
+        self.rollouts.show_standing(self.rollout)
+        self.team.show("stand_ring", (slice(None), self._columns))  # whole episodes, for once
         self.rollouts.remember(self.rollout)
         self.group.begin(self.rollout, saved["reward_scale"])
         self._collected = self.rollout - 1

@@ -1,0 +1,186 @@
+"""The copies of the shared memory: one on every machine, kept the same by the keepers there.
+
+    node publishes -> its keeper -> a keeper of every other machine writes it there -> counter here
+
+Keepers of one machine have the same memory, so it outlives any of them but the last.
+"""
+
+import logging
+import os
+import queue
+import struct
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ray
+
+from muster.engines.base import ROW
+from muster.engines.futex import Word
+from muster.engines.memory import SharedMemory
+from muster.engines.orders import Publish
+
+Part = tuple[int, bytes]
+"""Where some bytes begin, and the bytes."""
+
+_COUNTER = struct.Struct("<q")
+
+_log = logging.getLogger("muster")
+
+
+class Copy:
+    """This machine's copy of the memory.
+
+    Args:
+        memory: Of this machine.
+    """
+
+    def __init__(self, memory: SharedMemory) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[Sequence[Part], int, int]] | None = None
+        self.use(memory)
+
+    def use(self, memory: SharedMemory) -> None:
+        """Use this memory from now on."""
+        self._memory = memory
+        self._view = memory.view(ROW)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that anybody has asked for so far."""
+        return os.fstat(self._memory.fileno()).st_size
+
+    def read(self, spans: Sequence[tuple[int, int]]) -> list[Part]:
+        """Return bytes of it."""
+        view = self._reaching(max((stop for _, stop in spans), default=0))
+        return [(start, bytes(view[start:stop])) for start, stop in spans]
+
+    def write(self, parts: Sequence[Part], node: int, count: int) -> None:
+        """Write what a node has published, then its counter, and wake who waits for it."""
+        with self._lock:
+            if self._waiting is not None:
+                self._waiting.append((parts, node, count))
+            else:
+                self._write(parts, node, count)
+
+    def count(self, node: int) -> int:
+        """Return how much a node has published, as far as this machine knows."""
+        number: int = _COUNTER.unpack_from(self._reaching((node + 1) * ROW), node * ROW)[0]
+        return number
+
+    def expect(self) -> None:
+        """Keep what comes until `fill` is called: this machine is new."""
+        with self._lock:
+            if self._waiting is None:
+                self._waiting = []
+
+    def fill(self, image: bytes, counts: Mapping[int, int]) -> None:
+        """Become like another machine's copy, but for the counters of some nodes.
+
+        Args:
+            image: All bytes of the other copy.
+            counts: Of nodes that begin again here, or somewhere else.
+        """
+        with self._lock:
+            self._reaching(len(image))[: len(image)] = image
+            for node, count in counts.items():
+                _COUNTER.pack_into(self._view, node * ROW, count)
+            waiting, self._waiting = self._waiting or [], None
+            for parts, node, count in waiting:
+                self._write(parts, node, count)
+
+    def _write(self, parts: Sequence[Part], node: int, count: int) -> None:
+        ends = [start + len(data) for start, data in parts]
+        view = self._reaching(max([(node + 1) * ROW, *ends]))
+        for start, data in parts:
+            view[start : start + len(data)] = data
+        if count > _COUNTER.unpack_from(view, node * ROW)[0]:
+            _COUNTER.pack_into(view, node * ROW, count)
+            Word(view, node * ROW).wake()
+
+    def _reaching(self, size: int) -> memoryview:
+        if len(self._view) < size:
+            self._view = self._memory.view(max(size, self.nbytes))
+        return self._view
+
+
+class Copying:
+    """Has what one node publishes written to the copies of all other machines.
+
+    Args:
+        node: Which node.
+        copy: This machine's.
+    """
+
+    def __init__(self, node: int, copy: Copy) -> None:
+        self._node = node
+        self._copy = copy
+        self._others: list[Sequence[Any]] = []
+        self._one_at_a_time = threading.Lock()
+        self._todo: queue.SimpleQueue[Publish] = queue.SimpleQueue()
+        self._undone = 0
+        self._idle = threading.Condition()
+        threading.Thread(target=self._serve, name="muster-copying", daemon=True).start()
+
+    def publish(self, what: Publish) -> None:
+        """Have it done, after all that came before it."""
+        with self._idle:
+            self._undone += 1
+        self._todo.put(what)
+
+    def drain(self) -> None:
+        """Wait until all is done: a new process of the node must find its counter as it stays."""
+        with self._idle:
+            self._idle.wait_for(lambda: self._undone == 0)
+
+    def know(self, machines: Sequence[Sequence[Any]]) -> None:
+        """Take note of the other machines, each as the keepers that are on it.
+
+        Returns when nothing is under way to those that were known before: all that comes later goes
+        to the new ones.
+        """
+        with self._one_at_a_time:
+            self._others = list(machines)
+
+    def _serve(self) -> None:
+        while True:
+            what = self._todo.get()
+            with self._one_at_a_time:
+                parts = self._copy.read(what.spans)
+                under_way = [
+                    _Sending(keepers, parts, self._node, what.count) for keepers in self._others
+                ]
+                for sending in under_way:
+                    sending.finish()
+                self._copy.write((), self._node, what.count)
+            with self._idle:
+                self._undone -= 1
+                self._idle.notify_all()
+
+
+class _Sending:
+    """One publication on its way to one machine."""
+
+    def __init__(
+        self, keepers: Sequence[Any], parts: Sequence[Part], node: int, count: int
+    ) -> None:
+        self._keepers = list(keepers)
+        self._what = (parts, node, count)
+        self._call = self._ask()
+
+    def finish(self) -> None:
+        """Wait until it is there; have the machine's other keepers asked if one does not answer.
+
+        A machine none of whose keepers answers is lost: what takes its place is filled anew.
+        """
+        while self._call is not None:
+            try:
+                ray.get(self._call)
+                return
+            except ray.exceptions.RayError as error:
+                _log.warning("a keeper did not take what was published: %s", error)
+                self._keepers.pop(0)
+                self._call = self._ask()
+
+    def _ask(self) -> Any:
+        return self._keepers[0].copy.remote(*self._what) if self._keepers else None

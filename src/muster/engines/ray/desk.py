@@ -1,0 +1,209 @@
+"""`Desk`: the thread of a keeper that starts a node's process and watches it.
+
+    process: pipe, what it prints, its end, its progress  ->  news  ->  the driver, which asks
+
+The driver's supervisor decides; here it is only found out, passed on, and done as told.
+"""
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing.connection import Connection, Pipe
+
+from muster.engines.member import exit_status, kill_group
+from muster.engines.orders import Publish, Raised
+from muster.engines.progress import ProgressPage
+from muster.engines.ray.process import Conception
+
+_CHUNK = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The node told its parent something."""
+
+    order: object
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """The node wrote to its standard output or error."""
+
+    data: bytes
+    is_error: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where the node's counter stands."""
+
+    counter: int
+    state: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The node's process is no more."""
+
+    status: str
+
+
+News = Said | Printed | Progress | Ended
+
+
+class Desk:
+    """One process at a time.
+
+    Args:
+        page: Where the process counts its progress.
+        publish: Called with what the node publishes, in order; must not block.
+    """
+
+    def __init__(self, page: ProgressPage, publish: Callable[[Publish], None]) -> None:
+        self._page = page
+        self._publish = publish
+        self._news: list[News] = []
+        self._changed = threading.Condition()
+        self._selector = selectors.DefaultSelector()
+        self._asked: list[Callable[[], None]] = []
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._wake_read.setblocking(False)
+        self._selector.register(self._wake_read, selectors.EVENT_READ, self._woken)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._node = 0
+        # One thread for all of its life: the kernel ends a process with the thread that started it.
+        threading.Thread(target=self._serve, name="muster-desk", daemon=True).start()
+
+    # ---- for any thread
+
+    def start(self, told: Conception, progress_fd: int, memory_fd: int) -> None:
+        """Start a process; the one before has ended."""
+        self._ask(partial(self._start, told, progress_fd, memory_fd))
+
+    def tell(self, order: object) -> None:
+        """Give the node an order; one that is gone does not hear it."""
+        self._ask(partial(self._tell, order))
+
+    def kill(self) -> None:
+        """End the process, and all that it has started, at once."""
+        self._ask(self._kill)
+
+    def news(self, seconds: float) -> list[News]:
+        """Return what happened since the last call; waits for so long if nothing did."""
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._news), seconds)
+            news, self._news = self._news, []
+        return [*news, Progress(*self._page.read(self._node))]
+
+    # ---- on the thread
+
+    def _ask(self, what: Callable[[], None]) -> None:
+        with self._changed:
+            self._asked.append(what)
+        with contextlib.suppress(OSError):
+            self._wake_write.send(b"x")
+
+    def _serve(self) -> None:
+        while True:
+            for key, _ in self._selector.select():
+                if key.fd in self._selector.get_map():
+                    key.data()
+
+    def _woken(self) -> None:
+        self._wake_read.recv(4096)
+        with self._changed:
+            asked, self._asked = self._asked, []
+        for what in asked:
+            what()
+
+    def _start(self, told: Conception, progress_fd: int, memory_fd: int) -> None:
+        self._node = told.place.node_id
+        self._pipe, childs_end = Pipe()
+        (self._out, out), (self._err, err) = os.pipe(), os.pipe()
+        inherited = (childs_end.fileno(), out, err, progress_fd, memory_fd)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "muster.engines.ray.process", str(childs_end.fileno())],
+            pass_fds=inherited,
+            stdin=subprocess.DEVNULL,
+            process_group=0,  # what it starts is ended with it
+        )
+        for end in (out, err):
+            os.close(end)
+        childs_end.close()
+        self._sentinel = os.pidfd_open(self._process.pid)
+        register = partial(self._selector.register, events=selectors.EVENT_READ)
+        register(self._pipe.fileno(), data=partial(self._hear, self._pipe))
+        register(self._sentinel, data=self._bury)
+        for fd, is_error in ((self._out, False), (self._err, True)):
+            os.set_blocking(fd, False)
+            register(fd, data=partial(self._read, fd, is_error))
+        with contextlib.suppress(OSError):
+            self._pipe.send(replace(told, out=out, err=err, progress=progress_fd, memory=memory_fd))
+
+    def _tell(self, order: object) -> None:
+        if self._process is not None:
+            with contextlib.suppress(OSError):
+                self._pipe.send(order)
+
+    def _kill(self) -> None:
+        if self._process is not None and not kill_group(self._process.pid):
+            self._process.send_signal(signal.SIGKILL)
+
+    def _hear(self, pipe: Connection) -> None:
+        try:
+            order = pipe.recv()
+        except (EOFError, OSError):
+            self._selector.unregister(pipe.fileno())
+            return
+        except Exception as error:  # what it returned can not be read here
+            order = Raised(f"its result cannot be read: {error!r}", "")
+        if isinstance(order, Publish):
+            self._publish(order)
+        else:
+            self._report(Said(order))
+
+    def _read(self, fd: int, is_error: bool) -> bool:
+        try:
+            data = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._forget(fd)
+            return False
+        self._report(Printed(data, is_error))
+        return True
+
+    def _bury(self) -> None:
+        process = self._process
+        assert process is not None
+        code = process.wait()
+        while self._pipe.fileno() in self._selector.get_map() and self._pipe.poll():
+            self._hear(self._pipe)
+        kill_group(process.pid)  # what it left running
+        for fd, is_error in ((self._out, False), (self._err, True)):
+            while self._read(fd, is_error):
+                pass
+        for fd in (self._sentinel, self._out, self._err):
+            self._forget(fd)
+            os.close(fd)
+        self._forget(self._pipe.fileno())
+        self._pipe.close()
+        self._process = None
+        self._report(Ended(exit_status(code)))
+
+    def _forget(self, fd: int) -> None:
+        if fd in self._selector.get_map():
+            self._selector.unregister(fd)
+
+    def _report(self, news: News) -> None:
+        with self._changed:
+            self._news.append(news)
+            self._changed.notify_all()

@@ -1,0 +1,50 @@
+"""`RayEngine`: one actor per node, on a Ray cluster."""
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from muster.engines.base import Launch
+from muster.engines.progress import ProgressPage
+from muster.engines.supervisor import Supervisor
+
+_BY_DEFAULT = {"num_cpus": 1.0}
+
+
+class RayEngine:
+    """One actor per node, on a Ray cluster that is there or that the run starts."""
+
+    def prepare(self, modules: Sequence[str]) -> None:
+        """Nodes import what they need when they start: there is no telling on which machine."""
+
+    def run(self, launch: Launch) -> list[Any]:
+        """Return what `main` returned on each node. Nothing is left behind when this ends."""
+        from muster.engines.ray.cluster import check_supply, joined
+
+        needs = _needs(launch)
+        cpus = sum(need.get("num_cpus", 0.0) for need in needs.values())
+        with ExitStack() as stack:
+            # A cluster of its own has as many CPUs as nodes ask for by default, like processes.
+            own = max(int(cpus), os.cpu_count() or 1) if not launch.resources else None
+            stack.enter_context(joined(launch.address, own))
+            from muster.engines.ray.member import RayMember
+            from muster.engines.ray.process import program_of
+            from muster.engines.ray.roll import Roll
+
+            check_supply({place.name: needs[place.node_id] for place in launch.places})
+            roll = Roll(launch, needs)
+            stack.callback(roll.dismiss)
+            roll.gather()
+            page = ProgressPage.create(len(launch.places))
+            stack.callback(page.close)
+            program = program_of(launch)
+            members = [RayMember(place, launch, page, roll, program) for place in launch.places]
+            return Supervisor(launch, members, page).run()
+
+
+def _needs(launch: Launch) -> dict[int, Mapping[str, float]]:
+    return {
+        place.node_id: {**_BY_DEFAULT, **launch.resources.get(place.node_id, {})}
+        for place in launch.places
+    }

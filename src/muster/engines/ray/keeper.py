@@ -1,0 +1,220 @@
+"""`Keeper`: the Ray actor of one node. It has the node's resources, and keeps its process.
+
+    driver ──start, tell, kill──> Keeper ──pipe──> process of the node
+    driver <──────news─────────── Keeper <──links── stand-ins for nodes of other machines
+
+The node is a process of its own, as on one machine: what happens to it (killed, stopped, a call
+that never returns) is seen from outside, within its machine, and does not take the actor along.
+"""
+
+import os
+import platform
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from muster.engines.local.door import socket_path
+from muster.engines.local.handshake import Secrets
+from muster.engines.local.runtime_dir import runtime_directory
+from muster.engines.memory import SharedMemory
+from muster.engines.orders import Present
+from muster.engines.progress import ProgressPage
+from muster.engines.ray.copies import Copy, Copying, Part
+from muster.engines.ray.desk import Desk, News
+from muster.engines.ray.process import Conception, Program
+from muster.engines.ray.stand_in import Letter, StandIn
+from muster.framework.node import Place
+from muster.version import __version__
+
+
+@dataclass(frozen=True)
+class Whereabouts:
+    """Where a keeper is, and with which versions."""
+
+    machine: str
+    """Ray's id of it."""
+    directory: Path
+    """Where its node's socket is."""
+    pid: int
+    memory: int
+    """Descriptor, in that process, of the memory that nodes of the machine share."""
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """Where another node is, as a keeper needs to know it."""
+
+    place: Place
+    machine: str
+    directory: Path
+    keeper: Any
+
+
+class Keeper:
+    """Keeps one node.
+
+    Args:
+        place: The node's, as it is at first.
+        known: The run's secrets.
+    """
+
+    def __init__(self, place: Place, known: Secrets) -> None:
+        self._place = place
+        self._known = known
+        self._me = ray.get_runtime_context().current_actor
+        self._machine = ray.get_runtime_context().get_node_id()
+        self._directory_context = runtime_directory()
+        self._directory = self._directory_context.__enter__()
+        self._page = ProgressPage.create(place.size)
+        self._memory = SharedMemory.create()
+        self._stand_ins: dict[int, StandIn] = {}
+        self._lock = threading.Lock()
+        self._copy = Copy(self._memory)
+        self._copying = Copying(place.node_id, self._copy)
+        self._desk = Desk(self._page, self._copying.publish)
+
+    # ---- before the node starts
+
+    def whereabouts(self) -> Whereabouts:
+        """Say where this keeper is."""
+        versions = {
+            "muster": __version__,
+            "python": platform.python_version(),
+            "ray": ray.__version__,
+        }
+        return Whereabouts(
+            self._machine, self._directory, os.getpid(), self._memory.fileno(), versions
+        )
+
+    def join_memory(self, pid: int, fd: int) -> None:
+        """Use the memory of another keeper of this machine, instead of one of its own."""
+        self._memory = SharedMemory(os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC))
+        self._copy.use(self._memory)
+
+    def know_machines(self, machines: Sequence[Sequence[Any]]) -> None:
+        """Take note of the other machines of this run, each as the keepers that are on it."""
+        self._copying.know(machines)
+
+    def start(self, place: Place, program: Program, threads: int, is_spread: bool) -> None:
+        """Start the node's process."""
+        self._copying.drain()
+        self._place = place
+        self._page.reset(place.node_id)
+        told = Conception(
+            place, self._known, self._directory, program, threads, is_spread, -1, -1, -1, -1
+        )
+        self._desk.start(told, self._page.fileno(), self._memory.fileno())
+
+    # ---- while it lives
+
+    @ray.method(concurrency_group="news")
+    def news(self, seconds: float) -> list[News]:
+        """Return what happened to the node; waits for so long if nothing did."""
+        return self._desk.news(seconds)
+
+    @ray.method(concurrency_group="orders")
+    def tell(self, order: object, neighbours: Sequence[Neighbour] = ()) -> None:
+        """Give the node an order, once it can reach those whom it is about."""
+        if isinstance(order, Present):
+            for each in neighbours:
+                self._introduce(each)
+        self._desk.tell(order)
+
+    @ray.method(concurrency_group="orders")
+    def kill(self) -> None:
+        """End the node's process, and all that it has started."""
+        self._desk.kill()
+
+    @ray.method(concurrency_group="orders")
+    def leave(self) -> None:
+        """End the node's process and clean up; the actor is to be ended next."""
+        self._desk.kill()
+        with self._lock:
+            stand_ins, self._stand_ins = list(self._stand_ins.values()), {}
+        for each in stand_ins:
+            each.close()
+        self._directory_context.__exit__(None, None, None)
+
+    # ---- other keepers' calls: links
+
+    @ray.method(concurrency_group="letters")
+    def link(self, keeper: Any, place: Place, incarnation: int) -> None:
+        """Link a node of another machine to this one, if this is still that incarnation."""
+        if incarnation == self._place.incarnation:
+            self._stand_in_for(place, keeper).connect(incarnation)
+
+    @ray.method(concurrency_group="letters")
+    def deliver(self, sender: int, letters: Sequence[Letter]) -> None:
+        """Give the node what one of another machine has sent."""
+        stand_in = self._stand_ins.get(sender)
+        if stand_in is not None:
+            stand_in.deliver(letters)
+
+    @ray.method(concurrency_group="letters")
+    def unlink(self, node: int) -> None:
+        """Have the node see that one of another machine is away."""
+        with self._lock:
+            stand_in = self._stand_ins.pop(node, None)
+        if stand_in is not None:
+            stand_in.close()
+
+    def _introduce(self, neighbour: Neighbour) -> None:
+        """Have the node find another one at a socket beside its own."""
+        if neighbour.machine == self._machine:
+            there = socket_path(neighbour.directory, neighbour.place.node_id)
+            here = socket_path(self._directory, neighbour.place.node_id)
+            here.unlink(missing_ok=True)
+            here.symlink_to(there)
+        else:
+            self._stand_in_for(neighbour.place, neighbour.keeper)
+
+    def _stand_in_for(self, place: Place, keeper: Any) -> StandIn:
+        node = place.node_id
+        with self._lock:
+            older = self._stand_ins.pop(node, None)
+        if older is not None:
+            older.close()
+        stand_in = StandIn(place, self._place, self._known, self._directory, keeper, self._me)
+        with self._lock:
+            self._stand_ins[node] = stand_in
+        return stand_in
+
+    # ---- other keepers' calls: the shared memory
+
+    @ray.method(concurrency_group="copies")
+    def copy(self, parts: Sequence[Part], node: int, count: int) -> None:
+        """Write what a node of another machine has published."""
+        self._copy.write(parts, node, count)
+
+    @ray.method(concurrency_group="copies")
+    def counts(self, nodes: Sequence[int]) -> list[int]:
+        """Return how much some nodes have published, as far as this machine knows."""
+        return [self._copy.count(node) for node in nodes]
+
+    @ray.method(concurrency_group="copies")
+    def image(self) -> bytes:
+        """Return all of this machine's copy."""
+        return self._copy.read([(0, self._copy.nbytes)])[0][1]
+
+    @ray.method(concurrency_group="copies")
+    def expect(self) -> None:
+        """Keep what other nodes publish until `fill`."""
+        self._copy.expect()
+
+    @ray.method(concurrency_group="copies")
+    def fill(self, image: bytes, counts: Mapping[int, int]) -> None:
+        """Make this machine's copy like another one's."""
+        self._copy.fill(image, counts)
+
+
+# Each group has a thread of its own, and keeps the order of each caller's calls.
+_GROUPS = {"news": 1, "orders": 1, "letters": 1, "copies": 1}
+
+_actor: Any = ray.remote  # its types leave out groups
+KeeperActor = _actor(max_restarts=0, concurrency_groups=_GROUPS)(Keeper)
+"""`Keeper` as Ray makes it."""

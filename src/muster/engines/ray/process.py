@@ -1,0 +1,98 @@
+"""A node's process on a Ray cluster: `python -m muster.engines.ray.process FD`.
+
+Its keeper starts it, and sends what it is to do over the pipe that it inherits. From then on it is
+a node like any other: it links itself to the others by Unix sockets, behind some of which there are
+keepers that stand in for nodes of other machines. It knows nothing of Ray.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import cloudpickle
+
+from muster.engines.base import Launch
+from muster.engines.local.child import THREAD_VARIABLES, Birth, live
+from muster.engines.local.handshake import Secrets
+from muster.engines.memory import SharedMemory
+from muster.engines.progress import ProgressPage
+from muster.framework.node import Place
+
+
+@dataclass(frozen=True)
+class Program:
+    """What all nodes of a run are to do, and where they find their modules."""
+
+    code: bytes
+    """main, args and kwargs, by cloudpickle: `main` may be of a script that only the driver has."""
+    sys_path: tuple[str, ...]
+    directory: str
+    environment: Mapping[str, str]
+
+
+def program_of(launch: Launch) -> Program:
+    """Return what the nodes of a launch are to do, as other machines can be told."""
+    return Program(
+        code=cloudpickle.dumps((launch.main, launch.args, dict(launch.kwargs))),
+        sys_path=tuple(sys.path),
+        directory=os.getcwd(),
+        environment={name: value for name, value in os.environ.items() if name[:7] == "MUSTER_"},
+    )
+
+
+@dataclass(frozen=True)
+class Conception:
+    """What a keeper tells a new process."""
+
+    place: Place
+    known: Secrets
+    directory: Path
+    program: Program
+    threads: int
+    is_spread: bool
+    out: int
+    """Descriptors that the process inherits."""
+    err: int
+    progress: int
+    memory: int
+
+
+def main() -> None:
+    """Be a node."""
+    parent = Connection(int(sys.argv[1]))
+    told: Conception = parent.recv()
+    program = told.program
+    known = set(sys.path)
+    sys.path += [entry for entry in program.sys_path if entry not in known]
+    if os.path.isdir(program.directory):
+        os.chdir(program.directory)
+    environment = {**os.environ, **program.environment}
+    environment.update(dict.fromkeys(THREAD_VARIABLES, str(told.threads)))
+    os.environ.update(environment)  # for what is imported now
+    program_main, args, kwargs = cloudpickle.loads(program.code)
+    live(
+        Birth(
+            place=told.place,
+            known=told.known,
+            directory=told.directory,
+            parent=parent,
+            out=Connection(told.out, readable=False),
+            err=Connection(told.err, readable=False),
+            progress=ProgressPage(SharedMemory(told.progress), told.place.size),
+            memory=SharedMemory(told.memory),
+            is_spread=told.is_spread,
+            environment=environment,
+            threads=told.threads,
+            cores=None,
+            main=program_main,
+            args=args,
+            kwargs=kwargs,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

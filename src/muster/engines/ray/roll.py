@@ -1,0 +1,190 @@
+"""`Roll`: the driver's list of all keepers: where each is, who is beside it, who takes its place.
+
+all keepers are there -> each knows the others -> nodes start
+a keeper is lost      -> a new one in its bundle, which knows the others and what they know -> ...
+"""
+
+import contextlib
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ray
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from muster.engines.base import Launch
+from muster.engines.local.handshake import Secrets
+from muster.engines.ray.cluster import check_versions
+from muster.engines.ray.keeper import KeeperActor, Neighbour, Whereabouts
+from muster.framework.node import Place
+from muster.version import __version__
+
+_STANDARD = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
+_LEAVE_SECONDS = 5.0
+
+
+class Roll:
+    """All keepers of a run.
+
+    Args:
+        launch: The program.
+        needs: What each node is to have, by node id, as `num_cpus` and the like.
+    """
+
+    def __init__(self, launch: Launch, needs: Mapping[int, Mapping[str, float]]) -> None:
+        self._launch = launch
+        self._needs = needs
+        self._known = Secrets.fresh(__version__)
+        self._lock = threading.Lock()
+        self._keepers: dict[int, Any] = {}
+        self._where: dict[int, Whereabouts] = {}
+        self._lost: set[int] = set()
+        self.places: dict[int, Place] = {place.node_id: place for place in launch.places}
+        """As they are now, with their incarnations."""
+        self.is_spread = False
+        self._group: Any = None
+        self._bundle_of: dict[int, int] = {}
+
+    def gather(self) -> None:
+        """Have all keepers, each where it has what its node needs."""
+        wanted: list[dict[str, float]] = []
+        for node, need in self._needs.items():
+            bundle = {_STANDARD.get(name, name): amount for name, amount in need.items() if amount}
+            if bundle:  # a node that wants nothing is put anywhere
+                self._bundle_of[node] = len(wanted)
+                wanted.append(bundle)
+        if wanted:
+            self._group = placement_group(wanted, strategy="PACK")
+            ray.get(self._group.ready(), timeout=self._launch.start_within)
+        for node in self._needs:
+            self._keepers[node] = self._keeper(node)
+        for node, keeper in self._keepers.items():
+            self._where[node] = ray.get(
+                keeper.whereabouts.remote(), timeout=self._launch.start_within
+            )
+            check_versions(self._where[node].versions)
+        self.is_spread = len({where.machine for where in self._where.values()}) > 1
+        for nodes in self._machines().values():
+            first = self._where[nodes[0]]
+            for node in nodes[1:]:
+                ray.get(self._keepers[node].join_memory.remote(first.pid, first.memory))
+        self._tell_machines()
+
+    def keeper_of(self, node: int) -> Any:
+        """Return a node's keeper, for a node that is about to start: a new one if it was lost."""
+        with self._lock:
+            if node in self._lost:
+                self._replace(node)
+            return self._keepers[node]
+
+    def lose(self, node: int) -> None:
+        """Take note that a node's keeper does not answer any more."""
+        with self._lock:
+            self._lost.add(node)
+
+    def end(self, node: int) -> None:
+        """End a node's keeper at once."""
+        ray.kill(self._keepers[node], no_restart=True)
+
+    def threads_of(self, node: int) -> int:
+        """Return how many threads numeric libraries may use in a node."""
+        return max(1, int(self._needs[node].get("num_cpus", 1)))
+
+    def neighbours(self, nodes: Sequence[int]) -> list[Neighbour]:
+        """Return where some nodes are."""
+        return [
+            Neighbour(
+                self.places[node],
+                self._where[node].machine,
+                self._where[node].directory,
+                self._keepers[node],
+            )
+            for node in nodes
+        ]
+
+    def dismiss(self) -> None:
+        """End all keepers, and give back what they had."""
+        left = {keeper.leave.remote(): keeper for keeper in self._keepers.values()}
+        if left:
+            ray.wait(list(left), num_returns=len(left), timeout=_LEAVE_SECONDS)
+        for keeper in left.values():
+            ray.kill(keeper, no_restart=True)
+        for keeper in left.values():
+            with contextlib.suppress(ray.exceptions.RayError):
+                ray.get(keeper.whereabouts.remote(), timeout=_LEAVE_SECONDS)  # until it is gone
+        if self._group is not None:
+            remove_placement_group(self._group)
+
+    # ---- a keeper in place of a lost one
+
+    def _replace(self, node: int) -> None:
+        keeper = self._keeper(node)
+        self._keepers[node] = keeper
+        self._where[node] = where = ray.get(
+            keeper.whereabouts.remote(), timeout=self._launch.start_within
+        )
+        check_versions(where.versions)
+        beside = [other for other in self._machines()[where.machine] if other != node]
+        others = [other for other in self._keepers if other not in self._lost and other != node]
+        if beside:
+            elder = self._where[beside[0]]
+            ray.get(keeper.join_memory.remote(elder.pid, elder.memory))
+        elif others:
+            ray.get(keeper.expect.remote())
+        self._lost.discard(node)
+        self._tell_machines()
+        if not beside and others:
+            self._fill(node, keeper)
+
+    def _fill(self, node: int, keeper: Any) -> None:
+        """Give a machine that is new to the run what the others know.
+
+        Which of them knows the least of those that are lost is taken: what a lost node published
+        last may have reached some machines only, and is done again from where all of them were.
+        """
+        lost = sorted({node, *self._lost})
+        known = {
+            nodes[0]: min(ray.get(self._keepers[nodes[0]].counts.remote(lost)))
+            for machine, nodes in self._machines().items()
+            if machine != self._where[node].machine
+        }
+        source = min(known, key=lambda each: known[each])
+        image = self._keepers[source].image.remote()
+        ray.get(keeper.fill.remote(image, dict.fromkeys(lost, known[source])))
+
+    # ---- parts of it
+
+    def _keeper(self, node: int) -> Any:
+        options: dict[str, Any] = {"num_cpus": 0, "name": None}
+        need = dict(self._needs[node])
+        options.update({name: need.pop(name) for name in _STANDARD if name in need})
+        if need:
+            options["resources"] = need
+        if node in self._bundle_of:
+            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
+                self._group, placement_group_bundle_index=self._bundle_of[node]
+            )
+        return KeeperActor.options(**options).remote(self.places[node], self._known)
+
+    def _machines(self) -> dict[str, list[int]]:
+        """Return the nodes of each machine whose keepers live."""
+        found: dict[str, list[int]] = {}
+        for node, where in self._where.items():
+            if node not in self._lost:
+                found.setdefault(where.machine, []).append(node)
+        return found
+
+    def _tell_machines(self) -> None:
+        """Have every keeper know the others, and wait until it does."""
+        machines = self._machines()
+        asked = {}
+        for machine, nodes in machines.items():
+            others = [
+                [self._keepers[each] for each in there]
+                for name, there in machines.items()
+                if name != machine
+            ]
+            asked.update({node: self._keepers[node].know_machines.remote(others) for node in nodes})
+        for call in asked.values():
+            ray.get(call)

@@ -1,0 +1,182 @@
+"""`StandIn`: plays a node of another machine to the node of this one.
+
+    node i ──socket──> keeper of i as j ──Ray──> keeper of j as i ──socket──> node j
+
+A node knocks at the sockets of others, whoever answers. Its keeper answers for those that are on
+other machines, and brings what it says to their keepers: in order, nothing twice, and as long as
+both nodes and both keepers live, nothing lost. What came while a call was under way goes with the
+next one, so there is one call at a time and no queue of calls.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+
+from muster.engines.base import Delivery
+from muster.engines.local.blocks import Block, BlockPool
+from muster.engines.local.handshake import Secrets
+from muster.engines.local.link import make_parcel
+from muster.engines.local.post import Post
+from muster.framework.node import Finish, Place
+
+Letter = tuple[bytes, bytes, list[Any]]
+"""Head, tree and buffers of a message."""
+
+_MOST_LETTERS = 256
+_MOST_BYTES = 16 << 20
+"""Of one call."""
+_FLUSH_SECONDS = 5.0
+
+_log = logging.getLogger("muster")
+
+
+class StandIn:
+    """Node `away`, as the node of this keeper sees it.
+
+    Args:
+        away: Place of the node that is on another machine, as it is now.
+        home: Place of the node of this keeper.
+        known: The run's secrets.
+        directory: Where the sockets of this keeper's node are.
+        keeper: Of the other node.
+        me: This keeper, as others call it.
+    """
+
+    def __init__(
+        self, away: Place, home: Place, known: Secrets, directory: Path, keeper: Any, me: Any
+    ) -> None:
+        self.away = away
+        self._home = home
+        self._keeper = keeper
+        self._me = me
+        self._pool = BlockPool(self._forget)
+        self._changed = threading.Condition()
+        self._todo: deque[Delivery | _Linked | _Lost] = deque()
+        self._closed = False
+        self._post = Post(away, known, directory, self._pool, self, _log.warning, lambda: None)
+        self._post.start()
+        threading.Thread(target=self._bring, name=f"muster-to-{away.node_id}", daemon=True).start()
+
+    # ---- for the keeper
+
+    def connect(self, incarnation: int) -> None:
+        """Link the other node to this keeper's, which is there already."""
+        self._post.connect(self._home.node_id, incarnation)
+
+    def deliver(self, letters: Sequence[Letter]) -> None:
+        """Give the node of this keeper what the other one has sent."""
+        link = self._post.link_to(self._home.node_id)
+        if link is None:
+            return
+        for head, tree, buffers in letters:
+            if not tree and not buffers:
+                link.send(head, None)
+                continue
+            parcel = make_parcel(self._pool, tree, [memoryview(each).cast("B") for each in buffers])
+            link.send(head, parcel)
+            parcel.drop()
+
+    def close(self) -> None:
+        """Have this keeper's node see that the other one is away."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+        self._post.stop(_FLUSH_SECONDS)
+        self._pool.close()
+
+    # ---- from the post
+
+    def received(self, delivery: Delivery) -> None:
+        """Take a message for the other node."""
+        self._add(delivery)
+
+    def linked(self, peer: int, incarnation: int) -> None:
+        """Hear that this keeper's node is linked to what it takes for the other one."""
+        self._add(_Linked(incarnation))
+
+    def lost(self, peer: int) -> None:
+        """Hear that this keeper's node is away."""
+        self._add(_Lost())
+
+    def gone(self, peer: int) -> None:
+        """Not said by a post."""
+
+    def told_to_finish(self, finish: Finish) -> None:
+        """Not said by a post."""
+
+    # ---- to the other keeper
+
+    def _add(self, what: "Delivery | _Linked | _Lost") -> None:
+        with self._changed:
+            self._todo.append(what)
+            self._changed.notify_all()
+
+    def _bring(self) -> None:
+        """Bring what is there, one call after the other."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._todo or self._closed)
+                if self._closed:
+                    return
+                batch = self._take()
+            try:
+                ray.get(self._call(batch))
+            except ray.exceptions.RayError as error:
+                _log.warning("node %d cannot be reached: %s", self.away.node_id, error)
+                self.close()
+                return
+
+    def _take(self) -> "list[Delivery] | _Linked | _Lost":
+        first = self._todo.popleft()
+        if not isinstance(first, Delivery):
+            return first
+        batch, size = [first], 0
+        while self._todo and isinstance(following := self._todo[0], Delivery):
+            size += sum(part.nbytes for part in batch[-1].buffers)
+            if len(batch) == _MOST_LETTERS or size >= _MOST_BYTES:
+                break
+            batch.append(following)
+            self._todo.popleft()
+        return batch
+
+    def _call(self, what: "list[Delivery] | _Linked | _Lost") -> Any:
+        if isinstance(what, _Linked):
+            return self._keeper.link.remote(
+                self._me, replace(self._home, incarnation=what.incarnation), self.away.incarnation
+            )
+        if isinstance(what, _Lost):
+            return self._keeper.unlink.remote(self._home.node_id)
+        letters = [
+            (each.head, each.tree, [np.frombuffer(part, np.uint8) for part in each.buffers])
+            for each in what
+        ]
+        call = self._keeper.deliver.remote(self._home.node_id, letters)
+        for each in what:  # Ray has made a copy by now
+            each.release()
+        return call
+
+    def _forget(self, block: Block) -> None:
+        link = self._post.link_to(self._home.node_id)
+        if link is not None and link in block.known_to:
+            link.send_forget(block.number)
+
+
+@dataclass(frozen=True, slots=True)
+class _Linked:
+    """This keeper's node, in this incarnation, is to be linked to the other one."""
+
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """It is not linked any more."""
