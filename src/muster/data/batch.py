@@ -1,8 +1,10 @@
 """What goes into a replay buffer and what comes out: structures of arrays, no objects per step."""
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
+import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -47,3 +49,51 @@ class Batch:
     """float32, importance weight; 1 where replay is uniform."""
     index: Array
     """int64, the transition's number since the buffer was made: for `update_priorities`."""
+
+    def reshape(self, lead: tuple[int, ...]) -> Self:
+        """Return the same rows [B] in another leading shape; views of the same memory."""
+        return self._of([self], lambda arrays: arrays[0].reshape(lead + arrays[0].shape[1:]))
+
+    @classmethod
+    def gather(cls, parts: Sequence[tuple[Array, Self]]) -> Self:
+        """Return one batch [B] that has each part's rows where the part says.
+
+        Args:
+            parts: For each, the places [n] of its rows, and the rows. Together they fill the batch.
+        """
+        count = sum(len(rows) for rows, _ in parts)
+
+        def one(arrays: Sequence[Array]) -> Array:
+            whole = np.empty((count, *arrays[0].shape[1:]), arrays[0].dtype)
+            for (rows, _), array in zip(parts, arrays, strict=True):
+                whole[rows] = array
+            return whole
+
+        return cls._of([batch for _, batch in parts], one)
+
+    @classmethod
+    def _of(cls, batches: Sequence[Self], one: Callable[[Sequence[Array]], Array]) -> Self:
+        """Make a batch of what `one` makes of each array of these."""
+
+        def made(name: str) -> Obs:
+            values = [getattr(batch, name) for batch in batches]
+            if isinstance(values[0], dict):
+                return {key: one([value[key] for value in values]) for key in values[0]}
+            return one(values)
+
+        return cls(**{field.name: made(field.name) for field in fields(cls)})  # type: ignore[arg-type]
+
+
+@dataclass(slots=True, eq=False)
+class VersionedBatch(Batch):
+    """A batch that knows which weights its actions were chosen by."""
+
+    version: Array
+    """int64, of those weights; 0 where it is not known."""
+
+    @classmethod
+    def of(cls, batch: Batch, version: Array) -> Self:
+        """Make one of a batch."""
+        return cls(
+            **{each.name: getattr(batch, each.name) for each in fields(batch)}, version=version
+        )

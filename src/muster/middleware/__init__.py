@@ -7,7 +7,7 @@ numbers to be written) and `evaluation`.
 from muster.middleware.evaluate import evaluate
 from muster.middleware.experience import collect, train
 from muster.middleware.guard import GuardError, check_state, guard, guarded
-from muster.middleware.nodes import act, judge, push_weights, receive
+from muster.middleware.nodes import act, judge, push_weights, receive, serve
 from muster.middleware.record import checkpoint, log_metrics
 from muster.middleware.stop import stop_after
 from muster.middleware.together import agree, collect_rollout, learn
@@ -28,6 +28,7 @@ __all__ = [
     "log_metrics",
     "push_weights",
     "receive",
+    "serve",
     "stop_after",
     "train",
 ]

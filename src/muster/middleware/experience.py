@@ -2,14 +2,12 @@
 
 from collections.abc import Callable
 
-from muster.data import ReplayBuffer
+from muster.data.faces import Gives, Takes
 from muster.framework import Context, Middleware
 from muster.workers import Collector, Learner
 
 
-def collect(
-    collector: Collector, buffer: ReplayBuffer, epsilon: Callable[[float], float]
-) -> Middleware:
+def collect(collector: Collector, buffer: Takes, epsilon: Callable[[float], float]) -> Middleware:
     """Take some steps in the environments and put them into the buffer.
 
     Args:
@@ -36,7 +34,7 @@ def collect(
 
 def train(
     learner: Learner,
-    buffer: ReplayBuffer,
+    buffer: Gives,
     updates: int = 1,
     beta: Callable[[float], float] | None = None,
 ) -> Middleware:

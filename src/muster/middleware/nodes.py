@@ -1,9 +1,10 @@
-"""What a program does besides when its parts are on several nodes: `receive`, weights, answers."""
+"""What a program does besides when its parts are on several nodes: experience, weights, answers."""
 
 from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
-from muster.data import ReplayBuffer
+from muster.data.faces import Receives, Takes
+from muster.data.shard import ReplayShard
 from muster.flow import ParameterServer
 from muster.framework import Context, Middleware
 from muster.workers import Collector
@@ -17,13 +18,13 @@ class Actor(Protocol):
         """Act on these weights from now on."""
 
 
-def receive(buffer: ReplayBuffer, samples: int, steps_before: int = 0) -> Middleware:
+def receive(buffer: Receives, samples: int, steps_before: int = 0) -> Middleware:
     """Take in experience of other nodes until enough may be sampled for one loop.
 
     Sets `ctx.env_step`, and metrics of the episodes and of the lag of what came.
 
     Args:
-        buffer: Lives on this node.
+        buffer: Where it goes; lives on this node, or in shards of which this node decides.
         samples: Transitions that the loop will sample.
         steps_before: Environment steps whose transitions the buffer never had.
     """
@@ -48,6 +49,15 @@ def receive(buffer: ReplayBuffer, samples: int, steps_before: int = 0) -> Middle
     return _receive
 
 
+def serve(shard: ReplayShard) -> Middleware:
+    """Be a shard of replay: store and read what the learner says."""
+
+    def _serve(ctx: Context) -> None:
+        shard.serve()
+
+    return _serve
+
+
 def push_weights(server: ParameterServer, weights: Callable[[], Any]) -> Middleware:
     """Give the actors new weights after each loop's updates, and say how old theirs were.
 
@@ -69,7 +79,7 @@ def push_weights(server: ParameterServer, weights: Callable[[], Any]) -> Middlew
 
 def act(
     collector: Collector,
-    buffer: ReplayBuffer,
+    buffer: Takes,
     server: ParameterServer,
     actor: Actor,
     epsilon: Callable[[float], float],
@@ -78,7 +88,7 @@ def act(
 
     Args:
         collector: Takes the steps.
-        buffer: Lives on another node.
+        buffer: Sends it to where it is stored.
         server: Has the weights.
         actor: The collector's policy.
         epsilon: From environment steps of all nodes to the probability of a random action.
