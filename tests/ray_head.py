@@ -30,7 +30,7 @@ class Head:
             kept["RAY_AUTH_TOKEN"] = token
         return {**kept, "HOME": self.home, "RAY_USAGE_STATS_ENABLED": "0", **more}
 
-    def driver(self, code, *args, env=None, timeout=60):
+    def driver(self, code, *args, env=None, timeout=90):
         """Run a program that may join a cluster; return what it printed."""
         done = subprocess.run(
             [sys.executable, "-c", code, *args],

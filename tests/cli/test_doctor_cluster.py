@@ -9,7 +9,7 @@ from muster.cli import cluster_report
 from muster.cli.cluster_report import Node, say
 
 pytest.importorskip("ray")
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.timeout(120)
 
 MINE = {"muster": "0.1.0", "python": "3.11.7", "ray": "2.60.0"}
 GIB = 2.0**30
