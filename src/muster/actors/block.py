@@ -1,0 +1,44 @@
+"""`Block`: a handle on one Ray actor, which other blocks can be given."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from muster.actors.calls import Call
+from muster.actors.ray_here import check_room, need_ray, needs_of
+
+
+class Block:
+    """One actor, made from a plain class. Copies of the handle are handles on the same actor.
+
+    Args:
+        name: What messages call it.
+        kind: The class whose instance lives in the actor.
+        arguments: For its constructor.
+        options: For Ray: `num_cpus`, `num_gpus`, `resources`, `max_restarts`, ...
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kind: type,
+        arguments: Mapping[str, Any],
+        options: Mapping[str, Any],
+    ) -> None:
+        ray = need_ray()
+        check_room({name: needs_of(options)})
+        self.name = name
+        self.actor: Any = ray.remote(kind).options(**options).remote(**arguments)
+        """Ray's own handle."""
+        # Asked first: what is asked later is answered after all calls before it.
+        self._started = self.actor.__ray_ready__.remote()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"name": self.name, "actor": self.actor, "_started": None}
+
+    def _call(self, method: str, *arguments: Any) -> Call:
+        """Begin a method of the actor."""
+        return Call(self.name, getattr(self.actor, method).remote(*arguments), self._started)
+
+    def close(self) -> None:
+        """End the actor now; without this it ends when the last handle is gone."""
+        need_ray().kill(self.actor)

@@ -1,0 +1,155 @@
+"""`Gate`: the counts of one replay buffer, and who has to wait. Lives in an actor of its own.
+
+    worker:  reserve(n) -> store in a shard -> n more are confirmed with the next reserve
+    learner: take(n)    -> sample from the shards
+
+Steps are counted as inserted when they are reserved, so that many workers cannot overtake the limit
+together; as confirmed when a shard has them. A worker that is started again asks how many of its
+steps are confirmed, and goes on from there.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from muster.data import SamplesPerInsert
+
+
+class Gate:
+    """Says who may store and who may sample. Its methods take turns, except where one waits.
+
+    Args:
+        min_size: Transitions before the first sample.
+        ratio: Samples per insert; None for any.
+        error_buffer: How far samples may be ahead or behind, in samples.
+    """
+
+    def __init__(self, min_size: int, ratio: float | None, error_buffer: float | None) -> None:
+        self._min_size = min_size
+        self._limiter = None
+        if ratio is not None:
+            room = error_buffer or 1_000 * max(1.0, ratio)
+            self._limiter = SamplesPerInsert(ratio, min_size, room)
+        self._inserted = 0
+        self._sampled = 0
+        self._reserved: dict[str, int] = {}
+        self._confirmed: dict[str, int] = {}
+        self._generations: dict[int, int] = {}
+        self._refill = 0
+        self._lost_shards = 0
+        self._sealed = False
+        self._changed = asyncio.Condition()
+
+    async def join(self, client: str) -> int:
+        """Return the steps of this client that a shard has; forget those on the way."""
+        self._insert(-self._reserved.pop(client, 0))
+        await self._tell()
+        return self._confirmed.get(client, 0)
+
+    async def reserve(self, client: str, count: int, confirmed: int) -> int | None:
+        """Wait until so many may be stored; return all inserts so far. None once it is sealed."""
+        self._confirm(client, confirmed)
+        await self._wait(lambda: self._sealed or self._may_insert(count), None)
+        if self._sealed:
+            return None
+        self._refill = max(0, self._refill - count)
+        self._reserved[client] = self._reserved.get(client, 0) + count
+        self._insert(count)
+        await self._tell()
+        return self._inserted
+
+    async def confirm(self, client: str, confirmed: int) -> int:
+        """Note that a shard has so many more steps of this client; return how many in all."""
+        self._confirm(client, confirmed)
+        return self._confirmed.get(client, 0)
+
+    async def take(self, count: int, seconds: float | None) -> bool | None:
+        """Wait until so many may be sampled. False: not in time. None: never again."""
+
+        def decided() -> bool:
+            return self._may_sample(count) or self._sealed
+
+        if not await self._wait(decided, seconds):
+            return False
+        if self._sealed and not self._is_due(count):
+            return None
+        self._sample(count)
+        await self._tell()
+        return True
+
+    async def give_back(self, count: int) -> None:
+        """Undo a `take`."""
+        self._sample(-count)
+        await self._tell()
+
+    async def saw(self, shard: int, generation: int) -> None:
+        """Note which life of a shard somebody has seen: a new one is empty.
+
+        Its content is gone, but the counts are not, and could make those wait who would fill it.
+        """
+        if self._generations.get(shard, generation) < generation:
+            self._lost_shards += 1
+            self._refill = self._min_size
+        if self._generations.get(shard, 0) < generation:
+            self._generations[shard] = generation
+            await self._tell()
+
+    async def seal(self) -> None:
+        """Let nothing more be stored."""
+        self._sealed = True
+        await self._tell()
+
+    async def counts(self) -> dict[str, Any]:
+        """Return the counts."""
+        return {
+            "inserted": self._inserted,
+            "confirmed": sum(self._confirmed.values()),
+            "sampled": self._sampled,
+            "lost_shards": self._lost_shards,
+        }
+
+    def _may_insert(self, count: int) -> bool:
+        return self._refill > 0 or self._limiter is None or self._limiter.may_insert(count)
+
+    def _may_sample(self, count: int) -> bool:
+        if self._limiter is not None:
+            return self._limiter.may_sample(count)
+        return self._inserted >= self._min_size
+
+    def _is_due(self, count: int) -> bool:
+        """Whether these samples are still owed to what was inserted."""
+        limiter = self._limiter
+        if limiter is None or self._inserted < self._min_size:
+            return False
+        return (limiter.inserts - limiter.min_size) * limiter.ratio - limiter.samples >= count
+
+    def _insert(self, count: int) -> None:
+        self._inserted += count
+        if self._limiter is not None:
+            self._limiter.note_insert(count)
+
+    def _sample(self, count: int) -> None:
+        self._sampled += count
+        if self._limiter is not None:
+            self._limiter.note_sample(count)
+
+    def _confirm(self, client: str, count: int) -> None:
+        if count:
+            self._confirmed[client] = self._confirmed.get(client, 0) + count
+            self._reserved[client] = max(0, self._reserved.get(client, 0) - count)
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _wait(self, until: Callable[[], bool], seconds: float | None) -> bool:
+        async with self._changed:
+            if until():
+                return True
+            if seconds == 0:
+                return False
+            try:
+                await asyncio.wait_for(self._changed.wait_for(until), seconds)
+            except TimeoutError:
+                return until()
+            return True

@@ -1,0 +1,431 @@
+"""`ReplayBuffer`: experience in one or several shards, which any process can store and sample.
+
+    store(fragment) -> gate (may I?) -> one shard, some calls under way, the rest waits
+    sample_batch(n) -> gate (may I?) -> masses of all shards -> each draws its part -> one batch
+    update_priorities(batch, td_error) -> the shards they are from, if these still live
+
+A shard that dies is started again, empty, and the others go on. How a batch is split, and what its
+weights are, is `muster.data.shards`; a shard itself is a `muster.data.ReplayBuffer`.
+"""
+
+import time
+import uuid
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.actors.block import Block
+from muster.actors.calls import Call, failure
+from muster.actors.errors import ReplayEmptyError
+from muster.actors.gate import Gate
+from muster.actors.ray_here import check_room, need_ray, needs_of
+from muster.actors.shard import Drawn, Shard, joined
+from muster.data import Batch, Transitions
+from muster.data.shards import global_weights, split
+from muster.errors import OptionError
+from muster.seeding import derive_seed, generator
+
+_PATIENCE = 30.0
+"""Seconds that shards are asked again while none of them answers."""
+
+_PAUSE = 0.05
+"""Seconds before a shard that is away, or empty, is asked again."""
+
+
+@dataclass(slots=True, eq=False)
+class SampledBatch(Batch):
+    """Transitions of all shards, leading shape [B]. Arrays are own."""
+
+    version: NDArray[np.int64]
+    """Of the weights that chose the actions."""
+    shard: NDArray[np.int64]
+    """Where each row is from; `index` is its number there."""
+    generation: NDArray[np.int64]
+    """Which life of that shard."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the columns under the names that a plain replay buffer would give them.
+
+        `dones` is 1 where an episode terminated: one that was cut off goes on.
+        """
+        return {
+            "cur_states": self.obs,
+            "actions": self.action,
+            "rewards": self.reward,
+            "next_states": self.next_obs,
+            "dones": (self.discount == 0).astype(np.float32),
+        }
+
+
+@dataclass
+class _Sent:
+    """A fragment on its way."""
+
+    ref: Any
+    shard: int
+    arguments: tuple[Any, ...]
+    count: int
+
+
+class ReplayBuffer:
+    """Replay on a Ray cluster. A handle: copies in other processes are clients of the same shards.
+
+    Args:
+        obs_space: Of one environment: Box (images stay uint8), Discrete, or a Dict of those.
+        action_space: Of one environment: Discrete, MultiDiscrete or Box.
+        size: Transitions to remember, in all shards together; then the oldest are overwritten.
+        shards: How many actors hold them.
+        num_envs: Environments that step together in each worker.
+        n_step: Rewards to sum up, at most.
+        gamma: Discount per step.
+        prioritized: Draw by priority instead of uniformly.
+        alpha: How much priorities count.
+        beta: How far importance weights correct for it.
+        min_size: Transitions to wait for before the first sample.
+        samples_per_insert: Samples for each transition, kept within `error_buffer` by making those
+            wait who are ahead. None: nobody waits for anybody.
+        error_buffer: How far samples may be ahead or behind, in samples.
+        in_flight: Calls that one client may have under way.
+        max_restarts: How often a shard may be started again.
+        seed: Of the generators that draw.
+        **options: For Ray, of each shard, such as `resources`.
+    """
+
+    def __init__(
+        self,
+        obs_space: object,
+        action_space: object,
+        size: int,
+        *,
+        shards: int = 1,
+        num_envs: int = 1,
+        n_step: int = 1,
+        gamma: float = 0.99,
+        prioritized: bool = False,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        min_size: int = 1,
+        samples_per_insert: float | None = None,
+        error_buffer: float | None = None,
+        in_flight: int = 4,
+        max_restarts: int = 3,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        for name, value in (("shards", shards), ("in_flight", in_flight), ("min_size", min_size)):
+            if not isinstance(value, int) or value < 1:
+                raise OptionError(
+                    f"{name}={value!r} is not possible", "it is a number, 1 or more", f"{name}=1"
+                )
+        if min_size > size:
+            raise OptionError(
+                f"min_size={min_size} is not possible",
+                f"the buffer holds {size} transitions, so it would wait for ever",
+                f"size={10 * min_size}",
+            )
+        self.prioritized = prioritized
+        self.beta = beta
+        self._in_flight = in_flight
+        self._seed = seed
+        settings = {"num_cpus": 0, "max_restarts": max_restarts, **options}
+        check_room({f"replay shard {k}": needs_of(settings) for k in range(shards)})
+        rows = {
+            "capacity": -(-size // shards),
+            "obs_space": obs_space,
+            "action_space": action_space,
+            "num_envs": num_envs,
+            "n_step": n_step,
+            "gamma": gamma,
+            "prioritized": prioritized,
+            "alpha": alpha,
+        }
+        self._shards = [
+            Block(
+                f"replay shard {k}",
+                Shard,
+                {"rows": {**rows, "seed": derive_seed(seed, "shard", k)}},
+                settings,
+            )
+            for k in range(shards)
+        ]
+        limits = {
+            "min_size": min_size,
+            "ratio": samples_per_insert,
+            "error_buffer": error_buffer,
+        }
+        self._gate = Block("replay gate", Gate, limits, {"num_cpus": 0})
+        self._be_client(uuid.uuid4().hex)
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = ("prioritized", "beta", "_in_flight", "_seed", "_shards", "_gate")
+        return {name: getattr(self, name) for name in names}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._be_client(uuid.uuid4().hex)
+
+    def _be_client(self, name: str) -> None:
+        self._me = name
+        self._rng = generator(self._seed, "client", name)
+        self._life = uuid.uuid4().hex
+        self._next = int(self._rng.integers(len(self._shards)))
+        self._sequence = 0
+        self._confirmed = 0
+        self._fragments: deque[_Sent] = deque()
+        self._updates: deque[tuple[str, Any]] = deque()
+        self._generations: dict[int, int] = {}
+        self._answered = 0.0  # when a shard did last
+
+    def join(self, name: str) -> int:
+        """Be the client of this name, and return how many steps it had stored.
+
+        For a worker that may be started again. Steps of its former life that were on their way
+        count as not stored.
+        """
+        self._be_client(name)
+        return int(self._ask("join", name))
+
+    def store(self, batch: Transitions | Mapping[str, Any], version: int = 0) -> int | None:
+        """Store steps [T, N, ...] of one worker, and wait while there is no room for them.
+
+        Args:
+            batch: As `Collector.collect` returns it, or a dict of the same fields.
+            version: Of the weights that chose the actions.
+
+        Returns:
+            Steps that were stored so far, by all workers; None if the buffer takes no more.
+
+        Raises:
+            BlockError: A shard refused what was stored in an earlier call, or none is left.
+        """
+        data = batch if isinstance(batch, Transitions) else _from_fields(batch)
+        confirmed, self._confirmed = self._confirmed, 0
+        total = self._ask("reserve", self._me, len(data), confirmed)
+        if total is None:
+            return None
+        while len(self._fragments) >= self._in_flight:
+            self._settle(self._fragments.popleft())
+        self._sequence += 1
+        self._next = (self._next + 1) % len(self._shards)
+        arguments = (self._life, self._sequence, data, version)
+        ref = self._shards[self._next].actor.store.remote(*arguments)
+        self._fragments.append(_Sent(ref, self._next, arguments, len(data)))
+        return int(total)
+
+    def flush(self) -> int:
+        """Wait until all that this client stored has arrived; return how many steps that is."""
+        while self._fragments:
+            self._settle(self._fragments.popleft())
+        while self._updates:
+            self._fetch_update()
+        confirmed, self._confirmed = self._confirmed, 0
+        return int(self._ask("confirm", self._me, confirmed))
+
+    def sample_batch(
+        self, batch_size: int = 32, timeout: float | None = None, beta: float | None = None
+    ) -> SampledBatch | None:
+        """Draw transitions of all shards, with replacement, and wait while there are too few.
+
+        Args:
+            batch_size: How many.
+            timeout: Seconds to wait; None waits as long as it takes.
+            beta: Instead of the constructor's.
+
+        Returns:
+            None when the buffer takes no more and all samples that were due have been taken.
+
+        Raises:
+            ReplayEmptyError: There were too few in that time.
+        """
+        if batch_size < 1:
+            raise OptionError(
+                f"batch_size={batch_size} is not possible", "it is 1 or more", "batch_size=32"
+            )
+        began = self._answered = time.monotonic()
+        granted = self._ask("take", batch_size, timeout)
+        if granted is None:
+            return None
+        while granted:
+            batch = self._draw(batch_size, self.beta if beta is None else beta)
+            if batch is not None:
+                return batch
+            if timeout is not None and time.monotonic() - began >= timeout:
+                self._ask("give_back", batch_size)
+                break
+            time.sleep(_PAUSE)
+        raise ReplayEmptyError(
+            f"there was nothing to sample for {timeout:g} s",
+            f"{self.rollout_steps} steps were stored, too few or too few for another batch",
+            "start rollout workers, or sample_batch(timeout=None), which waits",
+        )
+
+    def update_priorities(self, batch: SampledBatch, td_error: NDArray[Any]) -> None:
+        """Set the priorities of what was sampled; what was overwritten or lost is passed over.
+
+        Returns at once; at most `in_flight` such calls are under way.
+        """
+        if not self.prioritized:
+            return
+        td_error = np.asarray(td_error)
+        for life in {(int(s), int(g)) for s, g in zip(batch.shard, batch.generation, strict=True)}:
+            shard, generation = life
+            mine = (batch.shard == shard) & (batch.generation == generation)
+            while len(self._updates) >= self._in_flight:
+                self._fetch_update()
+            block = self._shards[shard]
+            ref = block.actor.update_priorities.remote(
+                generation, batch.index[mine], td_error[mine]
+            )
+            self._updates.append((block.name, ref))
+
+    def seal(self) -> None:
+        """Take no more: workers are told so, and learners get what is still due, then None."""
+        self._ask("seal")
+
+    def get_counts(self) -> dict[str, Any]:
+        """Return `inserted`, `confirmed`, `sampled`, `lost_shards`, and `stored` in each shard."""
+        counts: dict[str, Any] = self._ask("counts")
+        self._answered = time.monotonic()
+        counts["stored"] = [0 if seen is None else seen[2] for seen in self._look()]
+        return counts
+
+    @property
+    def rollout_steps(self) -> int:
+        """Steps that were stored so far, by all workers."""
+        return int(self._ask("counts")["inserted"])
+
+    def __len__(self) -> int:
+        """Return how many transitions all shards have."""
+        return sum(self.get_counts()["stored"])
+
+    def __bool__(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """End all actors now; without this they end when the last handle is gone."""
+        for block in (*self._shards, self._gate):
+            block.close()
+
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        ref = getattr(self._gate.actor, method).remote(*arguments)
+        return Call(self._gate.name, ref).result()
+
+    def _settle(self, sent: _Sent) -> None:
+        """See one fragment stored, whatever happens to the shard it was sent to."""
+        errors = need_ray().exceptions
+        give_up = time.monotonic() + _PATIENCE
+        while True:
+            block = self._shards[sent.shard]
+            try:
+                generation = need_ray().get(sent.ref)
+            except errors.RayActorError as error:
+                if time.monotonic() > give_up:
+                    raise failure(block.name, error) from None
+                if not isinstance(error, errors.ActorUnavailableError):
+                    # It died and what it had is gone. One that may live is asked again itself: it
+                    # knows by the number whether it has the fragment already.
+                    sent.shard = (sent.shard + 1) % len(self._shards)
+                time.sleep(_PAUSE)
+                sent.ref = self._shards[sent.shard].actor.store.remote(*sent.arguments)
+            except errors.RayError as error:
+                raise failure(block.name, error) from None
+            else:
+                self._saw(sent.shard, generation)
+                self._confirmed += sent.count
+                return
+
+    def _draw(self, count: int, beta: float) -> SampledBatch | None:
+        """Draw a batch from the shards that are there; None if they have nothing now."""
+        masses = [1.0]
+        if len(self._shards) > 1:
+            masses = [0.0 if seen is None else seen[1] for seen in self._look()]
+            if not any(masses):
+                return None
+        counts = split(count, masses, self._rng)
+        asked = {k: int(n) for k, n in enumerate(counts) if n}
+        refs = {k: self._shards[k].actor.sample.remote(n) for k, n in asked.items()}
+        drawn = {k: self._fetched(k, ref) for k, ref in refs.items()}
+        if any(each is None or each.batch is None for each in drawn.values()):
+            return None  # a shard was lost on the way: all of it again
+        return _mixed(drawn, np.asarray(masses), beta if self.prioritized else None)
+
+    def _look(self) -> list[tuple[int, float, int] | None]:
+        """Return the life, mass and size of each shard; None for one that is away."""
+        refs = [block.actor.look.remote() for block in self._shards]
+        return [self._fetched(k, ref) for k, ref in enumerate(refs)]
+
+    def _fetched(self, shard: int, ref: Any) -> Any:
+        """Return what a shard answered, or None if it is away."""
+        errors = need_ray().exceptions
+        try:
+            answer = need_ray().get(ref)
+        except errors.RayActorError as error:
+            if time.monotonic() - self._answered > _PATIENCE:
+                raise failure(self._shards[shard].name, error) from None
+            return None
+        except errors.RayError as error:
+            raise failure(self._shards[shard].name, error) from None
+        self._answered = time.monotonic()
+        self._saw(shard, answer[0])
+        return answer
+
+    def _saw(self, shard: int, generation: int) -> None:
+        if self._generations.get(shard) != generation:
+            self._generations[shard] = generation
+            self._ask("saw", shard, generation)
+
+    def _fetch_update(self) -> None:
+        name, ref = self._updates.popleft()
+        errors = need_ray().exceptions
+        try:
+            need_ray().get(ref)
+        except errors.RayActorError:
+            pass  # a shard that is gone has no priorities
+        except errors.RayError as error:
+            raise failure(name, error) from None
+
+
+def _mixed(
+    drawn: dict[int, Drawn], masses: NDArray[np.float64], beta: float | None
+) -> SampledBatch:
+    """Return one batch of what several shards drew."""
+    batches = [each.batch for each in drawn.values() if each.batch is not None]
+    batch = joined(batches)
+    sizes = [len(each.index) for each in batches]
+    shard = np.repeat(np.fromiter(drawn, np.int64), sizes)
+    if beta is not None:
+        chance = np.concatenate([each.chance for each in drawn.values()])
+        batch.weight = global_weights(shard, chance, masses, beta)
+    return SampledBatch(
+        batch.obs,
+        batch.action,
+        batch.reward,
+        batch.next_obs,
+        batch.discount,
+        batch.weight,
+        batch.index,
+        np.concatenate([each.version for each in drawn.values()]),
+        shard,
+        np.repeat(np.array([each.generation for each in drawn.values()], np.int64), sizes),
+    )
+
+
+def _from_fields(fields: Mapping[str, Any]) -> Transitions:
+    names = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
+    if set(fields) != set(names):
+        raise OptionError(
+            f"a batch of {sorted(fields)} cannot be stored",
+            f"its fields are {', '.join(names)}, of shape [T, N, ...]",
+            "buffer.store(collector.collect())",
+        )
+
+    def arrays(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: np.asarray(each) for key, each in value.items()}
+        return np.asarray(value)
+
+    return Transitions(**{name: arrays(fields[name]) for name in names})

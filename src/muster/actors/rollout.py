@@ -1,0 +1,229 @@
+"""`RolloutWorker`: acts in environments of its own and sends what it saw straight to the replay.
+
+newest weights -> fragment of steps -> replay (waits while there is no room) -> newest weights ...
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+
+from muster.actors.block import Block
+from muster.actors.calls import Call
+from muster.actors.parameters import ParameterServer
+from muster.actors.replay import ReplayBuffer
+from muster.envs import make_envs
+from muster.envs.make import env_maker
+from muster.errors import OptionError
+from muster.seeding import derive_seed
+from muster.workers import Collector
+
+LEAST_FRAGMENT = 50
+"""Steps that are sent at once, at least: a call of an actor costs as much as many steps."""
+
+SpacesAndSeed = Callable[[gym.Space[Any], gym.Space[Any], int], Any]
+"""From the spaces of an environment and a seed to an agent."""
+
+
+class ActingPolicy(Protocol):
+    """What a worker asks for actions."""
+
+    def act(self, obs: Any, epsilon: float = 0.0) -> Any:
+        """Return an action for each of N observations, a random one with probability epsilon."""
+
+    def load_policy(self, weights: dict[str, Any]) -> None:
+        """Act on these weights from now on."""
+
+
+@dataclass
+class RolloutReport:
+    """What a worker did."""
+
+    worker: int
+    steps: int = 0
+    """Environment steps that are in the replay, those of former lives included."""
+    returns: list[float] = field(default_factory=list)
+    """Of the episodes that ended, oldest first."""
+    lengths: list[int] = field(default_factory=list)
+    version: int = 0
+    """Of the weights that it acted on last."""
+
+
+class RolloutWorker(Block):
+    """Collects experience in an actor.
+
+    Args:
+        env: Id of the environment, or a function that makes one.
+        make_policy: From observation space, action space and seed to what acts.
+        server: Where the weights are.
+        buffer: Where experience goes.
+        worker: Its number; no two have the same.
+        seed: Of the run. Every worker has a seed of its own from it.
+        num_envs: Environments that it steps together, as the buffer was told.
+        fragment: Steps of each environment that are sent at once.
+        random_steps: While all workers together have done fewer steps than this, actions are
+            uniformly random.
+        max_ep_len: An episode is cut off after so many steps. It is then truncated, and also
+            terminated if it ended by itself in that very step.
+        epsilon: From the steps of all workers to the probability of a random action.
+        update_freq: Versions of weights between two that it acts on, at least.
+        max_restarts: How often it may be started again after its process died. It then goes on with
+            the steps that are still to be done.
+        **options: For Ray, such as `num_cpus` (1) or `resources`.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        make_policy: SpacesAndSeed,
+        server: ParameterServer,
+        buffer: ReplayBuffer,
+        *,
+        worker: int = 0,
+        seed: int = 0,
+        num_envs: int = 1,
+        fragment: int = LEAST_FRAGMENT,
+        random_steps: int = 0,
+        max_ep_len: int | None = None,
+        epsilon: Callable[[int], float] | None = None,
+        update_freq: int = 1,
+        max_restarts: int = 0,
+        **options: Any,
+    ) -> None:
+        if fragment * num_envs < LEAST_FRAGMENT:
+            raise OptionError(
+                f"fragment={fragment} is not possible with num_envs={num_envs}",
+                f"at least {LEAST_FRAGMENT} steps are sent at once, as every call costs time",
+                f"fragment={-(-LEAST_FRAGMENT // num_envs)}",
+            )
+        if max_ep_len is not None and max_ep_len < 1:
+            raise OptionError(
+                f"max_ep_len={max_ep_len} is not possible",
+                "it is a number of steps",
+                "max_ep_len=1000",
+            )
+        arguments = {
+            "env": env,
+            "make_policy": make_policy,
+            "server": server,
+            "buffer": buffer,
+            "worker": worker,
+            "seed": seed,
+            "num_envs": num_envs,
+            "fragment": fragment,
+            "random_steps": random_steps,
+            "max_ep_len": max_ep_len,
+            "epsilon": epsilon,
+            "update_freq": update_freq,
+        }
+        settings = {
+            "num_cpus": 1,
+            "max_restarts": max_restarts,
+            "max_task_retries": max_restarts,
+            **options,
+        }
+        super().__init__(f"rollout worker {worker}", Roller, arguments, settings)
+
+    def rollout(self, steps: int) -> Call:
+        """Begin to do so many steps, rounded up to whole fragments; `finish` waits for the report.
+
+        They are the steps of this worker in all calls and all lives together. It ends before when
+        the buffer takes no more.
+        """
+        return self._call("rollout", steps)
+
+
+class Roller:
+    """What lives in the actor. See `RolloutWorker`."""
+
+    def __init__(
+        self,
+        env: Any,
+        make_policy: SpacesAndSeed,
+        server: ParameterServer,
+        buffer: ReplayBuffer,
+        worker: int,
+        seed: int,
+        num_envs: int,
+        fragment: int,
+        random_steps: int,
+        max_ep_len: int | None,
+        epsilon: Callable[[int], float] | None,
+        update_freq: int,
+    ) -> None:
+        self._server = server
+        self._buffer = buffer
+        self._random_steps = random_steps
+        self._epsilon = epsilon
+        self._update_freq = update_freq
+        self._report = RolloutReport(worker)
+        self._report.steps = buffer.join(f"worker {worker}")
+        # After the number of steps: one that begins again does not repeat what it has done.
+        own = derive_seed(seed, "worker", worker, self._report.steps)
+        envs = make_envs(limited(env, max_ep_len), num_envs, own)
+        spaces = envs.single_observation_space, envs.single_action_space
+        self._policy: ActingPolicy = make_policy(*spaces, own)
+        self._chooser = _Chooser(self._policy, spaces[1], num_envs, own)
+        self._collector = Collector(self._chooser, envs, fragment)
+        self._total = buffer.rollout_steps
+
+    def rollout(self, steps: int) -> RolloutReport:
+        """Do the steps that are left of so many."""
+        report = self._report
+        done = report.steps
+        while done < steps:
+            self._take_newest()
+            self._chooser.at_random = self._total < self._random_steps
+            eps = 0.0 if self._epsilon is None else self._epsilon(self._total)
+            data = self._collector.collect(policy_kwargs={"eps": eps})
+            total = self._buffer.store(data, report.version)
+            if total is None:
+                break
+            self._total = total
+            done += len(data)
+            for episode in self._collector.take_episodes():
+                report.returns.append(episode.return_)
+                report.lengths.append(episode.length)
+        report.steps = self._buffer.flush()
+        return report
+
+    def _take_newest(self) -> None:
+        have = self._report.version
+        newest = self._server.pull(newer_than=have + self._update_freq - 1 if have else 0)
+        if newest is not None:
+            self._policy.load_policy(newest.weights)
+            self._report.version = newest.version
+
+
+class _Chooser:
+    """Acts at random at first, then as the policy says."""
+
+    def __init__(
+        self, policy: ActingPolicy, space: gym.Space[Any], num_envs: int, seed: int
+    ) -> None:
+        self.at_random = False
+        self._policy = policy
+        self._space = space
+        self._num_envs = num_envs
+        self._space.seed(derive_seed(seed, "random actions") % 2**32)
+
+    def act(self, obs: Any, epsilon: float = 0.0) -> Any:
+        if self.at_random:
+            return np.stack([np.asarray(self._space.sample()) for _ in range(self._num_envs)])
+        return self._policy.act(obs, epsilon)
+
+
+def limited(env: Any, max_ep_len: int | None) -> Any:
+    """Return what makes such environments whose episodes are cut off, at the latest, after that."""
+    if max_ep_len is None:
+        return env
+    make_one = env_maker(env, {})
+
+    def make_limited() -> gym.Env[Any, Any]:
+        # On top of a limit that the environment has: the shorter one counts. What the environment
+        # says of `terminated` is passed on as it is.
+        return gym.wrappers.TimeLimit(make_one(), max_ep_len)
+
+    return make_limited
