@@ -113,6 +113,8 @@ class Program:
                 buffer.__class__ = LoggedBuffer
                 name = f"shard.{router.node_id}.{router.incarnation}"
                 buffer.log = self.log / name
+                with buffer.log.open("a") as file:
+                    file.write("begin\n")
                 (self.log / f"{name}.pid").write_text(str(os.getpid()))
             return buffer
 
@@ -271,22 +273,56 @@ def killed_shard(kill, shards, prioritized, loops, log):
                 check(batch, items_of(told["notes"]))
                 told["batches"] += 1
                 told["after"] += max(generations) > 0
-                replay.update_priorities(batch.index, np.ones(32))
+                replay.update_priorities(batch.index, np.full(32, 0.1))
                 if max(generations) == 0:
                     first["batch"] = batch
             if kill and ctx.total_step == loops // 3:
                 os.kill(int((log / "shard.1.0.pid").read_text()), signal.SIGKILL)
             if max(generations) > 0 and "batch" in first:
                 # Of the process that died, and others: errors that nobody waits for any more.
-                replay.update_priorities(first["batch"].index, np.full(32, 3.0))
+                replay.update_priorities(first["batch"].index, np.full(32, 0.1))
                 told["late"] += 1
             told["generations"] = generations
             if ctx.total_step < loops or (kill and told["after"] < 50):
                 return None
             told["inserted"] = replay.inserted
+            told["contents"] = [
+                (each.contents.stored, each.contents.mass) for each in replay._shards
+            ]
             return told
 
         return program.run(learn, pause=0.001)
+
+
+def killed_learner(shards, loops, log):
+    """Have the learner die in the middle; the one after it tells what it has counted."""
+    with Task() as task:
+        limiter = SamplesPerInsert(4.0, 64, error_buffer=4.0)
+        program = Program(task, shards, 1024, log=log, limiter=limiter)
+        notes = []
+
+        def learn(replay, ctx):
+            replay.receive(64)
+            notes.extend(replay.feed.notes)
+            replay.feed.notes.clear()
+            check(replay.sample(32), items_of(notes))
+            if ctx.total_step < loops:
+                return None
+            if task.router.incarnation == 0:
+                (log / "first").write_text(str(replay.inserted))
+                os.kill(os.getpid(), signal.SIGKILL)
+            return notes, replay.inserted, len(replay)
+
+        return program.run(learn)
+
+
+def stored_by(log):
+    """Return the fragments that the shards have stored since each began, by shard and process."""
+    found = {}
+    for path in log.glob("shard.?.?"):
+        lines = path.read_text().rpartition("begin\n")[2].splitlines()
+        found[path.name] = [tuple(map(int, line.split())) for line in lines]
+    return found
 
 
 def items_of(notes):

@@ -68,20 +68,16 @@ def test_every_step_that_was_stored_is_counted_once(shards, actors, tmp_path):
         programs.count_exactly, shards, shards, actors, loops, samples, ratio, tmp_path,
         actors=actors,
     )  # fmt: skip
-    stored = [
-        tuple(map(int, line.split()))
-        for node in range(1, 1 + shards)
-        for line in (tmp_path / f"shard.{node}.0").read_text().splitlines()
-    ]
+    logs = programs.stored_by(tmp_path)
+    stored = [each for log in logs.values() for each in log]
     assert len(set(stored)) == len(stored)
     assert told["counted"][-1] == len(stored) * programs.SIZE
     assert sorted(map(tuple, told["notes"])) == sorted(stored)
     assert told["stored"] == min(told["counted"][-1], 512 // shards // 2 * 2 * shards)
     # The actors take turns, and what each sends to one shard stays in order.
     for node in range(1, 1 + shards):
-        lines = (tmp_path / f"shard.{node}.0").read_text().splitlines()
         for actor in range(1 + shards, 1 + shards + actors):
-            numbers = [int(line.split()[1]) for line in lines if int(line.split()[0]) == actor]
+            numbers = [number for sender, number in logs[f"shard.{node}.0"] if sender == actor]
             turn = (node - 1 - actor) % shards
             assert numbers == list(range(turn, turn + shards * len(numbers), shards))
     # Samples per insert: never more than asked for, and no more inserts than were needed.
@@ -120,7 +116,7 @@ def test_a_killed_shard_begins_empty_and_training_goes_on(kill, shards, prioriti
         programs.killed_shard, shards, kill, shards, prioritized, loops, tmp_path,
         on_failure={"replay": "restart"},
     )  # fmt: skip
-    logs = {path.name: path.read_text().splitlines() for path in tmp_path.glob("shard.?.?")}
+    logs = programs.stored_by(tmp_path)
     lives = [name for name in logs if name.startswith("shard.1.")]
     # Whether the kill landed is seen from the process that took over.
     assert len(lives) == (2 if kill else 1)
@@ -128,17 +124,33 @@ def test_a_killed_shard_begins_empty_and_training_goes_on(kill, shards, prioriti
     # Each fragment is counted once; one that was stored as its shard died may not have been told.
     assert len(set(told["notes"])) == len(told["notes"])
     assert told["inserted"] == len(told["notes"]) * programs.SIZE
-    stored = [tuple(map(int, line.split())) for lines in logs.values() for line in lines]
+    stored = [each for log in logs.values() for each in log]
     assert len(set(stored)) == len(stored)
     untold = set(stored) - set(told["notes"])
     assert set(told["notes"]) <= set(stored) and len(untold) <= int(kill)
-    assert all("{} {}".format(*each) == logs["shard.1.0"][-1] for each in untold)
+    assert all(each == logs["shard.1.0"][-1] for each in untold)
+    if prioritized:
+        # What is new has priority 1, what was learnt from 0.1^0.8: the new process was told, too.
+        assert all(mass < 0.9 * size for size, mass in told["contents"])
     if kill:
         fell = np.diff(told["sizes"]).min()
         assert fell < -100, "what the shard had held is gone"
         assert told["after"] >= 50 and told["late"] > 0
     else:
         assert told["sizes"] == sorted(told["sizes"]) and told["batches"] == 2 * (loops + 1)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_learner_that_is_replaced_counts_what_it_has_told_the_shards_to_store(shards, tmp_path):
+    notes, inserted, stored = run(
+        programs.killed_learner, shards, shards, 30, tmp_path, on_failure={"learner": "resume"}
+    )
+    assert int((tmp_path / "first").read_text()) > 0
+    logs = programs.stored_by(tmp_path)
+    assert len(logs) == shards, "only the learner was replaced"
+    expected = [each for log in logs.values() for each in log]
+    assert sorted(map(tuple, notes)) == sorted(expected) and len(set(expected)) == len(expected)
+    assert inserted == stored == len(notes) * programs.SIZE
 
 
 @pytest.mark.parametrize("prioritized", [False, True])

@@ -24,6 +24,8 @@ Schedule = Literal["linear", "exp"]
 Activation = Literal["relu", "tanh"]
 MOST_LR = 1_000.0
 """Largest learning rate: Adam moves a weight by about so much, and beyond it float32 ends soon."""
+MOST_SHARDS = 64
+"""One learner has to hear all of them."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class DQNConfig:
     """Transitions per update."""
     buffer_size: int = 100_000
     """Transitions that replay holds."""
+    replay_shards: int = 0
+    """With --workers: nodes that hold a part of replay each; 0 keeps it at the learner."""
     learning_starts: int = 1_000
     """Environment steps before the first update."""
     train_every: int = 256
@@ -94,7 +98,18 @@ class DQNConfig:
             )
 
     def check_resume(self, parts: Mapping[str, Any], num_envs: int) -> None:
-        """Refuse to go on with a run; what does not fit is refused by who loads it."""
+        """Refuse to go on with a run; what else does not fit is refused by who loads it."""
+        if "replay" not in parts:
+            return
+        saved = parts["replay"].get("shards")
+        there = 0 if saved is None else len(saved)
+        if there != self.replay_shards:
+            raise OptionError(
+                f"replay_shards={self.replay_shards} is not possible here",
+                f"the checkpoint has replay {f'in {there} shards' if there else 'of one buffer'}, "
+                "and each goes on only with what one like it has stored",
+                f"replay_shards={there}",
+            )
 
     def __post_init__(self) -> None:
         check_number("lr", self.lr, high=MOST_LR, high_too=True, example=1e-3)
@@ -104,6 +119,7 @@ class DQNConfig:
         for name in ("train_every", "updates_per_train", "target_update", "horizon"):
             check_whole(name, getattr(self, name))
         check_whole("learning_starts", self.learning_starts, low=0)
+        check_whole("replay_shards", self.replay_shards, low=0, high=MOST_SHARDS)
         check_number("tau", self.tau, high=1, high_too=True, example=1)
         for name in ("alpha", "beta_start", "beta_end", "eps_start", "eps_end"):
             check_number(name, getattr(self, name), high=1, low_too=True, high_too=True)

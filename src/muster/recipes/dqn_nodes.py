@@ -3,8 +3,9 @@
     actors ──fragments──> replay at the learner ──batches──> updates ──weights, by version──> actors
                                           └──weights to evaluate──> evaluator ──returns──> learner
 
-Only the learner writes files. Anyone may be killed: actors and the evaluator are started again, the
-learner goes on from its last checkpoint.
+With `--replay-shards K` replay is on K more nodes, and the learner asks them for batches. Only the
+learner writes files. Anyone may be killed: actors, the evaluator and shards are started again (a
+shard is empty then), the learner goes on from its last checkpoint.
 """
 
 import time
@@ -14,10 +15,19 @@ from typing import Any
 
 from muster import middleware
 from muster.algos.dqn import DQN, PARTS
-from muster.data import ReplayBuffer, SamplesPerInsert
+from muster.data import ReplayBuffer, ShardedReplay
 from muster.envs import make_envs
 from muster.flow import ParameterServer
 from muster.framework import Context, Parallel, Task
+from muster.recipes.dqn_replay import (
+    ON_FAILURE,
+    Spaces,
+    load_replay,
+    replay_to_learn_from,
+    replay_to_send_to,
+    roles_of,
+    shard_of_replay,
+)
 from muster.recipes.job import Job, load_checkpoint, result_of
 from muster.recipes.models import load_model
 from muster.recipes.progress import Progress, opened
@@ -27,15 +37,15 @@ from muster.seeding import derive_seed
 from muster.workers import Collector, EvaluationAbandoned, Learner, evaluate_policy
 from muster.workers.apart import EvaluationApart, Judged
 
-ON_FAILURE = {"learner": "resume", "evaluator": "restart", "actor": "restart"}
 _FRAGMENT = 16
 """Vector steps that an actor sends at once."""
 
 
 def train_dqn_on_nodes(job: Job, run: RunDirectory) -> RunResult:
     """Train on `job.workers` nodes until a limit is reached, and return what came of it."""
-    roles = {"learner": 1, "evaluator": 1, "actor": job.workers - 2}
-    runner = Parallel.runner(roles=roles, on_failure=ON_FAILURE, log_dir=run.logs)
+    roles = roles_of(job)
+    on_failure = {role: ON_FAILURE[role] for role in roles}
+    runner = Parallel.runner(roles=roles, on_failure=on_failure, log_dir=run.logs)
     results: list[Any] = runner(main, job)
     result: RunResult = results[0]
     return result
@@ -49,7 +59,7 @@ def main(job: Job) -> RunResult | None:
         task.ctx.share("env_step")
         if task.router.role == "learner":
             return learn(task, job)
-        (act if task.router.role == "actor" else evaluate)(task, job)
+        {"actor": act, "evaluator": evaluate, "replay": hold}[str(task.router.role)](task, job)
         return None
 
 
@@ -62,10 +72,16 @@ def act(task: Task, job: Job) -> None:
     agent = DQN(cfg, envs.single_observation_space, envs.single_action_space, seed)
     collector = Collector(agent, envs, steps=_FRAGMENT)
     server = ParameterServer(home="role.learner")
-    buffer = _buffer(job, agent)
+    buffer = replay_to_send_to(job, (agent.obs_space, agent.action_space), router)
     task.use(middleware.act(collector, buffer, server, agent, agent.epsilon))
     task.run()
     collector.close()
+
+
+def hold(task: Task, job: Job) -> None:
+    """Hold a part of replay."""
+    task.use(middleware.serve(shard_of_replay(job, _spaces(job), task.router)))
+    task.run()
 
 
 def evaluate(task: Task, job: Job) -> None:
@@ -101,7 +117,7 @@ def learn(task: Task, job: Job) -> RunResult:
     run = RunDirectory.join(job.run_dir)
     store = run.checkpoints
     agent = _agent(job)
-    buffer = _buffer(job, agent)
+    buffer = replay_to_learn_from(job, (agent.obs_space, agent.action_space), task.router)
     server = ParameterServer(home="role.learner")
     apart = EvaluationApart()
     resume = _state_to_go_on_from(task, job, store.last())
@@ -110,8 +126,7 @@ def learn(task: Task, job: Job) -> RunResult:
     if resume is not None:
         agent.load_parts({name: resume.parts[name] for name in PARTS})
         if "replay" in resume.parts:
-            buffer.load_state_dict(resume.parts["replay"])
-            buffer.cut_episodes()
+            load_replay(buffer, resume.parts["replay"])
         steps_before = int(resume.counters["env_step"]) - buffer.inserted
         task.ctx.keep("env_step", "train_iter")
         task.ctx.update(resume.counters)
@@ -124,7 +139,9 @@ def learn(task: Task, job: Job) -> RunResult:
 
     def save(ctx: Context, learned: dict[str, Any], with_replay: bool) -> Path:
         middleware.check_state(learned)
-        parts = {**learned, **({"replay": buffer.state_dict()} if with_replay else {})}
+        # Shards that a signal has ended too can not tell any more.
+        replay = buffer.state_dict() if with_replay else None
+        parts = {**learned, **({} if replay is None else {"replay": replay})}
         counters = {"env_step": ctx.env_step, "train_iter": ctx.train_iter}
         path = store.save(ctx.env_step, parts, counters, {"algo": "dqn", "env": job.env})
         store.prune()
@@ -188,37 +205,15 @@ def learn(task: Task, job: Job) -> RunResult:
 
 
 def _agent(job: Job) -> DQN:
-    envs = make_envs(job.env)
-    try:
-        spaces = envs.single_observation_space, envs.single_action_space
-        return DQN(job.cfg, *spaces, job.options.seed)
-    finally:
-        envs.close()
+    return DQN(job.cfg, *_spaces(job), job.options.seed)
 
 
-def _buffer(job: Job, agent: DQN) -> ReplayBuffer:
-    cfg, options = job.cfg, job.options
-    ratio = cfg.batch_size * cfg.updates_per_train / cfg.train_every
-    return ReplayBuffer(
-        cfg.buffer_size,
-        agent.obs_space,
-        agent.action_space,
-        num_envs=options.num_envs,
-        n_step=cfg.n_step,
-        gamma=cfg.gamma,
-        prioritized=cfg.prioritized,
-        alpha=cfg.alpha,
-        min_size=cfg.learning_starts,
-        seed=derive_seed(options.seed, "replay"),
-        home="role.learner",
-        # The learner inserts only when it may not sample, so it needs no more room than this.
-        limiter=SamplesPerInsert(
-            ratio, max(cfg.learning_starts, cfg.batch_size), error_buffer=max(1.0, ratio)
-        ),
-    )
+def _spaces(job: Job) -> Spaces:
+    with make_envs(job.env) as envs:
+        return envs.single_observation_space, envs.single_action_space
 
 
-def _samples_due(buffer: ReplayBuffer) -> int:
+def _samples_due(buffer: ReplayBuffer | ShardedReplay) -> int:
     """Return the samples that were taken of a buffer that was loaded, up to rounding."""
     limiter = buffer.limiter
     assert limiter is not None

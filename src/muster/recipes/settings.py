@@ -156,7 +156,10 @@ def _check_together(options: TrainOptions, config: DQNConfig | PPOConfig) -> Non
         fix = f"buffer_size={100 * options.num_envs}"
         refuse_together(envs, size, "not one step of all environments would fit", fix)
     # Replay stores whole rows, one transition of each environment.
-    capacity = config.buffer_size // options.num_envs * options.num_envs
+    parts = max(1, config.replay_shards)
+    in_each = config.buffer_size // parts // options.num_envs * options.num_envs
+    capacity = parts * in_each
+    _check_shards(options, config, in_each)
     for name in ("batch_size", "learning_starts", "n_step"):
         if getattr(config, name) > capacity:
             refuse_together(
@@ -165,3 +168,25 @@ def _check_together(options: TrainOptions, config: DQNConfig | PPOConfig) -> Non
                 f"with {envs} the buffer holds {capacity}, so learning would never begin",
                 f"buffer_size={10 * max(getattr(config, name), options.num_envs)}",
             )
+
+
+def _check_shards(options: TrainOptions, config: DQNConfig, in_each: int) -> None:
+    """Refuse shards of replay that there are no nodes for, or that would hold next to nothing."""
+    shards = config.replay_shards
+    if not shards:
+        return
+    given = f"replay_shards={shards}"
+    if (options.workers or 0) < 3 + shards:
+        refuse_together(
+            f"workers={options.workers or 0}",
+            given,
+            "a learner, an evaluator, an actor and each shard are processes of their own",
+            f"workers={3 + shards}",
+        )
+    if in_each <= max(options.num_envs, config.n_step):
+        refuse_together(
+            given,
+            f"buffer_size={config.buffer_size}",
+            f"each shard would hold {in_each} transitions",
+            "replay_shards=1",
+        )

@@ -1,0 +1,125 @@
+"""Where the replay of DQN on nodes lies: at the learner, or in shards on nodes of their own.
+
+--replay-shards 0     learner ReplayBuffer        actors the same one, which sends
+--replay-shards K     learner ShardedReplay       actors ShardFeed        K nodes ReplayShard
+"""
+
+from typing import Any
+
+import gymnasium as gym
+
+from muster.data import (
+    ReplayBuffer,
+    ReplayShard,
+    SamplesPerInsert,
+    ShardedReplay,
+    ShardFeed,
+)
+from muster.framework.router import Router
+from muster.recipes.job import Job
+from muster.seeding import derive_seed
+
+Spaces = tuple[gym.Space[Any], gym.Space[Any]]
+"""Of one observation, of one action."""
+
+ON_FAILURE = {
+    "learner": "resume",
+    "evaluator": "restart",
+    "replay": "restart",
+    "actor": "restart",
+}
+
+
+def roles_of(job: Job) -> dict[str, int]:
+    """Return how many nodes do what."""
+    shards = job.cfg.replay_shards
+    roles = {
+        "learner": 1,
+        "evaluator": 1,
+        "replay": shards,
+        "actor": job.workers - 2 - shards,
+    }
+    return {role: count for role, count in roles.items() if count}
+
+
+def replay_to_send_to(job: Job, spaces: Spaces, router: Router) -> ReplayBuffer | ShardFeed:
+    """Return what an actor pushes into."""
+    if job.cfg.replay_shards:
+        return ShardFeed(_shards(job), first=router.node_id)
+    return _buffer_at_learner(job, spaces)
+
+
+def replay_to_learn_from(job: Job, spaces: Spaces, router: Router) -> ReplayBuffer | ShardedReplay:
+    """Return what the learner samples from."""
+    cfg = job.cfg
+    if not cfg.replay_shards:
+        return _buffer_at_learner(job, spaces)
+    return ShardedReplay(
+        _shards(job),
+        cfg.replay_shards * _rows(job) * job.options.num_envs,
+        prioritized=cfg.prioritized,
+        min_size=cfg.learning_starts,
+        seed=derive_seed(job.options.seed, "replay"),
+        limiter=_limiter(job),
+        session=router.incarnation,
+    )
+
+
+def shard_of_replay(job: Job, spaces: Spaces, router: Router) -> ReplayShard:
+    """Return what a node of the role `replay` is."""
+    capacity = _rows(job) * job.options.num_envs
+    return ReplayShard(
+        lambda: _buffer(job, spaces, capacity), router.node_id, generation=router.incarnation
+    )
+
+
+def load_replay(replay: ReplayBuffer | ShardedReplay, state: dict[str, Any]) -> None:
+    """Go on with what a checkpoint has; its episodes are nobody's any more."""
+    replay.load_state_dict(state)
+    if isinstance(replay, ReplayBuffer):
+        replay.cut_episodes()
+
+
+def _shards(job: Job) -> range:
+    """Return the ids of the nodes that are shards: the learner and the evaluator come first."""
+    return range(2, 2 + job.cfg.replay_shards)
+
+
+def _rows(job: Job) -> int:
+    rows: int = job.cfg.buffer_size // job.cfg.replay_shards // job.options.num_envs
+    return rows
+
+
+def _buffer_at_learner(job: Job, spaces: Spaces) -> ReplayBuffer:
+    return _buffer(
+        job,
+        spaces,
+        job.cfg.buffer_size,
+        min_size=job.cfg.learning_starts,
+        seed=derive_seed(job.options.seed, "replay"),
+        home="role.learner",
+        limiter=_limiter(job),
+    )
+
+
+def _buffer(job: Job, spaces: Spaces, capacity: int, **options: Any) -> ReplayBuffer:
+    cfg = job.cfg
+    return ReplayBuffer(
+        capacity,
+        *spaces,
+        num_envs=job.options.num_envs,
+        n_step=cfg.n_step,
+        gamma=cfg.gamma,
+        prioritized=cfg.prioritized,
+        alpha=cfg.alpha,
+        **options,
+    )
+
+
+def _limiter(job: Job) -> SamplesPerInsert:
+    cfg = job.cfg
+    ratio = cfg.batch_size * cfg.updates_per_train / cfg.train_every
+    # The learner inserts only when it may not sample, so it needs no more room than this.
+    return SamplesPerInsert(
+        ratio, max(cfg.learning_starts, cfg.batch_size), error_buffer=max(1.0, ratio)
+    )

@@ -1,0 +1,147 @@
+"""DQN with its replay in shards: learns, counts exactly, survives kills, stops and goes on."""
+
+import json
+import os
+import signal
+
+import pytest
+from test_dqn_nodes import env_steps, nodes_of, processes, start, wait_until
+
+import muster
+from muster.run import RunDirectory
+
+LEARNER, EVALUATOR, SHARD, ACTOR = 0, 1, 2, 4
+"""Nodes of a run with two shards."""
+TWO = ("--workers", "5", "--replay-shards", "2")
+
+
+def lines_of(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("shards", [1, 2])
+def test_replay_in_shards_learns_to_balance(tmp_path, shards):
+    result = muster.train(
+        "dqn",
+        "CartPole-v1",
+        workers=3 + shards,
+        replay_shards=shards,
+        eval_episodes=20,
+        run_dir=str(tmp_path / "run"),
+        quiet=True,
+    )
+    assert result.eval_return_mean >= 475
+    assert (result.workers, result.stopped_by) == (3 + shards, "target")
+    logs = sorted(path.name for path in (tmp_path / "run" / "logs").iterdir())
+    assert logs == [f"node.{node}.log" for node in range(3 + shards)]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_samples_per_insert_hold_over_all_shards(tmp_path, prioritized):
+    result = muster.train(
+        "dqn",
+        "CartPole-v1",
+        workers=5,
+        replay_shards=2,
+        prioritized=prioritized,
+        env_steps=6_000,
+        stop_at=None,
+        eval_every=0,
+        eval_episodes=1,
+        run_dir=str(tmp_path / "run"),
+        quiet=True,
+    )
+    asked = 64 * 64 / 64  # batch size * updates / environment steps, of the preset
+    drawn = result.train_iter * 64 / (result.env_steps - 1_000)
+    assert drawn == pytest.approx(asked, rel=0.03)
+    lags = [line for line in lines_of(tmp_path / "run") if "lag/max" in line]
+    assert lags and all(line["lag/min"] <= line["lag/mean"] <= line["lag/max"] for line in lags)
+    # What is saved is what was counted: the learner's steps are those that the shards have stored.
+    saved = RunDirectory.open(tmp_path / "run").checkpoints.load()
+    shards = saved.parts["replay"]["shards"]
+    assert sum(shard["inserted"] for shard in shards) == result.env_steps
+    assert all(shard["inserted"] > 0.4 * result.env_steps for shard in shards)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("victim", [None, LEARNER, SHARD, ACTOR])
+def test_a_killed_node_is_replaced_and_training_goes_on(tmp_path, victim):
+    limits = ("--env-steps", "16000", "--stop-at", "1000", "--checkpoint-every", "2000")
+    driver = start(tmp_path, *TWO, *limits, "--eval-episodes", "5")
+    run = tmp_path / "run"
+    wait_until(lambda: env_steps(run) > 5_000)
+    pids = nodes_of(driver)
+    assert len(pids) == 5
+    if victim is not None:
+        os.kill(pids[victim], signal.SIGKILL)
+        wait_until(lambda: pids[victim] not in processes())
+        wait_until(lambda: len(nodes_of(driver)) == 5)
+    out, _ = driver.communicate(timeout=100)
+    assert driver.returncode == 0, out
+    assert not set(pids) & processes().keys()
+    result = json.loads((run / "result.json").read_text())
+    assert result["env_steps"] >= 16_000 and result["eval_return_mean"] is not None
+    steps = [line["env_step"] for line in lines_of(run)]
+    assert steps == sorted(steps)
+    # Of every step that was counted a shard has stored it, or has died with it.
+    shards = RunDirectory.open(run).checkpoints.load().parts["replay"]["shards"]
+    stored = sum(shard["inserted"] for shard in shards)
+    gone = result["env_steps"] - stored
+    if victim == SHARD:
+        assert 2_000 < gone < 8_000
+    elif victim == LEARNER:
+        # The checkpoint of a best evaluation has no replay: all before it is gone.
+        assert gone == 0 or gone in steps
+    else:
+        assert gone == 0
+
+
+@pytest.mark.timeout(120)
+def test_a_signal_ends_all_and_the_run_goes_on_from_there(tmp_path):
+    driver = start(tmp_path, *TWO, "--env-steps", "400000", "--stop-at", "1000")
+    run = tmp_path / "run"
+    wait_until(lambda: env_steps(run) > 3_000)
+    nodes = nodes_of(driver)
+    driver.send_signal(signal.SIGTERM)
+    out, _ = driver.communicate(timeout=60)
+    assert driver.returncode == 128 + signal.SIGTERM, out
+    assert not set(nodes) & processes().keys()
+    saved = RunDirectory.open(run).checkpoints.load()
+    assert saved.counters["env_step"] > 3_000
+    more = saved.counters["env_step"] + 3_000
+    options = ("--resume", "--env-steps", str(more), "--stop-at", "1000", "--eval-episodes", "5")
+    second = start(tmp_path, *TWO, *options)
+    out, _ = second.communicate(timeout=60)
+    assert second.returncode == 0, out
+    assert json.loads((run / "result.json").read_text())["env_steps"] >= more
+    # Now there is something in the checkpoint, and it fits no other number of shards.
+    third = start(tmp_path, *options, "--workers", "4", "--replay-shards", "1")
+    out, _ = third.communicate(timeout=60)
+    assert third.returncode == 2 and "replay_shards=2" in out, out
+
+
+@pytest.mark.parametrize(
+    ("options", "what", "fix"),
+    [
+        ({"replay_shards": 1}, "workers=0 and replay_shards=1", "workers=4"),
+        ({"replay_shards": 2, "workers": 4}, "workers=4 and replay_shards=2", "workers=5"),
+        ({"replay_shards": 65, "workers": 70}, "replay_shards=65", "replay_shards=1"),
+        ({"replay_shards": -1}, "replay_shards=-1", "replay_shards=1"),
+        (
+            {"replay_shards": 16, "workers": 19, "buffer_size": 160, "learning_starts": 100},
+            "replay_shards=16 and buffer_size=160",
+            "replay_shards=1",
+        ),
+        (
+            {"replay_shards": 2, "workers": 5, "buffer_size": 1_016, "learning_starts": 1_012},
+            "learning_starts=1012 and buffer_size=1016",
+            "buffer_size=10120",
+        ),
+    ],
+)
+def test_shards_without_sense_are_refused(options, what, fix):
+    with pytest.raises(muster.OptionError) as caught:
+        muster.train("dqn", "CartPole-v1", **options)
+    assert str(caught.value).startswith(what) and str(caught.value).endswith(fix)
