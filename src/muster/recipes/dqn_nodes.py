@@ -44,8 +44,13 @@ _FRAGMENT = 16
 def train_dqn_on_nodes(job: Job, run: RunDirectory) -> RunResult:
     """Train on `job.workers` nodes until a limit is reached, and return what came of it."""
     roles = roles_of(job)
-    on_failure = {role: ON_FAILURE[role] for role in roles}
-    runner = Parallel.runner(roles=roles, on_failure=on_failure, log_dir=run.logs)
+    runner = Parallel.runner(
+        roles=roles,
+        on_failure={role: ON_FAILURE[role] for role in roles},
+        log_dir=run.logs,
+        engine=job.options.engine,
+        address=job.options.address,
+    )
     results: list[Any] = runner(main, job)
     result: RunResult = results[0]
     return result
