@@ -18,7 +18,8 @@ from muster.actors import (
     RolloutWorker,
     finish,
 )
-from muster.actors.rollout import limited
+from muster.actors.calls import Call
+from muster.actors.rollout import Roller, limited
 from muster.algos import DQN, DQNConfig
 from muster.envs import make_envs
 from muster.errors import OptionError
@@ -107,10 +108,11 @@ def test_workers_have_seeds_of_their_own_send_all_steps_and_act_on_new_weights(r
 def test_random_steps_are_counted_over_all_workers(ray):
     server = ParameterServer({"action": np.array([1.0])})
     buffer = ReplayBuffer(OBS, ACTIONS, 1000)
-    worker = RolloutWorker(Counting, Sleepy, server, buffer, random_steps=100, num_cpus=0.5)
-    finish([worker.rollout(200)], timeout=60)
-    late = RolloutWorker(Counting, Sleepy, server, buffer, worker=1, random_steps=100, num_cpus=0.5)
-    finish([late.rollout(100)], timeout=60)
+    for number, steps in ((0, 200), (1, 100)):  # here, as no process of their own is needed
+        worker = Roller(Counting, Sleepy, number, 0, 1, 50, 100, None, None, 1)
+        assert worker.rollout(steps, ray.get(ray.put(server)), ray.get(ray.put(buffer))).steps == (
+            steps
+        )
     batch = buffer.sample_batch(6000)
     at_random = batch.index < 100
     assert set(batch.reward[at_random]) == {0.0, 1.0, 2.0}
@@ -192,14 +194,8 @@ def test_what_the_cluster_does_not_have_is_refused_at_once(ray):
     assert time.monotonic() - began < 10
 
 
-def slow_to_begin(*arguments):
-    time.sleep(60)
-
-
-def test_a_worker_that_does_not_begin_in_time_is_named(ray):
-    server = ParameterServer({"action": np.array([1.0])})
-    buffer = ReplayBuffer(OBS, ACTIONS, 1000)
-    worker = RolloutWorker(Counting, slow_to_begin, server, buffer, num_cpus=0.5)
-    with pytest.raises(BlockError, match="rollout worker 0 did not start within 2 s"):
-        finish([worker.rollout(100)], start_within=2)
-    worker.close()
+def test_an_actor_that_does_not_start_in_time_is_named(ray):
+    never = ray.remote(lambda: time.sleep(60)).options(num_cpus=0).remote()
+    with pytest.raises(BlockError, match=r"rollout worker 7 did not start within 0.5 s"):
+        finish([Call("rollout worker 7", never, started=never)], start_within=0.5)
+    ray.cancel(never, force=True)

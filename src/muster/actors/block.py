@@ -33,7 +33,7 @@ class Block:
         self._started = self.actor.__ray_ready__.remote()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"name": self.name, "actor": self.actor, "_started": None}
+        return {**self.__dict__, "_started": None}
 
     def _call(self, method: str, *arguments: Any) -> Call:
         """Begin a method of the actor."""

@@ -107,8 +107,6 @@ class RolloutWorker(Block):
         arguments = {
             "env": env,
             "make_policy": make_policy,
-            "server": server,
-            "buffer": buffer,
             "worker": worker,
             "seed": seed,
             "num_envs": num_envs,
@@ -125,6 +123,7 @@ class RolloutWorker(Block):
             **options,
         }
         super().__init__(f"rollout worker {worker}", Roller, arguments, settings)
+        self._server, self._buffer = server, buffer
 
     def rollout(self, steps: int) -> Call:
         """Begin to do so many steps, rounded up to whole fragments; `finish` waits for the report.
@@ -132,7 +131,8 @@ class RolloutWorker(Block):
         They are the steps of this worker in all calls and all lives together. It ends before when
         the buffer takes no more.
         """
-        return self._call("rollout", steps)
+        # Handles go with the call: what an actor was made with may be gone when it is made again.
+        return self._call("rollout", steps, self._server, self._buffer)
 
 
 class Roller:
@@ -142,8 +142,6 @@ class Roller:
         self,
         env: Any,
         make_policy: SpacesAndSeed,
-        server: ParameterServer,
-        buffer: ReplayBuffer,
         worker: int,
         seed: int,
         num_envs: int,
@@ -153,24 +151,36 @@ class Roller:
         epsilon: Callable[[int], float] | None,
         update_freq: int,
     ) -> None:
-        self._server = server
-        self._buffer = buffer
+        self._env = limited(env, max_ep_len)
+        self._make_policy = make_policy
+        self._seed = seed
+        self._num_envs = num_envs
+        self._fragment = fragment
         self._random_steps = random_steps
         self._epsilon = epsilon
         self._update_freq = update_freq
         self._report = RolloutReport(worker)
-        self._report.steps = buffer.join(f"worker {worker}")
-        # After the number of steps: one that begins again does not repeat what it has done.
-        own = derive_seed(seed, "worker", worker, self._report.steps)
-        envs = make_envs(limited(env, max_ep_len), num_envs, own)
-        spaces = envs.single_observation_space, envs.single_action_space
-        self._policy: ActingPolicy = make_policy(*spaces, own)
-        self._chooser = _Chooser(self._policy, spaces[1], num_envs, own)
-        self._collector = Collector(self._chooser, envs, fragment)
-        self._total = buffer.rollout_steps
+        self._has_begun = False
 
-    def rollout(self, steps: int) -> RolloutReport:
+    def _begin(self, server: ParameterServer, buffer: ReplayBuffer) -> None:
+        """Make environments and policy, to go on after what a former life has stored."""
+        self._server, self._buffer = server, buffer
+        worker = self._report.worker
+        self._report.steps = buffer.join(f"worker {worker}")
+        self._total = buffer.rollout_steps
+        # With the number of steps: one that begins again does not repeat what it has done.
+        own = derive_seed(self._seed, "worker", worker, self._report.steps)
+        envs = make_envs(self._env, self._num_envs, own)
+        spaces = envs.single_observation_space, envs.single_action_space
+        self._policy: ActingPolicy = self._make_policy(*spaces, own)
+        self._chooser = _Chooser(self._policy, spaces[1], self._num_envs, own)
+        self._collector = Collector(self._chooser, envs, self._fragment)
+        self._has_begun = True
+
+    def rollout(self, steps: int, server: ParameterServer, buffer: ReplayBuffer) -> RolloutReport:
         """Do the steps that are left of so many."""
+        if not self._has_begun:
+            self._begin(server, buffer)
         report = self._report
         done = report.steps
         while done < steps:
