@@ -50,8 +50,13 @@ class Member:
             for name, (shape, dtype) in fields.items():
                 memory.arrays.setdefault(name, np.zeros(shape, dtype))
 
+    is_spread = moved = False
+
     def __getitem__(self, name):
         return self._memory.arrays[name]
+
+    def show(self, name, index=...):
+        self[name][index]  # exists
 
     @property
     def arrivals(self):

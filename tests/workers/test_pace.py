@@ -42,8 +42,9 @@ def test_a_first_worker_meets_at_every_point():
     for point in points(3):
         assert pace.is_new(*point)
         pace.begin(point[0], 3 * point[0])
-        pace.meet(*point)
-    assert team.calls == [("meet", (*point, 3 * point[0])) for point in points(3)]
+        pace.meet(*point, updates=7)
+    assert team.calls == [("meet", (*point, 3 * point[0], 7)) for point in points(3)]
+    assert Pace(team).updates_before == 7
 
 
 @pytest.mark.parametrize("at", range(2 * 6))
@@ -61,7 +62,7 @@ def test_who_takes_over_waits_where_the_other_was_and_meets_only_after_it(at):
             pace.begin(point[0], 40 + 3 * (point[0] - before[0]))
         pace.meet(*point)
     later = [point for point in todo if point > before]
-    wanted = [("meet", (*point, 40 + 3 * (point[0] - before[0]))) for point in later]
+    wanted = [("meet", (*point, 40 + 3 * (point[0] - before[0]), 0)) for point in later]
     assert team.calls == [("wait",), *wanted]
 
 

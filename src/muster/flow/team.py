@@ -12,7 +12,7 @@ the arrays, and what a node has shown goes to the others before its word counts 
 
 A node that was killed and started again finds its words and arrays as they were, with the note that
 it left when it arrived last, and goes on from there. One that is started again on another machine
-finds there what was shown. A program by itself is a team of one.
+finds there what was shown (`moved`). A program by itself is a team of one.
 """
 
 import math
@@ -34,6 +34,8 @@ Shape = tuple[int, ...]
 _LINE = 64
 """Bytes of a cache line: what different nodes write is never in one."""
 _NOTE_WORDS = 7
+_LIVED = 15
+"""Word of a node's row that says who of its incarnations was the last on this machine, plus 1."""
 _WORDS = ROW // 8
 """Of a node: arrivals, a note, and where the other of two notes is."""
 _SPINS = 3_000
@@ -76,6 +78,13 @@ class Team:
         # Where it is spread, the engine counts for a node, once the others can see its part.
         self._watched = [each for each in range(self.size) if each != self.index or self.is_spread]
         self._arrivals = self._words[self._mine]
+        self.moved = False
+        """Whether this node takes the place of one on another machine: only what that one has
+        shown is here, and what others have."""
+        if node is not None and self.is_spread:
+            incarnation = node.place.incarnation
+            self.moved = self._words[self._mine + _LIVED] != incarnation
+            self._words[self._mine + _LIVED] = incarnation + 1
         self._signals = [Word(memory, each * ROW) for each in range(self.size)]
         enough_cores = self.size <= len(os.sched_getaffinity(0))
         self._spins = _SPINS if enough_cores else 0

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from muster.algos.ppo import PPO
 from muster.data.slots import Fields, SlotPlan, Slots, rows_of, slots_in
+from muster.errors import TaskError
 from muster.flow import Team
 from muster.nets.policy_net import STATS, Rollout
 from muster.rl_utils.gae import gae
@@ -73,7 +74,8 @@ class LearnerGroup:
         self._reward, self._norm = team["reward_scale"], team["obs_norm"]
         member = team.index
         self._weights, self._sums = team["weights"][:, member], team["sums"][:, member]
-        self._version: Array = team["version"][member]
+        self._versions, self._version = team["version"], team["version"][member]
+        self._start: Array = team["start"]
         self._total = np.empty(agent.weights.vector.size, np.float32)
         # A network that remembers learns from whole sequences: a row is then a sequence's number.
         rows = np.arange(plan.steps // plan.chunk * plan.envs).reshape(-1, plan.envs)
@@ -92,6 +94,7 @@ class LearnerGroup:
             "weights": ((2, members, 3, size), np.float32),
             "sums": ((2, members, _SUMS), np.float64),
             "version": ((members, 8), np.int64),
+            "start": ((2, size), np.float32),
         }
 
     # ---- beginning, or taking over
@@ -109,13 +112,69 @@ class LearnerGroup:
 
     def restore(self, loop: int) -> None:
         """Become what the member before had become in rollout `loop`."""
-        agent, version = self._agent, int(self._version[0])
-        weights, mean, square = self._weights[version % 2]
+        if self._team.moved:
+            self._become_like_others(self._pace.updates_before)
+        else:
+            self._become(self._team.index, int(self._version[0]))
+        if self._agent.normalizer is not None:
+            self._agent.normalizer.load(self._norm[loop % 2])
+
+    def restore_start(self, loop: int) -> None:
+        """Become what all members were at the start of rollout `loop`, to collect it again."""
+        updates = self._pace.first_update
+        member = self._member_after(updates)
+        if member is None:  # they are further on, and have noted it
+            self._agent.weights.vector[:] = self._start[loop % 2]
+        else:
+            self._become(member, updates)
+        if self._agent.normalizer is not None:
+            self._agent.normalizer.load(self._norm[loop % 2])
+
+    def note_start(self, loop: int) -> None:
+        """Note what all members are at the start of a rollout, where one may move."""
+        if self._team.is_spread:
+            self._start[loop % 2] = self._agent.weights.vector
+
+    def _become(self, member: int, updates: int) -> None:
+        """Become what a member was after so many updates: the last ones or those before."""
+        agent = self._agent
+        weights, mean, square = self._team["weights"][updates % 2, member]
         agent.weights.vector[:] = weights
-        agent.adam.load_state_dict({"mean": mean, "square": square, "steps": version})
-        agent.train_iter = version
-        if agent.normalizer is not None:
-            agent.normalizer.load(self._norm[loop % 2])
+        agent.adam.load_state_dict({"mean": mean, "square": square, "steps": updates})
+        agent.train_iter = updates
+
+    def _become_like_others(self, updates: int) -> None:
+        """Become what all members are after so many updates, of which this one knows nothing.
+
+        Others can not have done more than one update more: they wait for this member. One that is
+        an update behind is caught up with.
+        """
+        if not updates:  # what it is made with, or has loaded
+            self._show(np.zeros(_SUMS))
+            return
+        member, behind = self._member_after(updates), 0
+        if member is None:
+            member, behind = self._member_after(updates - 1), 1
+        if member is None:
+            raise TaskError(
+                f"no member of the team knows update {updates}",
+                "the machines that did are lost",
+                "--resume, which goes on from the last checkpoint",
+            )
+        self._become(member, updates - behind)
+        sums = self._team["sums"][(updates - behind) % 2, member].copy()
+        if behind:
+            in_epoch = (updates - 1 - self._pace.first_update) % self._agent.cfg.minibatches
+            self._apply((updates - 1) % 2, sums, begins_epoch=in_epoch == 0)
+        else:
+            self._show(sums)
+
+    def _member_after(self, updates: int) -> int | None:
+        """Return a member on this machine, now or once, that still knows an update."""
+        for member, (version, is_there) in enumerate(self._versions[:, :2]):
+            if is_there and version in (updates, updates + 1):
+                return member
+        return None
 
     def reward_scale(self, loop: int) -> Array:
         """Return count, mean and m2 of the returns before rollout `loop`."""
@@ -236,12 +295,12 @@ class LearnerGroup:
         adam = self._agent.adam
         page[0], page[1], page[2] = self._agent.weights.vector, adam.mean, adam.square
         self._sums[version % 2] = sums
-        self._version[0] = version
+        self._version[:2] = version, True
 
     def meet(self, loop: int, point: int, number: int = 0) -> None:
         """Wait until every member is at a point."""
         started = time.perf_counter()
-        self._pace.meet(loop, point, self._agent.train_iter, number)
+        self._pace.meet(loop, point, number, self._agent.train_iter)
         self.wait_seconds += time.perf_counter() - started
 
     def _shuffled(self, slot: int, loop: int) -> Array:

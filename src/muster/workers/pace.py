@@ -48,7 +48,7 @@ class Pace:
         """Whether nobody arrived at this point before."""
         return not self.taken_over or (loop, point, number) > self._before
 
-    def meet(self, loop: int, point: int, updates: int, number: int = 0) -> None:
+    def meet(self, loop: int, point: int, number: int = 0, updates: int = 0) -> None:
         """Arrive at a point, after so many updates, and wait until every member has."""
         if self.is_new(loop, point, number):
             self._team.meet((loop, point, number, self.first_update, updates))

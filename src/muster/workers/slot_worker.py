@@ -18,6 +18,7 @@ from muster.algos.ppo import PPO
 from muster.data.slots import Fields, SlotPlan
 from muster.data.standing import Standing, columns_of
 from muster.envs import make_envs
+from muster.errors import TaskError
 from muster.flow import Team
 from muster.flow.team import members
 from muster.workers.ahead import Ahead
@@ -51,7 +52,7 @@ def slot_fields(agent: PPO, plan: SlotPlan, workers: int) -> Fields:
         **book_fields(plan, agent.normalizer),
         **LearnerGroup.fields(agent, plan, workers),
         "decision": ((2,), np.int64),
-        "started": ((2,), np.float64),
+        "started": ((3,), np.float64),
         "acting": ((2, agent.weights.vector.size if agent.cfg.lag else 0), np.float32),
     }
 
@@ -76,6 +77,7 @@ class SlotWorker:
         seed: int,
         begin: Callable[[], Mapping[str, Any] | None] | None = None,
     ) -> None:
+        self._born, self._born_at = time.monotonic(), time.time()
         cfg = agent.cfg
         plan = slot_plan(agent, num_envs)
         self.agent = agent
@@ -113,7 +115,10 @@ class SlotWorker:
     @property
     def started(self) -> float:
         """When the first of all incarnations of the first worker began, by `time.monotonic`."""
-        return float(self.team["started"][0])
+        began, _, wall_clock = self.team["started"]
+        if self.team.moved:  # clocks of two machines have only the time of day in common
+            return self._born - (self._born_at - float(wall_clock))
+        return float(began)
 
     @property
     def first_step(self) -> int:
@@ -130,6 +135,8 @@ class SlotWorker:
         With a lag of 1 it has been while the one before was learnt from, and the next one is begun.
         """
         self.pace.begin(loop, self.agent.train_iter)
+        if self.pace.is_new(loop, COLLECTED):
+            self.group.note_start(loop)
         if self.pace.is_new(loop, COLLECTED) and self._collected < loop:
             self.rollouts.collect(loop)
             self._collected = loop
@@ -200,7 +207,8 @@ class SlotWorker:
     def _begin(self, saved: Mapping[str, Any] | None) -> None:
         self.rollout = 0 if saved is None else int(saved["rollout"])
         if self.is_first:
-            self.team["started"][:] = time.monotonic(), self.env_steps(self.rollout)
+            steps = self.env_steps(self.rollout)
+            self.team["started"][:] = time.monotonic(), steps, time.time()
             self.team.show("started")
         self._actor.weights.copy_from(self.agent.weights)
         if saved is None:
@@ -236,6 +244,10 @@ class SlotWorker:
         in a loop is that its rollout is there, and the last one that the next is too.
         """
         self.rollout = loop = self.pace.loop
+        if self.team.moved and self.pace.is_new(loop, ENDED):
+            self._collect_again(loop)
+            self.group.restore(loop)
+            return
         self.group.restore(loop)
         if self.agent.cfg.lag:
             self._collected = loop if self.pace.is_new(loop, ENDED) else loop + 1
@@ -244,9 +256,29 @@ class SlotWorker:
                 self._actor.weights.vector[:] = self.team["acting"][loop % 2]
         else:
             self._collected = loop - 1 if self.pace.is_new(loop, COLLECTED) else loop
-        stands_at = self._collected + 1
+        self._stand_at(self._collected + 1)
+
+    def _stand_at(self, loop: int) -> None:
+        """Bring the environments to where they stood before rollout `loop`."""
         template = self._envs.state_dict()
-        state = self.rollouts.standing.state_of(stands_at, self._columns, template)
+        state = self.rollouts.standing.state_of(loop, self._columns, template)
         self._envs.load_state_dict(state)
-        self._forget_lost_episodes(self.rollouts.standing.page(stands_at))
-        self.rollouts.remember(stands_at)
+        self._forget_lost_episodes(self.rollouts.standing.page(loop))
+        self.rollouts.remember(loop)
+
+    def _collect_again(self, loop: int) -> None:
+        """Collect a rollout that a worker on another machine had collected, and took along."""
+        if self.agent.cfg.lag:
+            raise TaskError(
+                "a worker that collects ahead cannot go on on another machine",
+                "what was under way there is lost",
+                "--lag 0, or --resume, which goes on from the last checkpoint",
+            )
+        self.group.restore_start(loop)
+        self._stand_at(loop)
+        books = self.team["books"][loop % 2]
+        known = books.copy()
+        self.rollouts.collect(loop)
+        # Environments that cannot be restored do something else now; all have learnt of this.
+        books[:] = known
+        self._collected = loop

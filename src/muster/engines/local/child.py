@@ -49,7 +49,7 @@ class Birth:
     out: Connection
     err: Connection
     progress: ProgressPage
-    memory: SharedMemory
+    memory: SharedMemory | None
     is_spread: bool
     environment: Mapping[str, str]
     threads: int

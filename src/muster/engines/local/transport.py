@@ -18,6 +18,7 @@ from muster.engines.local.post import Post
 from muster.engines.memory import SharedMemory
 from muster.engines.orders import AtRun, End, Finishing, Go, Gone, Listening, Present, Publish
 from muster.engines.progress import LOOPING, OUTSIDE, WAITING, ProgressRow
+from muster.errors import TaskError
 from muster.framework.labels import Labels
 from muster.framework.node import Place, Use
 
@@ -35,7 +36,7 @@ class LocalTransport:
         directory: Where the nodes' sockets are.
         parent: The pipe to the parent.
         progress: Where this node counts.
-        memory: What all nodes share.
+        memory: What all nodes share; None if it is lost.
         is_spread: Whether some nodes are on other machines.
     """
 
@@ -46,7 +47,7 @@ class LocalTransport:
         directory: Path,
         parent: Connection,
         progress: ProgressRow,
-        memory: SharedMemory,
+        memory: SharedMemory | None,
         is_spread: bool = False,
     ) -> None:
         self.place = place
@@ -147,6 +148,12 @@ class LocalTransport:
 
     def shared_memory(self, size: int) -> memoryview:
         """Return memory that all nodes of this machine see."""
+        if self._memory is None:
+            raise TaskError(
+                "what the nodes of this run had in common is lost",
+                "every machine, or Ray actor, that had it has died",
+                "go on from the last checkpoint: muster train ... --resume --run-dir RUN",
+            )
         return self._memory.view(size)
 
     def publish(self, spans: Sequence[tuple[int, int]], count: int) -> None:

@@ -128,7 +128,9 @@ class Desk:
         self._node = told.place.node_id
         self._pipe, childs_end = Pipe()
         (self._out, out), (self._err, err) = os.pipe(), os.pipe()
-        inherited = (childs_end.fileno(), out, err, progress_fd, memory_fd)
+        inherited = [childs_end.fileno(), out, err, progress_fd]
+        if memory_fd >= 0:
+            inherited.append(memory_fd)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "muster.engines.ray.process", str(childs_end.fileno())],
             pass_fds=inherited,

@@ -100,7 +100,9 @@ class Keeper:
         """Take note of the other machines of this run, each as the keepers that are on it."""
         self._copying.know(machines)
 
-    def start(self, place: Place, program: Program, threads: int, is_spread: bool) -> None:
+    def start(
+        self, place: Place, program: Program, threads: int, is_spread: bool, memory_lost: bool
+    ) -> None:
         """Start the node's process."""
         self._copying.drain()
         self._place = place
@@ -108,7 +110,8 @@ class Keeper:
         told = Conception(
             place, self._known, self._directory, program, threads, is_spread, -1, -1, -1, -1
         )
-        self._desk.start(told, self._page.fileno(), self._memory.fileno())
+        memory = -1 if memory_lost else self._memory.fileno()
+        self._desk.start(told, self._page.fileno(), memory)
 
     # ---- while it lives
 

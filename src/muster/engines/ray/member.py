@@ -112,7 +112,11 @@ class RayMember(Member):
             self._keeper = self._roll.keeper_of(node)
             threads = self._launch.threads or self._roll.threads_of(node)
             start = self._keeper.start.remote(
-                self.place, self._program, threads, self._roll.is_spread
+                self.place,
+                self._program,
+                threads,
+                self._roll.is_spread,
+                self._roll.memory_lost,
             )
             ray.get(start)
             while not self._status:
@@ -124,8 +128,11 @@ class RayMember(Member):
         except MusterError as error:
             self._roll.lose(node)
             self._status = f"{error.args[0]}: {error.args[1]}"
+        except BaseException as error:
+            self._roll.lose(node)
+            self._status = f"it could not be watched: {error!r}"
+            raise
         finally:
-            self._status = self._status or "its keeper could not be asked"
             say.close()
             for fd in (*logs, end):
                 os.close(fd)

@@ -58,6 +58,7 @@ class Conception:
     err: int
     progress: int
     memory: int
+    """-1 where it was lost with all machines that had it."""
 
 
 def main() -> None:
@@ -82,7 +83,7 @@ def main() -> None:
             out=Connection(told.out, readable=False),
             err=Connection(told.err, readable=False),
             progress=ProgressPage(SharedMemory(told.progress), told.place.size),
-            memory=SharedMemory(told.memory),
+            memory=None if told.memory < 0 else SharedMemory(told.memory),
             is_spread=told.is_spread,
             environment=environment,
             threads=told.threads,

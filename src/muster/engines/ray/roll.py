@@ -43,6 +43,9 @@ class Roll:
         self.places: dict[int, Place] = {place.node_id: place for place in launch.places}
         """As they are now, with their incarnations."""
         self.is_spread = False
+        """Whether nodes are on several machines."""
+        self.memory_lost = False
+        """Whether all keepers were lost at once, and so what nodes had in common."""
         self._group: Any = None
         self._bundle_of: dict[int, int] = {}
 
@@ -60,10 +63,7 @@ class Roll:
         for node in self._needs:
             self._keepers[node] = self._keeper(node)
         for node, keeper in self._keepers.items():
-            self._where[node] = ray.get(
-                keeper.whereabouts.remote(), timeout=self._launch.start_within
-            )
-            check_versions(self._where[node].versions)
+            self._find(node, keeper)
         self.is_spread = len({where.machine for where in self._where.values()}) > 1
         for nodes in self._machines().values():
             first = self._where[nodes[0]]
@@ -121,17 +121,16 @@ class Roll:
     def _replace(self, node: int) -> None:
         keeper = self._keeper(node)
         self._keepers[node] = keeper
-        self._where[node] = where = ray.get(
-            keeper.whereabouts.remote(), timeout=self._launch.start_within
-        )
-        check_versions(where.versions)
-        beside = [other for other in self._machines()[where.machine] if other != node]
-        others = [other for other in self._keepers if other not in self._lost and other != node]
+        where = self._find(node, keeper)
+        beside = self._machines().get(where.machine, [])  # it is still counted as lost itself
+        others = [other for other in self._keepers if other not in self._lost]
         if beside:
             elder = self._where[beside[0]]
             ray.get(keeper.join_memory.remote(elder.pid, elder.memory))
         elif others:
             ray.get(keeper.expect.remote())
+        else:
+            self.memory_lost = True
         self._lost.discard(node)
         self._tell_machines()
         if not beside and others:
@@ -166,6 +165,13 @@ class Roll:
                 self._group, placement_group_bundle_index=self._bundle_of[node]
             )
         return KeeperActor.options(**options).remote(self.places[node], self._known)
+
+    def _find(self, node: int, keeper: Any) -> Whereabouts:
+        """Wait until a keeper is there, and note where."""
+        where: Whereabouts = ray.get(keeper.whereabouts.remote(), timeout=self._launch.start_within)
+        check_versions(where.versions, self.places[node].name)
+        self._where[node] = where
+        return where
 
     def _machines(self) -> dict[str, list[int]]:
         """Return the nodes of each machine whose keepers live."""
