@@ -239,6 +239,8 @@ def late_priorities():
             new = replay.sample(32)
             replay.update_priorities(new.index[:1], np.array([500.0]))
             found["after a new error"] = sum(masses(replay))
+            fill_anew(replay)
+            found["new ones after it"] = masses(replay)
             try:
                 replay.update_priorities(np.array([10**6]), np.ones(1))
             except Exception as error:
@@ -297,7 +299,8 @@ def killed_shard(kill, shards, prioritized, loops, log):
 def killed_learner(shards, loops, log):
     """Have the learner die in the middle; the one after it tells what it has counted."""
     with Task() as task:
-        limiter = SamplesPerInsert(4.0, 64, error_buffer=4.0)
+        # The first loop stores four fragments: few enough that no report of it is acknowledged.
+        limiter = SamplesPerInsert(4.0, 16, error_buffer=4.0)
         program = Program(task, shards, 1024, log=log, limiter=limiter)
         notes = []
 
@@ -305,7 +308,7 @@ def killed_learner(shards, loops, log):
             replay.receive(64)
             notes.extend(replay.feed.notes)
             replay.feed.notes.clear()
-            check(replay.sample(32), items_of(notes))
+            check(replay.sample(16), items_of(notes))
             if ctx.total_step < loops:
                 return None
             if task.router.incarnation == 0:

@@ -186,9 +186,10 @@ def filled_uniform():
     return buffer, world
 
 
-def test_a_new_transition_gets_the_priority_of_an_error_that_was_seen_elsewhere():
-    buffer, world = filled(alpha=1.0)
-    buffer.expect(-7.0)
+def test_a_new_transition_gets_the_largest_priority_that_is_known_here_or_elsewhere():
+    buffer, world = filled()
+    buffer.expect(7.0)
     buffer.expect(3.0)
     run(buffer, world, 1, np.random.default_rng(0))
-    assert priorities(buffer)[-2:].tolist() == [7.0 + EPS] * 2 and priorities(buffer)[-3] == 1.0
+    assert priorities(buffer)[-2:].tolist() == [7.0] * 2 and priorities(buffer)[-3] == 1.0
+    assert buffer.largest == 7.0

@@ -103,6 +103,10 @@ def test_an_error_of_a_transition_that_is_there_changes_its_priority(late):
     assert late["after a new error"] == pytest.approx(31.0 + 500.0**0.8, rel=1e-6)
 
 
+def test_what_is_new_is_as_important_as_the_largest_error_of_any_shard(late):
+    assert late["new ones after it"] == pytest.approx([16 * 500.0**0.8] * 2, rel=1e-6)
+
+
 def test_an_index_that_no_batch_had_and_an_error_that_is_no_number_are_refused(late):
     assert late["never given out"].startswith("index reaches from 500000")
     assert late["not finite"].startswith("td_error[0]=nan")
@@ -140,10 +144,12 @@ def test_a_killed_shard_begins_empty_and_training_goes_on(kill, shards, prioriti
         assert told["sizes"] == sorted(told["sizes"]) and told["batches"] == 2 * (loops + 1)
 
 
-@pytest.mark.parametrize("shards", [1, 2])
-def test_a_learner_that_is_replaced_counts_what_it_has_told_the_shards_to_store(shards, tmp_path):
+@pytest.mark.parametrize(("shards", "loops"), [(1, 30), (2, 0), (2, 30)])
+def test_a_learner_that_is_replaced_counts_what_it_has_told_the_shards_to_store(
+    shards, loops, tmp_path
+):
     notes, inserted, stored = run(
-        programs.killed_learner, shards, shards, 30, tmp_path, on_failure={"learner": "resume"}
+        programs.killed_learner, shards, shards, loops, tmp_path, on_failure={"learner": "resume"}
     )
     assert int((tmp_path / "first").read_text()) > 0
     logs = programs.stored_by(tmp_path)

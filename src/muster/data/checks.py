@@ -1,5 +1,8 @@
 """What replay refuses to be told, in one message for each kind of value."""
 
+from collections.abc import Mapping, Set
+from typing import Any
+
 import numpy as np
 
 from muster.errors import OptionError
@@ -31,3 +34,29 @@ def check_reachable(name: str, wanted: int, capacity: int) -> None:
             f"the buffer holds {capacity} transitions at most, so it would wait for ever",
             f"capacity={2 * wanted}",
         )
+
+
+def check_made_for(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
+    """Refuse the state of a buffer that was made with other options than this one."""
+    differing = [key for key in ours if ours[key] != theirs.get(key)]
+    if differing:
+        raise OptionError(
+            f"the state has {_show(theirs, differing)}, this buffer has {_show(ours, differing)}",
+            "a buffer goes on only with what a buffer like it has stored",
+            "make the buffer with the options of the run that saved the state",
+        )
+
+
+def check_complete(wanted: Set[str], state: Mapping[str, Any]) -> None:
+    """Refuse a state of which something is missing."""
+    absent = sorted(wanted - state.keys())
+    if absent:
+        raise OptionError(
+            f"the state lacks {', '.join(absent)}",
+            "every part is needed to go on exactly",
+            "load a state that state_dict() returned",
+        )
+
+
+def _show(options: Mapping[str, Any], keys: list[str]) -> str:
+    return ", ".join(f"{key}={options.get(key)!r}" for key in keys)

@@ -28,7 +28,8 @@ class Priorities:
         self._capacity = capacity
         self._alpha = alpha
         self._tree = SumTree(capacity)
-        self._largest = 1.0  # p^alpha, of all that were ever known
+        self.largest = 1.0
+        """The largest p^alpha that was ever known: what is new gets it."""
 
     @property
     def nbytes(self) -> int:
@@ -47,7 +48,7 @@ class Priorities:
     def add(self, first: int, count: int) -> None:
         """Give the new ids first .. first + count - 1, all of one row, the largest priority."""
         start = first % self._capacity
-        self._tree.fill(start, start + count, self._largest)
+        self._tree.fill(start, start + count, self.largest)
 
     def draw(
         self, uniform: NDArray[np.float64], inserted: int, beta: float
@@ -69,10 +70,6 @@ class Priorities:
         newest = inserted - 1
         return newest - (newest - leaf) % self._capacity, value
 
-    def expect(self, td_error: float) -> None:
-        """Give new transitions no less than the priority of such an error, seen elsewhere."""
-        self._largest = max(self._largest, (abs(td_error) + EPS) ** self._alpha)
-
     def update(self, ids: Array, td_error: Array, inserted: int, stored: int) -> None:
         """Set the priorities of those `ids` that are still stored.
 
@@ -88,13 +85,13 @@ class Priorities:
         if ids.size:
             value = (size.ravel() + EPS) ** self._alpha
             self._tree.put(ids.ravel().astype(np.int64) % self._capacity, value)
-            self._largest = max(self._largest, float(value.max()))
+            self.largest = max(self.largest, float(value.max()))
 
     def state(self, inserted: int) -> dict[str, Any]:
         """Return a copy of the priorities, oldest first."""
         return {
             "priorities": self._tree.values()[self._stored_leaves(inserted)],
-            "largest": self._largest,
+            "largest": self.largest,
         }
 
     def check(self, state: dict[str, Any], inserted: int) -> None:
@@ -115,7 +112,7 @@ class Priorities:
         values = np.zeros(self._capacity)
         values[self._stored_leaves(inserted)] = state["priorities"]
         self._tree.load(values)
-        self._largest = float(state["largest"])
+        self.largest = float(state["largest"])
 
     def _stored_leaves(self, inserted: int) -> NDArray[np.int64]:
         return np.arange(max(0, inserted - self._capacity), inserted) % self._capacity

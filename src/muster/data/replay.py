@@ -15,7 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.data.batch import Array, Batch, Transitions
-from muster.data.checks import check_count, check_fraction, check_reachable
+from muster.data.checks import (
+    check_complete,
+    check_count,
+    check_fraction,
+    check_made_for,
+    check_reachable,
+)
 from muster.data.feed import Feed, Fragment
 from muster.data.layout import ObsLayout, field_of
 from muster.data.limiter import SamplesPerInsert
@@ -320,11 +326,16 @@ class ReplayBuffer:
                 ids = self._priorities.ids_at(where, self._store.inserted)
             return self._read(ids, np.ones(ids.shape, np.float32))
 
-    def expect(self, td_error: float) -> None:
-        """Give new transitions no less than the priority of such an error, seen elsewhere."""
+    @property
+    def largest(self) -> float:
+        """The largest p^alpha that was ever known, which is what new transitions get."""
+        return 1.0 if self._priorities is None else self._priorities.largest
+
+    def expect(self, largest: float) -> None:
+        """Give new transitions no less than this p^alpha, which is known elsewhere."""
         if self._priorities is not None:
             with self._lock:
-                self._priorities.expect(td_error)
+                self._priorities.largest = max(self._priorities.largest, largest)
 
     def update_priorities(self, index: Array, td_error: Array) -> None:
         """Set the priorities of sampled transitions; those overwritten since are passed over.
@@ -364,22 +375,8 @@ class ReplayBuffer:
             OptionError: the state is of a buffer of another capacity or for other spaces.
         """
         theirs = {"format": state.get("format"), **state.get("made_for", {})}
-        ours = {"format": _FORMAT, **self._made_for}
-        differing = [key for key in ours if ours[key] != theirs.get(key)]
-        if differing:
-            raise OptionError(
-                f"the state has {_show(theirs, differing)}, this buffer has "
-                f"{_show(ours, differing)}",
-                "a buffer goes on only with what a buffer like it has stored",
-                "make the buffer with the options of the run that saved the state",
-            )
-        absent = sorted(self._state_keys - state.keys())
-        if absent:
-            raise OptionError(
-                f"the state lacks {', '.join(absent)}",
-                "every part is needed to go on exactly",
-                "load a state that state_dict() returned",
-            )
+        check_made_for({"format": _FORMAT, **self._made_for}, theirs)
+        check_complete(self._state_keys, state)
         # What can be refused comes first, so that a refusal leaves the buffer as it was.
         bits = np.random.PCG64()
         bits.state = state["rng"]
@@ -414,7 +411,3 @@ class ReplayBuffer:
     def _read(self, ids: NDArray[np.int64], weight: Array) -> Batch:
         obs, action, reward, next_obs, discount = self._store.read(ids, self._powers)
         return Batch(obs, action, reward, next_obs, discount, weight, ids)
-
-
-def _show(options: dict[str, Any], keys: list[str]) -> str:
-    return ", ".join(f"{key}={options.get(key)!r}" for key in keys)

@@ -197,7 +197,8 @@ class ReplayShard:
         self._buffer.update_priorities(learned.index, learned.td_error)
 
     def _contents(self) -> Contents:
-        return Contents(self._buffer.inserted, len(self._buffer), self._buffer.mass)
+        buffer = self._buffer
+        return Contents(buffer.inserted, len(buffer), buffer.mass, buffer.largest)
 
     def _offer(self, fragment: Fragment) -> None:
         if self._session is not None:

@@ -33,7 +33,7 @@ class Learned:
     """In the shard's own numbers."""
     td_error: NDArray[np.float64]
     largest: float
-    """The largest error of all shards, so that what is new is as important in each of them."""
+    """The largest p^alpha of all shards, so that what is new is as important in each of them."""
 
 
 @register_dataclass
@@ -102,6 +102,8 @@ class Contents:
     """Transitions ever, in its own numbers."""
     stored: int
     mass: float
+    largest: float
+    """The largest p^alpha that it has known."""
 
 
 @register_dataclass

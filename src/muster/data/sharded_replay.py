@@ -45,7 +45,7 @@ from muster.errors import OptionError
 from muster.flow import Channel
 
 NOBODY = -1
-_EMPTY = Contents(0, 0, 0.0)
+_EMPTY = Contents(0, 0, 0.0, 0.0)
 
 
 @dataclass(slots=True, eq=False)
@@ -263,8 +263,6 @@ class ShardedReplay:
             check_given_out(own[alive], shard.contents.inserted)
             if alive.any():
                 shard.errors.append((own[alive], errors[alive]))
-        if size.size:
-            self._largest = max(self._largest, float(size.max()))
 
     def _learned(self, shard: _Shard) -> Learned | None:
         """Take what is to be said about priorities along."""
@@ -360,6 +358,7 @@ class ShardedReplay:
             return
         if isinstance(report, Ready | Inserted | Drawn):
             shard.contents = report.contents
+            self._largest = max(self._largest, report.contents.largest)
         if isinstance(report, Offer):
             self._offers.append((number, report.size))
         elif isinstance(report, Inserted):
