@@ -1,0 +1,274 @@
+"""DQN with one shared agent and several workers: one program, three ways to run it.
+
+    python examples/shared_agent_dqn.py --backend single     one worker, in this process
+    python examples/shared_agent_dqn.py --backend local      workers in processes of their own
+    python examples/shared_agent_dqn.py --backend ray        the same on a Ray cluster
+
+    workers: newest weights -> some steps -> own replay -> gradient ──┐
+       └──────────<── weights, by version ──<── ShareAgent: Adam <────┘ each gradient exactly once
+
+Workers send gradients and not weights, so that of two updates at the same time none is lost, and
+the optimiser's state stays in one place. All episodes of all workers count for one budget.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+from safetensors.numpy import load_file, save_file
+
+from muster import Context, Middleware, Parallel, Task
+from muster.algos.dqn import DQN, DQNConfig
+from muster.data import ReplayBuffer
+from muster.envs import make_envs
+from muster.flow import ParameterServer, Weights
+from muster.seeding import derive_seed
+from muster.workers import Collector, evaluate_policy
+
+SHARE, WORK = ["standalone", "role.share"], ["standalone", "role.worker"]
+STEPS_PER_UPDATE = 2
+LEARN = DQNConfig(
+    hidden=(64, 64), lr=1e-3, target_update=200, learning_starts=500, eps_end=0.02, eps_decay=3_000
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Train one shared agent."""
+
+    env: str = "CartPole-v1"
+    """Id of a Gymnasium environment with discrete actions."""
+    backend: Literal["single", "local", "ray"] = "single"
+    """Where the workers are."""
+    n_workers: int = 2
+    """How many; `single` always has one."""
+    episodes: int = 200
+    """Of all workers together."""
+    eval_every: int = 25
+    """Episodes from one evaluation of the shared agent to the next."""
+    eval_episodes: int = 10
+    """Episodes in each."""
+    seed: int = 0
+    """Of everything; each worker has one of its own from it."""
+    folder: Path = Path("runs/shared_agent_dqn")
+    """Where the best model and the results go."""
+    load_checkpoint: Path | None = None
+    """A model to begin with."""
+
+    @property
+    def workers(self) -> int:
+        """How many there are."""
+        return 1 if self.backend == "single" else self.n_workers
+
+
+class ShareAgent:
+    """The weights that all workers learn together, and the optimiser that changes them."""
+
+    def __init__(self, cfg: Config, server: ParameterServer) -> None:
+        with make_envs(cfg.env) as envs:
+            spaces = envs.single_observation_space, envs.single_action_space
+        self.agent = DQN(LEARN, *spaces, cfg.seed)
+        self.applied: Counter[str] = Counter()
+        """Updates of each worker that the weights contain."""
+        self._server = server
+        if cfg.load_checkpoint is not None:
+            self.load_model(cfg.load_checkpoint)
+
+    def get_parameters(self) -> dict[str, Any]:
+        """Return a copy of the weights."""
+        return dict(self.agent.parts()["policy"])
+
+    def receive_parameters(self, update: Mapping[str, Any], worker: str) -> None:
+        """Change the weights by what a worker computed."""
+        self.agent.apply_gradient(update)
+        self.applied[worker] += 1
+
+    def publish(self, env_step: int) -> None:
+        """Let workers have the weights as they are now."""
+        self._server.push(
+            self.get_parameters(),
+            env_step=env_step,
+            train_iter=self.agent.train_iter,
+            applied=dict(self.applied),
+        )
+
+    def save_model(self, path: Path) -> None:
+        """Write the weights to a safetensors file: all of them, or none."""
+        aside = path.with_suffix(".partial")
+        save_file(self.get_parameters(), aside)
+        aside.replace(path)
+
+    def load_model(self, path: Path) -> None:
+        """Begin with the weights of a file."""
+        self.agent.load_parts({"policy": load_file(path)})
+
+
+@dataclass
+class Recorder:
+    """What all workers together did. Lives beside the shared agent: nobody else counts."""
+
+    env_step: int = 0
+    returns: list[float] = field(default_factory=list)
+    """Of all episodes, in the order in which they ended."""
+    evaluations: dict[int, float] = field(default_factory=dict)
+    """Mean return of the shared agent after so many episodes."""
+    best_reward: float | None = None
+    """Of these. None, not 0: returns may all be negative."""
+
+    @property
+    def episodes(self) -> int:
+        """Episodes of all workers."""
+        return len(self.returns)
+
+
+class Worker:
+    """One who acts and learns, with environment, replay and random numbers of his own."""
+
+    def __init__(self, cfg: Config, number: int, incarnation: int) -> None:
+        seed = derive_seed(cfg.seed, "worker", number, incarnation)
+        envs = make_envs(cfg.env, 1, seed)
+        spaces = envs.single_observation_space, envs.single_action_space
+        self.agent = DQN(LEARN, *spaces, seed)
+        self.name = f"{number}.{incarnation}"
+        self.version = 0
+        self.env_step = 0
+        self.updates = 0
+        """Sent so far."""
+        self.applied = 0
+        """Of these, those that the weights contain which it has."""
+        self._collector = Collector(self.agent, envs, steps=STEPS_PER_UPDATE)
+        self._replay = ReplayBuffer(
+            LEARN.buffer_size // cfg.workers,
+            *spaces,
+            num_envs=1,
+            min_size=LEARN.learning_starts // cfg.workers,
+            seed=derive_seed(seed, "replay"),
+        )
+
+    def take_over(self, newest: Weights) -> None:
+        """Go on with what all workers learnt."""
+        self.agent.follow(newest.values, newest.info["train_iter"])
+        self.version = newest.version
+        self.env_step = newest.info["env_step"]
+        self.applied = newest.info["applied"].get(self.name, 0)
+
+    def work(self) -> dict[str, Any]:
+        """Take some steps, and return what the shared agent is to know of it."""
+        eps = self.agent.epsilon(self.env_step)
+        # A cut at the time limit is kept apart from an end: what follows it still has a value.
+        self._replay.push(self._collector.collect(policy_kwargs={"eps": eps}))
+        batch = self._replay.sample(LEARN.batch_size)
+        return {
+            "worker": self.name,
+            "steps": STEPS_PER_UPDATE,
+            "returns": [episode.return_ for episode in self._collector.take_episodes()],
+            "update": {} if batch is None else self.agent.gradient(batch)[0],
+        }
+
+
+def work(worker: Worker, server: ParameterServer) -> Middleware:
+    """Take over the newest weights, with all that this worker sent, work, and send again."""
+
+    def _work(ctx: Context) -> None:
+        if worker.updates > worker.applied or worker.version == 0:
+            while (newest := server.pull(newer_than=worker.version)) is not None:
+                worker.take_over(newest)
+                if worker.applied == worker.updates:
+                    break
+            else:
+                return  # the run is over
+        elif (newest := server.pull(newer_than=worker.version, timeout=0)) is not None:
+            worker.take_over(newest)
+        message = worker.work()
+        if server.push_gradients(message, worker.version):
+            worker.updates += bool(message["update"])
+
+    return _work
+
+
+def share(
+    agent: ShareAgent, server: ParameterServer, recorder: Recorder, cfg: Config
+) -> Middleware:
+    """Apply what the next worker sent, count, evaluate, and end when the budget is used up."""
+
+    def _share(ctx: Context) -> None:
+        sent = next(server.gradients(), None)
+        if sent is None:
+            return  # the run is over
+        _, message = sent
+        if message["update"]:
+            agent.receive_parameters(message["update"], message["worker"])
+        before = recorder.episodes
+        recorder.env_step += message["steps"]
+        recorder.returns += message["returns"]
+        if recorder.episodes // cfg.eval_every > before // cfg.eval_every:
+            evaluate(agent, recorder, cfg)
+        if message["update"]:
+            agent.publish(recorder.env_step)
+        ctx.finish = recorder.episodes >= cfg.episodes
+
+    return _share
+
+
+def evaluate(agent: ShareAgent, recorder: Recorder, cfg: Config) -> None:
+    """Evaluate the weights that are shared, and save these very weights if none were better."""
+    mean = evaluate_policy(agent.agent, cfg.env, cfg.eval_episodes, cfg.seed).mean
+    recorder.evaluations[recorder.episodes] = mean
+    if recorder.best_reward is None or mean > recorder.best_reward:
+        recorder.best_reward = mean
+        agent.save_model(cfg.folder / "best.safetensors")
+
+
+def main(cfg: Config) -> dict[str, Any]:
+    """Be the shared agent, or a worker, or both; the shared agent returns what came of it."""
+    with Task() as task:
+        router = task.router
+        task.ctx.share("total_step")  # weights and gradients have their own ways
+        server = ParameterServer(home="role.share")
+        recorder = Recorder()
+        if not router.is_active or router.role == "worker":
+            worker = Worker(cfg, router.node_id, router.incarnation)
+            task.use(work(worker, server), filter_labels=WORK)
+        if not router.is_active or router.role == "share":
+            agent = ShareAgent(cfg, server)
+            agent.publish(0)
+            task.use(share(agent, server, recorder, cfg), filter_labels=SHARE)
+        task.run()
+    if router.is_active and router.role != "share":
+        return {"updates": worker.updates}
+    result = {
+        "returns": recorder.returns,
+        "evaluations": recorder.evaluations,
+        "best_reward": recorder.best_reward,
+        "env_steps": recorder.env_step,
+        "updates": agent.agent.train_iter,
+    }
+    (cfg.folder / "results.json").write_text(json.dumps(result))
+    return result
+
+
+def train(cfg: Config) -> dict[str, Any]:
+    """Run it where the configuration says, and return what came of it."""
+    cfg.folder.mkdir(parents=True, exist_ok=True)
+    if cfg.backend == "single":
+        return main(cfg)
+    roles = {"share": 1, "worker": cfg.workers}
+    runner = Parallel.runner(
+        roles=roles, engine=cfg.backend, on_failure={"worker": "restart"}, threads=1
+    )
+    result, *workers = runner(main, cfg)
+    return {**result, "sent": [worker["updates"] for worker in workers]}
+
+
+if __name__ == "__main__":
+    config = tyro.cli(Config)
+    found = train(config)
+    for episodes, mean in found["evaluations"].items():
+        print(f"episodes {episodes:4d}  return {mean:6.1f}")
+    steps, updates = found["env_steps"], found["updates"]
+    print(f"{len(found['returns'])} episodes, {steps} steps, {updates} updates")
+    print(f"best return {found['best_reward']:.1f}, saved {config.folder / 'best.safetensors'}")
