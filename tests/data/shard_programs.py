@@ -255,14 +255,20 @@ def late_priorities():
 
 
 def killed_shard(kill, shards, prioritized, loops, log):
-    """Train while a shard is killed, if `kill`; tell what was counted and what was drawn."""
+    """Train while a shard is killed, if `kill` says when; tell what was counted and drawn."""
     with Task() as task:
         limiter = SamplesPerInsert(4.0, 256, error_buffer=4.0)
         program = Program(task, shards, 1024, prioritized, log=log, limiter=limiter)
         told = {"notes": [], "sizes": [], "batches": 0, "after": 0, "late": 0}
         first = {}
 
+        def kill_now():
+            os.kill(int((log / "shard.1.0.pid").read_text()), signal.SIGKILL)
+
         def learn(replay, ctx):
+            if kill == "early" and ctx.total_step == 0:
+                hear_first_offers(replay)
+                kill_now()
             replay.receive(2 * 32)
             told["notes"] += [tuple(note) for note in replay.feed.notes]
             replay.feed.notes.clear()
@@ -278,8 +284,8 @@ def killed_shard(kill, shards, prioritized, loops, log):
                 replay.update_priorities(batch.index, np.full(32, 0.1))
                 if max(generations) == 0:
                     first["batch"] = batch
-            if kill and ctx.total_step == loops // 3:
-                os.kill(int((log / "shard.1.0.pid").read_text()), signal.SIGKILL)
+            if kill == "late" and ctx.total_step == loops // 3:
+                kill_now()
             if max(generations) > 0 and "batch" in first:
                 # Of the process that died, and others: errors that nobody waits for any more.
                 replay.update_priorities(first["batch"].index, np.full(32, 0.1))
@@ -299,24 +305,33 @@ def killed_shard(kill, shards, prioritized, loops, log):
 def killed_learner(shards, loops, log):
     """Have the learner die in the middle; the one after it tells what it has counted."""
     with Task() as task:
-        # The first loop stores four fragments: few enough that no report of it is acknowledged.
         limiter = SamplesPerInsert(4.0, 16, error_buffer=4.0)
         program = Program(task, shards, 1024, log=log, limiter=limiter)
         notes = []
 
         def learn(replay, ctx):
+            if loops == 0 and task.router.incarnation == 0:
+                hear_first_offers(replay)
+                (log / "died").touch()
+                os.kill(os.getpid(), signal.SIGKILL)
             replay.receive(64)
             notes.extend(replay.feed.notes)
             replay.feed.notes.clear()
             check(replay.sample(16), items_of(notes))
-            if ctx.total_step < loops:
+            if ctx.total_step < max(loops, 30):
                 return None
             if task.router.incarnation == 0:
-                (log / "first").write_text(str(replay.inserted))
+                (log / "died").touch()
                 os.kill(os.getpid(), signal.SIGKILL)
             return notes, replay.inserted, len(replay)
 
         return program.run(learn)
+
+
+def hear_first_offers(replay):
+    """Wait until all shards have begun; so early nothing was acknowledged, and all is resent."""
+    while not all(each.is_ready for each in replay._shards) or len(replay._offers) < 2:
+        assert replay._hear(wait=True)
 
 
 def stored_by(log):
