@@ -2,6 +2,7 @@
 
     PYTHON -m benchmarks.peers.ppo_one sb3 matched --threads 2 --seconds 10
     PYTHON -m benchmarks.peers.ppo_one sb3 solve --seed 1
+    PYTHON -m benchmarks.peers.ppo_one muster matched --workers 2 --engine ray
 
 PYTHON is that of the library's virtual environment, and the folder that of the repository.
 `matched` and `wide` give the steps per second, end to end: collecting and learning, no evaluation.
@@ -20,7 +21,7 @@ from typing import Any
 
 from benchmarks.peers.trial import RECIPES, Finished, Solve, Speed, Trial
 
-PACKAGES = {
+PACKAGES: dict[str, tuple[str, ...]] = {
     "muster": ("muster-rl", "torch", "gymnasium"),
     "sb3": ("stable-baselines3", "torch", "gymnasium"),
     "sbx": ("sbx-rl", "jax", "gymnasium"),
@@ -37,7 +38,10 @@ def main() -> None:
     parser.add_argument("library", choices=PACKAGES)
     parser.add_argument("setting", choices=RECIPES)
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (1)")
-    parser.add_argument("--workers", type=int, default=0, help="worker processes of muster (0)")
+    parser.add_argument(
+        "--workers", type=int, default=0, help="processes of muster, or runners of RLlib (0)"
+    )
+    parser.add_argument("--engine", default="local", help="of muster: local or ray (local)")
     parser.add_argument("--seconds", type=float, default=10.0, help="at least as long (10)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--limit", type=int, default=300_000, help="most steps to solve (300000)")
@@ -49,20 +53,26 @@ def main() -> None:
         trial = Solve(recipe, options.seed, options.threads, limit=options.limit)
     else:
         trial = Speed(recipe, options.seed, options.threads, seconds=options.seconds)
-    result = _run(options.library, options.workers, trial)
-    versions = {package: version(package) for package in PACKAGES[options.library]}
+    result = _run(options.library, options.workers, options.engine, trial)
+    packages = PACKAGES[options.library]
+    if options.engine == "ray":
+        packages = (*packages, "ray")
+    versions = {package: version(package) for package in packages}
     print(json.dumps({**result, "versions": versions}))
     sys.stdout.flush()
 
 
-def _run(library: str, workers: int, trial: Trial) -> dict[str, Any]:
+def _run(library: str, workers: int, engine: str, trial: Trial) -> dict[str, Any]:
     module = importlib.import_module(f"benchmarks.peers.libraries.{library}")
     if library == "muster":
-        result: dict[str, Any] = module.run(trial, workers)
+        result: dict[str, Any] = module.run(trial, workers, engine)
         return result
-    run: Callable[[Trial], None] = module.run
+    run: Callable[..., None] = module.run
     try:
-        run(trial)
+        if library == "rllib":
+            run(trial, workers)
+        else:
+            run(trial)
     except Finished:
         return trial.result()
     raise SystemExit(f"{library} ended before the trial did")

@@ -200,7 +200,7 @@ def cpu_seconds() -> float:
     for pid in [os.getpid(), *descendants()]:
         try:
             ticks += sum(map(int, _stat(pid)[11:15]))
-        except FileNotFoundError:  # it has just ended
+        except (FileNotFoundError, ProcessLookupError):  # it has just ended
             continue
     return ticks / os.sysconf("SC_CLK_TCK")
 

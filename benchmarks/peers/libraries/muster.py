@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,9 @@ WARM_LINES = 5
 """Of the metrics, each of some rollouts, before the clock starts. Rollouts of Pong take seconds."""
 
 
-def run(trial: Speed | Solve, workers: int) -> dict[str, Any]:
+def run(trial: Speed | Solve, workers: int, engine: str = "local") -> dict[str, Any]:
     """Train on CartPole, and return what was measured."""
-    options = {**_options(trial, workers), "hidden": trial.recipe.hidden}
+    options = {**ppo_options(trial, workers), "hidden": trial.recipe.hidden, "engine": engine}
     if isinstance(trial, Solve):
         return _solve(trial, options)
     return speed(ENV, options, trial.seconds)
@@ -34,17 +35,21 @@ def run(trial: Speed | Solve, workers: int) -> dict[str, Any]:
 
 def pong(trial: Speed, workers: int) -> dict[str, Any]:
     """Train on Pong, and return what was measured."""
-    return speed("Pong-v5", _options(trial, workers), trial.seconds, warm_lines=0)
+    return speed("Pong-v5", ppo_options(trial, workers), trial.seconds, warm_lines=0)
 
 
 def speed(
     env: str, options: dict[str, Any], seconds: float, warm_lines: int = WARM_LINES
 ) -> dict[str, Any]:
-    """Return steps per second between the first lines of the metrics and the last."""
+    """Return steps per second between the first lines of the metrics and the last.
+
+    Beside it `train_steps_per_s`, as `result.json` has it; `start_s`, from the call until the first
+    line; and `end_s`, what is left of the call when the last is written.
+    """
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
-        cpu, started = cpu_seconds(), time.perf_counter()
-        train(
+        watch = _Watch(run_dir / "metrics.jsonl")
+        done = train(
             "ppo",
             env,
             run_dir=str(run_dir),
@@ -55,16 +60,67 @@ def speed(
             eval_episodes=1,
             **options,
         )
-        share = (cpu_seconds() - cpu) / (time.perf_counter() - started)
+        took_all = watch.stop()
         lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    if len(lines) < warm_lines + 3:
+        raise SystemExit(f"{seconds:g} s were too few: {len(lines)} lines of metrics")
     first, last = lines[warm_lines], lines[-2]  # the last is written after the final evaluation
     env_steps, took = last["env_step"] - first["env_step"], last["seconds"] - first["seconds"]
     return {
         "steps_per_s": round(env_steps / took, 1),
-        "cpu_share": round(share, 2),
+        "cpu_share": round(watch.cpu_share(), 2),
         "env_steps": env_steps,
         "seconds": round(took, 2),
+        "train_steps_per_s": round((done.speed or {}).get("steps_per_s", 0.0), 1),
+        "busy_elsewhere": round((done.speed or {}).get("busy_elsewhere", 0.0), 3),
+        "start_s": round(watch.start_s, 2),
+        "end_s": round(took_all - watch.start_s - (lines[-1]["seconds"] - lines[0]["seconds"]), 2),
     }
+
+
+class _Watch:
+    """Sees from a thread when a run writes its first metrics, and what CPU time it takes then.
+
+    It looks while the run goes on: of processes that are gone, Ray's tell nobody what they took.
+
+    Args:
+        metrics: The file that the run writes.
+    """
+
+    def __init__(self, metrics: Path) -> None:
+        self.start_s = 0.0
+        self._metrics = metrics
+        self._started = time.perf_counter()
+        self._marks: list[tuple[float, float]] = []
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> float:
+        """End it, and return the seconds since it began."""
+        took = time.perf_counter() - self._started
+        self._stopped.set()
+        self._thread.join()
+        return took
+
+    def cpu_share(self) -> float:
+        """Return the share of a core that all processes took while it trained."""
+        if len(self._marks) < 2:
+            return 0.0
+        (first, first_cpu), (last, last_cpu) = self._marks[0], self._marks[-1]
+        return (last_cpu - first_cpu) / (last - first)
+
+    def _look(self) -> None:
+        while not self._stopped.wait(0.02):
+            if self._metrics.exists() and self._metrics.stat().st_size:
+                break
+        self.start_s = time.perf_counter() - self._started
+        cpu = 0.0
+        while not self._stopped.wait(0.5):
+            if (now := cpu_seconds()) < cpu:
+                return  # processes have begun to end
+            cpu = now
+            self._marks.append((time.perf_counter(), cpu))
 
 
 def _solve(trial: Solve, options: dict[str, Any]) -> dict[str, Any]:
@@ -93,7 +149,8 @@ def _solve(trial: Solve, options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _options(trial: Trial, workers: int) -> dict[str, Any]:
+def ppo_options(trial: Trial, workers: int) -> dict[str, Any]:
+    """Return the recipe of a trial as options of `train`."""
     recipe = trial.recipe
     return {
         "workers": workers,
