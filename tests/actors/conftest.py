@@ -1,12 +1,39 @@
 """One private Ray cluster for all tests of building blocks."""
 
+import _thread
 import os
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("ray")
+
+LONGEST = float(os.environ.get("MUSTER_TEST_SECONDS", 90))
+"""Seconds that a test here may take."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Fail a test that waits for ever: while Ray waits, it lets nothing through but Ctrl-C."""
+    late = threading.Event()
+
+    def interrupt():
+        late.set()
+        _thread.interrupt_main()
+
+    timer = threading.Timer(LONGEST, interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        return (yield)
+    except KeyboardInterrupt as error:
+        if not late.is_set():
+            raise
+        raise TimeoutError(f"the test took longer than {LONGEST:g} s") from error
+    finally:
+        timer.cancel()
 
 
 def processes_of_ray():

@@ -11,7 +11,6 @@ from muster.actors import BlockError, ParameterServer, finish
 from muster.actors.calls import Call
 from muster.errors import OptionError
 
-pytestmark = pytest.mark.timeout(60)
 ONE = np.ones(3, np.float32)
 
 

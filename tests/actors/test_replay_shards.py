@@ -12,7 +12,6 @@ from muster.actors import BlockError, ReplayBuffer, ReplayEmptyError
 from muster.data import Transitions
 from muster.errors import OptionError
 
-pytestmark = pytest.mark.timeout(60)
 BOX, TWO = spaces.Box(-1e9, 1e9, (1,)), spaces.Discrete(2)
 
 

@@ -24,7 +24,6 @@ from muster.algos import DQN, DQNConfig
 from muster.envs import make_envs
 from muster.errors import OptionError
 
-pytestmark = pytest.mark.timeout(90)
 OBS, ACTIONS = spaces.Box(-np.inf, np.inf, (2,)), spaces.Discrete(3)
 CFG = DQNConfig(hidden=(16,), target_update=10)
 
