@@ -107,6 +107,8 @@ UNGUARDED = {
 
 @pytest.mark.parametrize("kind", UNGUARDED)
 def test_a_program_without_a_main_guard_is_told_so_and_ends(engine, tmp_path, kind):
+    if engine == "ray" and kind != "called at the top":
+        pytest.skip("nodes on Ray are sent the program and do not import its file: it runs")
     script = tmp_path / "unguarded.py"
     script.write_text(textwrap.dedent(UNGUARDED[kind].format(engine=engine)))
     path = os.path.dirname(node_programs.__file__)

@@ -40,11 +40,9 @@ def threads_of(launch: Launch) -> int:
     return max(1, len(os.sched_getaffinity(0)) // len(launch.places))
 
 
-def cores_of(launch: Launch, node: int) -> frozenset[int] | None:
-    """Return the cores that a node is bound to; None for all."""
-    if not launch.pin:
-        return None
+def cores_of(node: int, nodes: int) -> frozenset[int]:
+    """Return the cores that one of so many nodes of this machine is bound to, where it is."""
     cores = sorted(os.sched_getaffinity(0))
-    each = max(1, len(cores) // len(launch.places))
+    each = max(1, len(cores) // nodes)
     first = node * each % len(cores)
     return frozenset(cores[first : first + each])

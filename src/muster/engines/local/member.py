@@ -61,7 +61,7 @@ class LocalMember(Member):
             is_spread=False,
             environment=dict(os.environ),
             threads=threads_of(launch),
-            cores=cores_of(launch, self.place.node_id),
+            cores=cores_of(self.place.node_id, self.place.size) if launch.pin else None,
             main=launch.main,
             args=launch.args,
             kwargs=launch.kwargs,

@@ -10,6 +10,8 @@ Everything that makes a cluster useless is refused here, within seconds, in thre
 """
 
 import contextlib
+import functools
+import importlib
 import ipaddress
 import json
 import logging
@@ -350,7 +352,7 @@ def _own(ray: Any, num_cpus: int | None) -> Iterator[str]:
         _give_token(ray)
         stack.enter_context(_reaped(directory))
         stack.callback(ray.shutdown)
-        with _loopback(), _our_signals():
+        with _loopback(), _our_signals(), _groups_of_their_own():
             try:
                 ray.init(
                     address="local",
@@ -464,6 +466,18 @@ def _loopback() -> Iterator[None]:
             os.environ.pop(_LOOPBACK_ENV, None)
         else:
             os.environ[_LOOPBACK_ENV] = had
+
+
+@contextlib.contextmanager
+def _groups_of_their_own() -> Iterator[None]:
+    """Have Ray's servers be in process groups of their own: a signal to ours is for us to obey."""
+    services: Any = importlib.import_module("ray._private.services")
+    popen = services.ConsolePopen
+    services.ConsolePopen = functools.partial(popen, process_group=0)
+    try:
+        yield
+    finally:
+        services.ConsolePopen = popen
 
 
 @contextlib.contextmanager

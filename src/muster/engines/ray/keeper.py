@@ -11,7 +11,7 @@ import os
 import platform
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from muster.engines.orders import Present
 from muster.engines.progress import ProgressPage
 from muster.engines.ray.copies import Copy, Copying, Part
 from muster.engines.ray.desk import Desk, News
-from muster.engines.ray.process import Conception, Program
+from muster.engines.ray.process import Conception
 from muster.engines.ray.stand_in import Letter, StandIn
 from muster.framework.node import Place
 from muster.version import __version__
@@ -100,16 +100,13 @@ class Keeper:
         """Take note of the other machines of this run, each as the keepers that are on it."""
         self._copying.know(machines)
 
-    def start(
-        self, place: Place, program: Program, threads: int, is_spread: bool, memory_lost: bool
-    ) -> None:
+    def start(self, told: Conception, memory_lost: bool) -> None:
         """Start the node's process."""
+        place = told.place
         self._copying.drain()
         self._place = place
         self._page.reset(place.node_id)
-        told = Conception(
-            place, self._known, self._directory, program, threads, is_spread, -1, -1, -1, -1
-        )
+        told = replace(told, known=self._known, directory=self._directory)
         memory = -1 if memory_lost else self._memory.fileno()
         self._desk.start(told, self._page.fileno(), memory)
 

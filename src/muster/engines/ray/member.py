@@ -16,7 +16,7 @@ from muster.engines.member import Member
 from muster.engines.orders import Present
 from muster.engines.progress import ProgressPage
 from muster.engines.ray.desk import Ended, News, Printed, Progress, Said
-from muster.engines.ray.process import Program
+from muster.engines.ray.process import Conception, Program
 from muster.engines.ray.roll import Roll
 from muster.errors import MusterError
 from muster.framework.node import Place
@@ -110,15 +110,14 @@ class RayMember(Member):
         node = self.place.node_id
         try:
             self._keeper = self._roll.keeper_of(node)
-            threads = self._launch.threads or self._roll.threads_of(node)
-            start = self._keeper.start.remote(
+            told = Conception(
                 self.place,
                 self._program,
-                threads,
+                self._launch.threads or self._roll.threads_of(node),
                 self._roll.is_spread,
-                self._roll.memory_lost,
+                self._roll.position(node) if self._launch.pin else None,
             )
-            ray.get(start)
+            ray.get(self._keeper.start.remote(told, self._roll.memory_lost))
             while not self._status:
                 for news in ray.get(self._keeper.news.remote(self._ask_every)):
                     self._pass_on(news, say, logs)

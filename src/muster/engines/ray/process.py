@@ -17,6 +17,7 @@ import cloudpickle
 from muster.engines.base import Launch
 from muster.engines.local.child import THREAD_VARIABLES, Birth, live
 from muster.engines.local.handshake import Secrets
+from muster.engines.local.limits import cores_of
 from muster.engines.memory import SharedMemory
 from muster.engines.progress import ProgressPage
 from muster.framework.node import Place
@@ -48,23 +49,27 @@ class Conception:
     """What a keeper tells a new process."""
 
     place: Place
-    known: Secrets
-    directory: Path
     program: Program
     threads: int
     is_spread: bool
-    out: int
+    pin: tuple[int, int] | None
+    """Which of how many nodes of this machine it is, if each is bound to cores of its own."""
+    # What the keeper knows.
+    known: Secrets | None = None
+    directory: Path = Path()
+    out: int = -1
     """Descriptors that the process inherits."""
-    err: int
-    progress: int
-    memory: int
-    """-1 where it was lost with all machines that had it."""
+    err: int = -1
+    progress: int = -1
+    memory: int = -1
+    """As long as it is -1, it was lost with all machines that had it."""
 
 
 def main() -> None:
     """Be a node."""
     parent = Connection(int(sys.argv[1]))
     told: Conception = parent.recv()
+    assert told.known is not None
     program = told.program
     known = set(sys.path)
     sys.path += [entry for entry in program.sys_path if entry not in known]
@@ -87,7 +92,7 @@ def main() -> None:
             is_spread=told.is_spread,
             environment=environment,
             threads=told.threads,
-            cores=None,
+            cores=None if told.pin is None else cores_of(*told.pin),
             main=program_main,
             args=args,
             kwargs=kwargs,

@@ -91,6 +91,11 @@ class Roll:
         """Return how many threads numeric libraries may use in a node."""
         return max(1, int(self._needs[node].get("num_cpus", 1)))
 
+    def position(self, node: int) -> tuple[int, int]:
+        """Return which of how many nodes of its machine a node is."""
+        beside = sorted(self._machines()[self._where[node].machine])
+        return beside.index(node), len(beside)
+
     def neighbours(self, nodes: Sequence[int]) -> list[Neighbour]:
         """Return where some nodes are."""
         return [
