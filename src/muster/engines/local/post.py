@@ -96,13 +96,15 @@ class Post:
         """Return the link to a node, if there is one."""
         return self._links.get(peer)
 
-    def connect(self, peer: int, incarnation: int) -> None:
-        """Link this node to one that is there already, unless it died meanwhile."""
+    def connect(self, peer: int, incarnation: int) -> bool:
+        """Link this node to one that is there already; False if it died meanwhile."""
         sock = knock(self._place, self._known, self._directory, peer, incarnation)
-        if sock is not None:
-            with self._lock:
-                self._to_adopt.append(Link(sock, peer, incarnation, self._pool, self._flush_later))
-            self._wake()
+        if sock is None:
+            return False
+        with self._lock:
+            self._to_adopt.append(Link(sock, peer, incarnation, self._pool, self._flush_later))
+        self._wake()
+        return True
 
     def help(self, until: Callable[[], bool], deadline: float | None) -> bool:
         """Do the post thread's work until something holds or it is too late.

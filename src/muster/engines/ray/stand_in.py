@@ -60,6 +60,8 @@ class StandIn:
         self._changed = threading.Condition()
         self._todo: deque[Delivery | _Linked | _Lost] = deque()
         self._closed = False
+        self._answers = False
+        self._is_linked = False
         self._post = Post(away, known, directory, self._pool, self, _log.warning, lambda: None)
         self._post.start()
         threading.Thread(target=self._bring, name=f"muster-to-{away.node_id}", daemon=True).start()
@@ -67,8 +69,11 @@ class StandIn:
     # ---- for the keeper
 
     def connect(self, incarnation: int) -> None:
-        """Link the other node to this keeper's, which is there already."""
-        self._post.connect(self._home.node_id, incarnation)
+        """Link the other node, which asks for it, to this keeper's, which is there already."""
+        self._answers = True
+        if self._post.connect(self._home.node_id, incarnation):
+            with self._changed:  # what is delivered next goes over this link
+                self._changed.wait_for(lambda: self._is_linked or self._closed)
 
     def deliver(self, letters: Sequence[Letter]) -> None:
         """Give the node of this keeper what the other one has sent."""
@@ -101,7 +106,11 @@ class StandIn:
 
     def linked(self, peer: int, incarnation: int) -> None:
         """Hear that this keeper's node is linked to what it takes for the other one."""
-        self._add(_Linked(incarnation))
+        with self._changed:
+            self._is_linked = True
+            self._changed.notify_all()
+        if not self._answers:
+            self._add(_Linked(incarnation))
 
     def lost(self, peer: int) -> None:
         """Hear that this keeper's node is away."""
