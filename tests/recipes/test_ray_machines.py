@@ -1,0 +1,73 @@
+"""Training on a Ray cluster of two machines, each with an address of its own where that can be."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks.machines import Machines
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.timeout(400)
+
+ROOT = Path(__file__).parents[2]
+SHORT = ("--env-steps", "8192", "--eval-every", "0", "--eval-episodes", "2", "--quiet")
+
+
+@pytest.fixture(scope="module")
+def machines():
+    with Machines([4, 4]) as machines:
+        yield machines
+
+
+@pytest.fixture(scope="module")
+def two_of_one_cpu():
+    """Two workers do not fit on one of them."""
+    with Machines([1, 1]) as machines:
+        yield machines
+
+
+def train(algo, place, *options, machines=None):
+    """Run `muster train`, on a cluster or here, and return its result."""
+    command = [sys.executable, "-m", "muster.cli.main", "train", algo, "CartPole-v1", *options]
+    command += ["--run-dir", str(place)]
+    if machines is None:
+        subprocess.run(command, check=True, timeout=120, stdout=subprocess.DEVNULL)
+    else:
+        command += ["--engine", "ray", "--address", machines.address]
+        with (Path(place).parent / "output").open("w+") as output:
+            run = machines.start(command, cwd=ROOT, stdout=output, stderr=output)
+            assert run.wait(300) == 0, (output.seek(0), output.read())[1]
+    return json.loads((place / "result.json").read_text())
+
+
+@pytest.mark.parametrize("seed", ["0"])
+def test_ppo_on_two_machines_is_ppo_in_one_process_to_the_bit(two_of_one_cpu, tmp_path, seed):
+    here = train("ppo", tmp_path / "here", "--seed", seed, "--workers", "0", *SHORT)
+    there = train(
+        "ppo",
+        tmp_path / "there",
+        *("--seed", seed, "--workers", "2"),
+        *SHORT,
+        machines=two_of_one_cpu,
+    )
+    assert there["policy_sha256"] == here["policy_sha256"]
+    assert there["env_steps"] == here["env_steps"] == 8192
+    logs = sorted(path.name for path in (tmp_path / "there" / "logs").iterdir())
+    assert logs == ["node.0.log", "node.1.log"], "there were not two workers"
+
+
+@pytest.mark.slow
+def test_ppo_on_two_machines_learns_to_balance(two_of_one_cpu, tmp_path):
+    result = train("ppo", tmp_path / "run", "--workers", "2", "--quiet", machines=two_of_one_cpu)
+    assert result["stopped_by"] == "target" and result["eval_return_mean"] >= 475
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shards", [1, 2])
+def test_dqn_on_two_machines_learns_to_balance(machines, tmp_path, shards):
+    """Six or seven nodes on two machines of four CPUs: some are on the second one."""
+    options = ("--workers", str(5 + shards), "--replay-shards", str(shards), "--quiet")
+    result = train("dqn", tmp_path / "run", *options, machines=machines)
+    assert result["stopped_by"] == "target" and result["eval_return_mean"] >= 475
