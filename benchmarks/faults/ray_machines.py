@@ -91,12 +91,14 @@ def lines(place: Path) -> int:
 
 def nodes_on(machines: Machines, number: int) -> list[int]:
     """Return the processes of nodes that run on a machine."""
-    found = []
-    for pid in machines.machines[number].pids():
-        with suppress(OSError):
-            if NODE in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
-    return found
+    return [pid for pid in machines.machines[number].pids() if is_node(pid)]
+
+
+def is_node(pid: int) -> bool:
+    """Whether this is a node's process, and alive: one that ended has no command any more."""
+    with suppress(OSError):
+        return NODE in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 def wait(until: Any, seconds: float, what: str, process: "subprocess.Popen[str]") -> float:
@@ -127,7 +129,7 @@ def trial(machines: Machines, seed: int, wanted: str, place: Path, fault: bool) 
             where = machines.machines[lost].address
             command = [sys.executable, "-c", PLAIN, machines.address, where, str(plain_log)]
             plain = machines.start(command, stdout=log, stderr=log)
-            wait(plain_log.exists, START_WITHIN, "plain Ray began", run)
+            wait(plain_log.exists, START_WITHIN, "plain Ray began", plain)
             at = lines(place) + rng.randrange(1, 4)
             wait(lambda: lines(place) >= at, START_WITHIN, "the moment of the fault", run)
             time.sleep(rng.random() * 0.2)  # anywhere in a loop
@@ -136,12 +138,17 @@ def trial(machines: Machines, seed: int, wanted: str, place: Path, fault: bool) 
                 raise Broken("there was no worker on the machine to be lost")
             wall, started = time.time(), time.monotonic()
             machines.remove(lost)
-            if any(Path(f"/proc/{pid}/cmdline").exists() for pid in killed):
+            if any(is_node(pid) for pid in killed):
                 raise Broken("the fault did not land")
             wait(lambda: lines(place) > before + 1, RECOVER_WITHIN, "training went on", run)
             found["recovered_s"] = round(time.monotonic() - started, 2)
             found["at_line"] = before
-            wait(lambda: len(plain_log.read_text().split()) >= 4, RECOVER_WITHIN, "plain Ray", run)
+            wait(
+                lambda: len(plain_log.read_text().split()) >= 4,
+                RECOVER_WITHIN,
+                "plain Ray came back",
+                plain,
+            )
             found["plain_ray_s"] = round(float(plain_log.read_text().split()[2]) - wall, 2)
             machines.add(1)
             found["added"] = True
