@@ -78,6 +78,7 @@ def test_building_blocks_end_by_themselves_count_all_work_and_save(tmp_path):
     assert load_file(tmp_path / "weights.safetensors")["head.bias"].shape == (2,)
 
 
+@pytest.mark.slow
 def test_a_worker_that_raises_ends_the_building_blocks_with_its_message(tmp_path):
     (tmp_path / "broken.py").write_text(BROKEN)
     error = run(["ray_building_blocks.py", "--env", "broken:Broken-v0"], tmp_path, returncode=1)

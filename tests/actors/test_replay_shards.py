@@ -203,6 +203,7 @@ def test_a_lost_shard_comes_back_empty_and_the_other_goes_on(ray):
     assert buffer.get_counts()["lost_shards"] == 1
 
 
+@pytest.mark.slow
 def test_a_lone_shard_that_was_lost_is_filled_again_though_samples_are_behind(ray):
     buffer = ReplayBuffer(BOX, TWO, 1000, samples_per_insert=1.0, min_size=100, error_buffer=60)
     for k in range(3):

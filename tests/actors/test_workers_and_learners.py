@@ -173,6 +173,7 @@ def test_several_learners_change_one_set_of_weights_and_no_gradient_is_lost(ray)
     assert buffer.get_counts()["sampled"] == 20 * sum(applied.values())
 
 
+@pytest.mark.slow
 def test_a_learner_that_raises_says_so_though_it_waits_for_nothing_else(ray):
     server = ParameterServer(dqn().parts()["policy"], lr=1e-3)
     buffer = ReplayBuffer(OBS, ACTIONS, 1000, samples_per_insert=1.0, min_size=10, error_buffer=50)
