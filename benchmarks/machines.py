@@ -69,7 +69,7 @@ class Machines:
 
     def __init__(self, cpus: Sequence[float]) -> None:
         self._cpus = list(cpus)
-        self._label = f"m{os.getpid() % 100_000}"
+        self._label = f"m{secrets.token_hex(3)}"
         self._made = 0
         self._switch = ""
         self.machines: dict[int, Machine] = {}

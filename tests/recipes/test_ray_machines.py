@@ -1,11 +1,14 @@
 """Training on a Ray cluster of two machines, each with an address of its own where that can be."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.faults.ray_machines import lines, nodes_on, wait
 from benchmarks.machines import Machines
 
 pytest.importorskip("ray")
@@ -71,3 +74,79 @@ def test_dqn_on_two_machines_learns_to_balance(machines, tmp_path, shards):
     options = ("--workers", str(5 + shards), "--replay-shards", str(shards), "--quiet")
     result = train("dqn", tmp_path / "run", *options, machines=machines)
     assert result["stopped_by"] == "target" and result["eval_return_mean"] >= 475
+
+
+LONG = ("--env-steps", "122880", *SHORT[2:], "--checkpoint-every", "0")
+
+
+class Going:
+    """A run on a cluster that goes on while things happen to it."""
+
+    def __init__(self, machines, place):
+        command = [sys.executable, "-m", "muster.cli.main", "train", "ppo", "CartPole-v1"]
+        where = ("--engine", "ray", "--address", machines.address, "--workers", "2")
+        self.machines, self.place = machines, place
+        self.output = place.parent / "output"
+        with self.output.open("w") as output:
+            self.run = machines.start(
+                [*command, *LONG, *where, "--run-dir", str(place)],
+                cwd=ROOT,
+                stdout=output,
+                stderr=output,
+            )
+
+    def get_on(self, by=2):
+        """Wait until it has written some more lines of metrics."""
+        goal = lines(self.place) + by
+        wait(lambda: lines(self.place) >= goal, 120, "it went on", self.run)
+
+    def nodes(self):
+        return sorted(
+            pid for number in self.machines.machines for pid in nodes_on(self.machines, number)
+        )
+
+    def result(self):
+        assert self.run.wait(300) == 0, self.output.read_text()
+        return json.loads((self.place / "result.json").read_text())
+
+
+def parent_of(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+@pytest.fixture(scope="module")
+def wanted(tmp_path_factory):
+    """The weights of the same run in one process."""
+    place = tmp_path_factory.mktemp("serial")
+    return train("ppo", place / "run", "--workers", "0", *LONG)["policy_sha256"]
+
+
+@pytest.mark.slow
+def test_keepers_killed_one_after_the_other_change_nothing(machines, tmp_path, wanted):
+    """Both workers are on one machine, so its memory is what the other keeper has."""
+    going = Going(machines, tmp_path / "run")
+    going.get_on()
+    for which in (0, 1):
+        before = going.nodes()
+        keeper = parent_of(before[which])
+        os.kill(keeper, signal.SIGKILL)
+        wait(lambda b=before: set(going.nodes()) - set(b), 60, "a node came back", going.run)
+        assert not Path(f"/proc/{keeper}/cmdline").exists() or parent_of(keeper) == 1
+        going.get_on()
+    result = going.result()
+    assert (result["policy_sha256"], result["env_steps"]) == (wanted, 122_880)
+
+
+@pytest.mark.slow
+def test_machines_lost_one_after_the_other_change_nothing(tmp_path, wanted):
+    """Each worker is moved to another machine once, from what the other one knows."""
+    with Machines([0, 1, 1]) as machines:
+        going = Going(machines, tmp_path / "run")
+        going.get_on()
+        for _ in range(2):
+            lost = min(number for number in machines.machines if nodes_on(machines, number))
+            machines.remove(lost)
+            machines.add(1)
+            going.get_on()
+        result = going.result()
+    assert (result["policy_sha256"], result["env_steps"]) == (wanted, 122_880)

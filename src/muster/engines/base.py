@@ -21,6 +21,8 @@ OnFailure = Literal["stop", "restart", "resume"]
 
 ROW = 128
 """Bytes at the start of the shared memory that each node has for itself, in the order of ids."""
+LIVED = ROW - 8
+"""Where in its row a node notes that it lived on this machine: not so in a copy for another one."""
 
 
 @dataclass(frozen=True)

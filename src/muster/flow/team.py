@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from muster.engines.base import ROW
+from muster.engines.base import LIVED, ROW
 from muster.engines.futex import Word
 from muster.errors import OptionError, TaskError
 from muster.flow.node import this_node
@@ -34,10 +34,10 @@ Shape = tuple[int, ...]
 _LINE = 64
 """Bytes of a cache line: what different nodes write is never in one."""
 _NOTE_WORDS = 7
-_LIVED = 15
+_LIVED = LIVED // 8
 """Word of a node's row that says who of its incarnations was the last on this machine, plus 1."""
 _WORDS = ROW // 8
-"""Of a node: arrivals, a note, and where the other of two notes is."""
+"""Of a node: arrivals, a note, where the other of two notes is, and who lived here."""
 _SPINS = 3_000
 """Looks at a word, some 200 us of them, before a node sleeps: waking up takes longer than most
 waits between two minibatches."""
@@ -133,13 +133,13 @@ class Team:
         if self._watched:
             self._signals[self.index].wake()
 
-    def wait(self) -> None:
-        """Wait until every member has arrived as often as this one.
+    def wait(self, behind: int = 0) -> None:
+        """Wait until every member has arrived as often as this one, or so much less often.
 
         Raises:
             TaskError: One of them will never come, because the run has failed or ended.
         """
-        words, arrivals = self._words, self._arrivals
+        words, arrivals = self._words, self._arrivals - behind
         for other in self._watched:
             word = other * _WORDS
             spins = self._spins

@@ -91,9 +91,10 @@ class LearnerGroup:
             "stats": ((2, plan.slots, len(STATS)), np.float64),
             "reward_scale": ((2, 3), np.float64),
             "obs_norm": ((2, len(_known(agent))), np.float64),
+            # Before what it is the version of, so that in a copy of all this it is never newer.
+            "version": ((members, 8), np.int64),
             "weights": ((2, members, 3, size), np.float32),
             "sums": ((2, members, _SUMS), np.float64),
-            "version": ((members, 8), np.int64),
             "start": ((2, size), np.float32),
         }
 
@@ -122,7 +123,7 @@ class LearnerGroup:
     def restore_start(self, loop: int) -> None:
         """Become what all members were at the start of rollout `loop`, to collect it again."""
         updates = self._pace.first_update
-        member = self._member_after(updates)
+        member = self._member_after(updates, or_more=0)
         if member is None:  # they are further on, and have noted it
             self._agent.weights.vector[:] = self._start[loop % 2]
         else:
@@ -149,7 +150,7 @@ class LearnerGroup:
         Others can not have done more than one update more: they wait for this member. One that is
         an update behind is caught up with.
         """
-        if not updates:  # what it is made with, or has loaded
+        if not updates:  # what it is made with, or was at the start of the rollout
             self._show(np.zeros(_SUMS))
             return
         member, behind = self._member_after(updates), 0
@@ -164,15 +165,23 @@ class LearnerGroup:
         self._become(member, updates - behind)
         sums = self._team["sums"][(updates - behind) % 2, member].copy()
         if behind:
+            self._team.wait(behind=1)  # then all rows of that update are here
+            if updates - 1 == self._pace.first_update:
+                sums[:] = 0
             in_epoch = (updates - 1 - self._pace.first_update) % self._agent.cfg.minibatches
             self._apply((updates - 1) % 2, sums, begins_epoch=in_epoch == 0)
         else:
             self._show(sums)
 
-    def _member_after(self, updates: int) -> int | None:
-        """Return a member on this machine, now or once, that still knows an update."""
+    def _member_after(self, updates: int, or_more: int = 1) -> int | None:
+        """Return a member on this machine, now or once, that still knows an update.
+
+        Args:
+            updates: How many there were.
+            or_more: How many more it may have done.
+        """
         for member, (version, is_there) in enumerate(self._versions[:, :2]):
-            if is_there and version in (updates, updates + 1):
+            if is_there and updates <= version <= updates + or_more:
                 return member
         return None
 

@@ -87,6 +87,7 @@ class SlotWorker:
         self.plan = plan
         """How all environments are cut into slots."""
         self._columns = plan.span(mine)
+        self._slots = slice(mine.start, mine.stop)
         width = self._columns.stop - self._columns.start
         self._envs = make_envs(env, width, seed, first_env=self._columns.start)
         self._actor = agent.twin() if cfg.lag else agent
@@ -244,6 +245,8 @@ class SlotWorker:
         in a loop is that its rollout is there, and the last one that the next is too.
         """
         self.rollout = loop = self.pace.loop
+        if self.team.moved:
+            self._arrive_from_elsewhere()
         if self.team.moved and self.pace.is_new(loop, ENDED):
             self._collect_again(loop)
             self.group.restore(loop)
@@ -266,17 +269,23 @@ class SlotWorker:
         self._forget_lost_episodes(self.rollouts.standing.page(loop))
         self.rollouts.remember(loop)
 
-    def _collect_again(self, loop: int) -> None:
-        """Collect a rollout that a worker on another machine had collected, and took along."""
+    def _arrive_from_elsewhere(self) -> None:
+        """See to it that this worker can go on where one on another machine stopped."""
         if self.agent.cfg.lag:
             raise TaskError(
                 "a worker that collects ahead cannot go on on another machine",
                 "what was under way there is lost",
                 "--lag 0, or --resume, which goes on from the last checkpoint",
             )
+        if self.is_first:  # by the clock of this machine
+            self.team["started"][0] = self.started
+
+    def _collect_again(self, loop: int) -> None:
+        """Collect a rollout that a worker on another machine had collected, and took along."""
         self.group.restore_start(loop)
+        self.group.note_start(loop)
         self._stand_at(loop)
-        books = self.team["books"][loop % 2]
+        books = self.team["books"][loop % 2, self._slots]
         known = books.copy()
         self.rollouts.collect(loop)
         # Environments that cannot be restored do something else now; all have learnt of this.

@@ -63,7 +63,7 @@ class Method:
     def remote(self, *args):
         self.keeper.calls.append(self.name)
         if self.name == "deliver":  # Ray makes a copy when it is called
-            args = (args[0], [(h, t, [b.copy() for b in bs]) for h, t, bs in args[1]])
+            args = (*args[:2], [(h, t, [b.copy() for b in bs]) for h, t, bs in args[2]])
         return lambda: getattr(self.keeper, f"do_{self.name}")(*args)
 
 
@@ -77,22 +77,22 @@ class FakeKeeper:
         self.deliver = Method(self, "deliver")
         self.unlink = Method(self, "unlink")
 
-    def stand_in_for(self, away, keeper):
+    def stand_in_for(self, away, keeper, session=None):
         from muster.engines.ray.stand_in import StandIn
 
         older = self.stand_ins.pop(away.node_id, None)
         if older is not None:
             older.close()
-        made = StandIn(away, self.place, self.known, self.directory, keeper, self)
+        made = StandIn(away, self.place, self.known, self.directory, keeper, self, session)
         self.stand_ins[away.node_id] = made
         return made
 
-    def do_link(self, keeper, away, incarnation):
+    def do_link(self, keeper, away, incarnation, session):
         assert incarnation == self.place.incarnation
-        self.stand_in_for(away, keeper).connect(incarnation)
+        self.stand_in_for(away, keeper, session).connect(incarnation)
 
-    def do_deliver(self, sender, letters):
-        self.stand_ins[sender].deliver(letters)
+    def do_deliver(self, sender, number, letters):
+        self.stand_ins[sender].deliver(number, letters)
 
     def do_unlink(self, node):
         self.stand_ins.pop(node).close()
@@ -171,3 +171,22 @@ def test_a_new_incarnation_takes_the_place_of_an_old_one(pair):
     nodes[0].send(1, b"h", b"news")
     assert nodes[1].heard.get(timeout=10) == ("linked", 0, 0)
     assert nodes[1].heard.get(timeout=10) == ("got", b"h", b"news", [])
+
+
+def test_a_call_whose_answer_got_lost_is_made_again_and_heard_once(pair, monkeypatch):
+    from muster.engines.ray import stand_in
+
+    nodes, keepers = pair
+    lost = iter([True, True, False])
+
+    def get(call):
+        call()
+        if next(lost, False):
+            raise stand_in.ray.exceptions.ActorUnavailableError("out of reach", None)
+
+    monkeypatch.setattr(stand_in.ray, "get", get)
+    nodes[1].send(0, b"first", b"tree")
+    assert nodes[0].heard.get(timeout=10)[1] == b"first"
+    nodes[1].send(0, b"second", b"tree")
+    assert nodes[0].heard.get(timeout=10)[1] == b"second"
+    assert keepers[0].calls.count("deliver") == 4

@@ -10,12 +10,14 @@ import os
 import queue
 import struct
 import threading
-from collections.abc import Mapping, Sequence
+import time
+import traceback
+from collections.abc import Sequence
 from typing import Any
 
 import ray
 
-from muster.engines.base import ROW
+from muster.engines.base import LIVED, ROW
 from muster.engines.futex import Word
 from muster.engines.memory import SharedMemory
 from muster.engines.orders import Publish
@@ -23,7 +25,13 @@ from muster.engines.orders import Publish
 Part = tuple[int, bytes]
 """Where some bytes begin, and the bytes."""
 
+Publication = tuple[Sequence[Part], int, int]
+"""What a node has published: the parts, which node, and its counter then."""
+
 _COUNTER = struct.Struct("<q")
+_TRY_AGAIN_SECONDS = 0.1
+EXIT_STUCK = 71
+"""With this code a keeper leaves that cannot copy any more: it must not look alive."""
 
 _log = logging.getLogger("muster")
 
@@ -37,7 +45,8 @@ class Copy:
 
     def __init__(self, memory: SharedMemory) -> None:
         self._lock = threading.Lock()
-        self._waiting: list[tuple[Sequence[Part], int, int]] | None = None
+        self._waiting: list[Publication] | None = None
+        self._last: dict[int, Publication] = {}
         self.use(memory)
 
     def use(self, memory: SharedMemory) -> None:
@@ -74,22 +83,32 @@ class Copy:
             if self._waiting is None:
                 self._waiting = []
 
-    def fill(self, image: bytes, counts: Mapping[int, int]) -> None:
-        """Become like another machine's copy, but for the counters of some nodes.
+    def last_of(self, node: int) -> Publication | None:
+        """Return what came here last of a node on another machine.
+
+        Its keeper may have died before all machines had it: then these have it from here.
+        """
+        with self._lock:
+            return self._last.get(node)
+
+    def fill(self, image: bytes, nodes: int) -> None:
+        """Become like another machine's copy; none of the nodes has lived here.
 
         Args:
             image: All bytes of the other copy.
-            counts: Of nodes that begin again here, or somewhere else.
+            nodes: How many there are.
         """
         with self._lock:
             self._reaching(len(image))[: len(image)] = image
-            for node, count in counts.items():
-                _COUNTER.pack_into(self._view, node * ROW, count)
+            for node in range(nodes):
+                _COUNTER.pack_into(self._view, node * ROW + LIVED, 0)
             waiting, self._waiting = self._waiting or [], None
-            for parts, node, count in waiting:
-                self._write(parts, node, count)
+            for each in waiting:
+                self._write(*each)
 
     def _write(self, parts: Sequence[Part], node: int, count: int) -> None:
+        if parts:
+            self._last[node] = (parts, node, count)
         ends = [start + len(data) for start, data in parts]
         view = self._reaching(max([(node + 1) * ROW, *ends]))
         for start, data in parts:
@@ -143,44 +162,56 @@ class Copying:
             self._others = list(machines)
 
     def _serve(self) -> None:
-        while True:
-            what = self._todo.get()
-            with self._one_at_a_time:
-                parts = self._copy.read(what.spans)
-                under_way = [
-                    _Sending(keepers, parts, self._node, what.count) for keepers in self._others
-                ]
-                for sending in under_way:
-                    sending.finish()
-                self._copy.write((), self._node, what.count)
-            with self._idle:
-                self._undone -= 1
-                self._idle.notify_all()
+        try:
+            while True:
+                self._do(self._todo.get())
+        except BaseException:
+            traceback.print_exc()
+            os._exit(EXIT_STUCK)
+
+    def _do(self, what: Publish) -> None:
+        with self._one_at_a_time:
+            parts = self._copy.read(what.spans)
+            under_way = [
+                (keepers, _Sending(keepers, (parts, self._node, what.count)))
+                for keepers in self._others
+            ]
+            for keepers, sending in under_way:
+                if not sending.finish():
+                    self._others.remove(keepers)  # what takes its place will be made known
+            self._copy.write((), self._node, what.count)
+        with self._idle:
+            self._undone -= 1
+            self._idle.notify_all()
 
 
 class _Sending:
     """One publication on its way to one machine."""
 
-    def __init__(
-        self, keepers: Sequence[Any], parts: Sequence[Part], node: int, count: int
-    ) -> None:
+    def __init__(self, keepers: Sequence[Any], what: Publication) -> None:
         self._keepers = list(keepers)
-        self._what = (parts, node, count)
+        self._what = what
         self._call = self._ask()
 
-    def finish(self) -> None:
-        """Wait until it is there; have the machine's other keepers asked if one does not answer.
+    def finish(self) -> bool:
+        """Wait until it is there; False if none of the machine's keepers lives.
 
-        A machine none of whose keepers answers is lost: what takes its place is filled anew.
+        A machine must not miss one and get the next: a keeper that cannot be reached for now is
+        asked again, one that refuses is ended, and what takes its place is filled anew.
         """
         while self._call is not None:
             try:
                 ray.get(self._call)
-                return
+                return True
+            except ray.exceptions.ActorUnavailableError:
+                time.sleep(_TRY_AGAIN_SECONDS)
             except ray.exceptions.RayError as error:
-                _log.warning("a keeper did not take what was published: %s", error)
+                if not isinstance(error, ray.exceptions.ActorDiedError):
+                    _log.warning("a keeper does not take what is published: %s", error)
+                    ray.kill(self._keepers[0], no_restart=True)
                 self._keepers.pop(0)
-                self._call = self._ask()
+            self._call = self._ask()
+        return False
 
     def _ask(self) -> Any:
         return self._keepers[0].copy.remote(*self._what) if self._keepers else None

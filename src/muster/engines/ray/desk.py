@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,6 +25,8 @@ from muster.engines.progress import ProgressPage
 from muster.engines.ray.process import Conception
 
 _CHUNK = 64 << 10
+EXIT_BLIND = 72
+"""With this code a keeper leaves whose desk has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +115,15 @@ class Desk:
             self._wake_write.send(b"x")
 
     def _serve(self) -> None:
-        while True:
-            for key, _ in self._selector.select():
-                if key.fd in self._selector.get_map():
-                    key.data()
+        try:
+            while True:
+                for key, _ in self._selector.select():
+                    if key.fd in self._selector.get_map():
+                        key.data()
+        except BaseException:
+            # A keeper that sees nothing any more must not look alive.
+            traceback.print_exc()
+            os._exit(EXIT_BLIND)
 
     def _woken(self) -> None:
         self._wake_read.recv(4096)
@@ -187,9 +195,9 @@ class Desk:
         process = self._process
         assert process is not None
         code = process.wait()
+        kill_group(process.pid)  # what it left running may hold the other end of the pipe
         while self._pipe.fileno() in self._selector.get_map() and self._pipe.poll():
             self._hear(self._pipe)
-        kill_group(process.pid)  # what it left running
         for fd, is_error in ((self._out, False), (self._err, True)):
             while self._read(fd, is_error):
                 pass

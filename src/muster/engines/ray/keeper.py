@@ -23,7 +23,7 @@ from muster.engines.local.runtime_dir import runtime_directory
 from muster.engines.memory import SharedMemory
 from muster.engines.orders import Present
 from muster.engines.progress import ProgressPage
-from muster.engines.ray.copies import Copy, Copying, Part
+from muster.engines.ray.copies import Copy, Copying, Part, Publication
 from muster.engines.ray.desk import Desk, News
 from muster.engines.ray.process import Conception
 from muster.engines.ray.stand_in import Letter, StandIn
@@ -93,7 +93,10 @@ class Keeper:
 
     def join_memory(self, pid: int, fd: int) -> None:
         """Use the memory of another keeper of this machine, instead of one of its own."""
-        self._memory = SharedMemory(os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC))
+        elders = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
+        # In place of its own, so that the descriptor that was told to the driver is the right one.
+        os.dup2(elders, self._memory.fileno(), inheritable=False)
+        os.close(elders)
         self._copy.use(self._memory)
 
     def know_machines(self, machines: Sequence[Sequence[Any]]) -> None:
@@ -118,17 +121,19 @@ class Keeper:
         return self._desk.news(seconds)
 
     @ray.method(concurrency_group="orders")
-    def tell(self, order: object, neighbours: Sequence[Neighbour] = ()) -> None:
-        """Give the node an order, once it can reach those whom it is about."""
+    def tell(self, order: object, neighbours: Sequence[Neighbour], incarnation: int) -> None:
+        """Give this incarnation of the node an order, once it can reach those it is about."""
         if isinstance(order, Present):
             for each in neighbours:
                 self._introduce(each)
-        self._desk.tell(order)
+        if incarnation == self._place.incarnation:
+            self._desk.tell(order)
 
-    @ray.method(concurrency_group="orders")
-    def kill(self) -> None:
-        """End the node's process, and all that it has started."""
-        self._desk.kill()
+    @ray.method(concurrency_group="kills")
+    def kill(self, incarnation: int) -> None:
+        """End the process of this incarnation of the node, and all that it has started."""
+        if incarnation == self._place.incarnation:
+            self._desk.kill()
 
     @ray.method(concurrency_group="orders")
     def leave(self) -> None:
@@ -143,17 +148,19 @@ class Keeper:
     # ---- other keepers' calls: links
 
     @ray.method(concurrency_group="letters")
-    def link(self, keeper: Any, place: Place, incarnation: int) -> None:
+    def link(self, keeper: Any, place: Place, incarnation: int, session: int) -> None:
         """Link a node of another machine to this one, if this is still that incarnation."""
-        if incarnation == self._place.incarnation:
-            self._stand_in_for(place, keeper).connect(incarnation)
+        here = self._stand_ins.get(place.node_id)
+        is_done = here is not None and here.session == session  # the answer to it got lost
+        if incarnation == self._place.incarnation and not is_done:
+            self._stand_in_for(place, keeper, session).connect(incarnation)
 
     @ray.method(concurrency_group="letters")
-    def deliver(self, sender: int, letters: Sequence[Letter]) -> None:
+    def deliver(self, sender: int, number: int, letters: Sequence[Letter]) -> None:
         """Give the node what one of another machine has sent."""
         stand_in = self._stand_ins.get(sender)
         if stand_in is not None:
-            stand_in.deliver(letters)
+            stand_in.deliver(number, letters)
 
     @ray.method(concurrency_group="letters")
     def unlink(self, node: int) -> None:
@@ -173,13 +180,15 @@ class Keeper:
         else:
             self._stand_in_for(neighbour.place, neighbour.keeper)
 
-    def _stand_in_for(self, place: Place, keeper: Any) -> StandIn:
+    def _stand_in_for(self, place: Place, keeper: Any, session: int | None = None) -> StandIn:
         node = place.node_id
         with self._lock:
             older = self._stand_ins.pop(node, None)
         if older is not None:
             older.close()
-        stand_in = StandIn(place, self._place, self._known, self._directory, keeper, self._me)
+        stand_in = StandIn(
+            place, self._place, self._known, self._directory, keeper, self._me, session
+        )
         with self._lock:
             self._stand_ins[node] = stand_in
         return stand_in
@@ -192,9 +201,9 @@ class Keeper:
         self._copy.write(parts, node, count)
 
     @ray.method(concurrency_group="copies")
-    def counts(self, nodes: Sequence[int]) -> list[int]:
-        """Return how much some nodes have published, as far as this machine knows."""
-        return [self._copy.count(node) for node in nodes]
+    def known_of(self, node: int) -> tuple[int, Publication | None]:
+        """Return how much a node has published, and the last of it that came here."""
+        return self._copy.count(node), self._copy.last_of(node)
 
     @ray.method(concurrency_group="copies")
     def image(self) -> bytes:
@@ -207,13 +216,13 @@ class Keeper:
         self._copy.expect()
 
     @ray.method(concurrency_group="copies")
-    def fill(self, image: bytes, counts: Mapping[int, int]) -> None:
+    def fill(self, image: bytes) -> None:
         """Make this machine's copy like another one's."""
-        self._copy.fill(image, counts)
+        self._copy.fill(image, self._place.size)
 
 
 # Each group has a thread of its own, and keeps the order of each caller's calls.
-_GROUPS = {"news": 1, "orders": 1, "letters": 1, "copies": 1}
+_GROUPS = {"news": 1, "orders": 1, "kills": 1, "letters": 1, "copies": 1}
 
 _actor: Any = ray.remote  # its types leave out groups
 KeeperActor = _actor(max_restarts=0, concurrency_groups=_GROUPS)(Keeper)

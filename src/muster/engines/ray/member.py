@@ -71,7 +71,8 @@ class RayMember(Member):
         """Give an order; a node that is gone does not hear it."""
         about = [node for node, _ in order.nodes] if isinstance(order, Present) else []
         with contextlib.suppress(ray.exceptions.RayError):
-            self._keeper.tell.remote(order, self._roll.neighbours(about))
+            told = self._roll.neighbours(about)
+            self._keeper.tell.remote(order, told, self.place.incarnation)
 
     def kill(self) -> None:
         """End the node; and its keeper, if that does not see to it."""
@@ -81,11 +82,14 @@ class RayMember(Member):
         self._kill_timer.daemon = True
         self._kill_timer.start()
         with contextlib.suppress(ray.exceptions.RayError, AttributeError):
-            self._keeper.kill.remote()
+            self._keeper.kill.remote(self.place.incarnation)
 
     def join(self) -> None:
         """Wait until it has ended."""
-        self._thread.join()
+        while self._thread.is_alive():
+            for log in self.logs:  # a full one would hold the thread up
+                log.read()
+            self._thread.join(0.05)
 
     def exit_status(self) -> str:
         """Say how it ended."""
@@ -95,9 +99,10 @@ class RayMember(Member):
     def _release(self) -> None:
         if self._thread.is_alive():
             self.kill()
-        self._thread.join()
+        self.join()
         if self._kill_timer is not None:
             self._kill_timer.cancel()
+            self._kill_timer.join()
         os.close(self._sentinel)
 
     def _end_keeper(self) -> None:
@@ -110,6 +115,9 @@ class RayMember(Member):
         node = self.place.node_id
         try:
             self._keeper = self._roll.keeper_of(node)
+            if self._kill_timer is not None:
+                self._status = "it was ended before it began"
+                return
             told = Conception(
                 self.place,
                 self._program,

@@ -17,6 +17,7 @@ from muster.engines.base import Launch
 from muster.engines.local.handshake import Secrets
 from muster.engines.ray.cluster import check_versions
 from muster.engines.ray.keeper import KeeperActor, Neighbour, Whereabouts
+from muster.errors import OptionError, TaskError
 from muster.framework.node import Place
 from muster.version import __version__
 
@@ -59,7 +60,12 @@ class Roll:
                 wanted.append(bundle)
         if wanted:
             self._group = placement_group(wanted, strategy="PACK")
-            ray.get(self._group.ready(), timeout=self._launch.start_within)
+            if not self._group.wait(self._launch.start_within):
+                raise OptionError(
+                    f"there is no room for {len(wanted)} nodes",
+                    f"others have it, and did not leave in {self._launch.start_within:g} s",
+                    "ray status, which shows who has what",
+                )
         for node in self._needs:
             self._keepers[node] = self._keeper(node)
         for node, keeper in self._keepers.items():
@@ -73,15 +79,13 @@ class Roll:
 
     def keeper_of(self, node: int) -> Any:
         """Return a node's keeper, for a node that is about to start: a new one if it was lost."""
-        with self._lock:
-            if node in self._lost:
-                self._replace(node)
-            return self._keepers[node]
+        if node in self._lost:
+            self._replace(node)
+        return self._keepers[node]
 
     def lose(self, node: int) -> None:
         """Take note that a node's keeper does not answer any more."""
-        with self._lock:
-            self._lost.add(node)
+        self._lost.add(node)
 
     def end(self, node: int) -> None:
         """End a node's keeper at once."""
@@ -124,38 +128,59 @@ class Roll:
     # ---- a keeper in place of a lost one
 
     def _replace(self, node: int) -> None:
+        self.end(node)  # it may only have been out of reach, and must not live beside the new one
         keeper = self._keeper(node)
         self._keepers[node] = keeper
-        where = self._find(node, keeper)
-        beside = self._machines().get(where.machine, [])  # it is still counted as lost itself
-        others = [other for other in self._keepers if other not in self._lost]
+        try:
+            where = self._find(node, keeper)  # which takes until there is room for it
+            with self._lock:
+                self._settle_in(node, keeper, where)
+        except BaseException:
+            self._lost.add(node)
+            self.end(node)
+            raise
+
+    def _settle_in(self, node: int, keeper: Any, where: Whereabouts) -> None:
+        """Have a new keeper know what the others know."""
+        machines = self._machines()  # its node is still counted as lost
+        beside = machines.get(where.machine, [])
         if beside:
             elder = self._where[beside[0]]
             ray.get(keeper.join_memory.remote(elder.pid, elder.memory))
-        elif others:
+        elif machines and self.is_spread:
             ray.get(keeper.expect.remote())
         else:
             self.memory_lost = True
         self._lost.discard(node)
         self._tell_machines()
-        if not beside and others:
-            self._fill(node, keeper)
+        if self.memory_lost:
+            return
+        source = self._spread_last_of(node, [nodes[0] for nodes in machines.values()])
+        if not beside:
+            ray.get(keeper.fill.remote(self._keepers[source].image.remote()))
 
-    def _fill(self, node: int, keeper: Any) -> None:
-        """Give a machine that is new to the run what the others know.
+    def _spread_last_of(self, node: int, asked: Sequence[int]) -> int:
+        """Have all machines know as much of a lost node as any, and return the keeper of one.
 
-        Which of them knows the least of those that are lost is taken: what a lost node published
-        last may have reached some machines only, and is done again from where all of them were.
+        What it published last may have reached some of them only.
         """
-        lost = sorted({node, *self._lost})
         known = {
-            nodes[0]: min(ray.get(self._keepers[nodes[0]].counts.remote(lost)))
-            for machine, nodes in self._machines().items()
-            if machine != self._where[node].machine
+            other: ray.get(self._keepers[other].known_of.remote(node))
+            for other in asked
+            if other not in self._lost
         }
-        source = min(known, key=lambda each: known[each])
-        image = self._keepers[source].image.remote()
-        ray.get(keeper.fill.remote(image, dict.fromkeys(lost, known[source])))
+        most = max(count for count, _ in known.values())
+        last = [what for _, what in known.values() if what is not None and what[2] == most]
+        for other, (count, _) in known.items():
+            if count < most:
+                if not last:
+                    raise TaskError(
+                        f"what {self.places[node].name} published last is lost",
+                        "the machines that had it are gone",
+                        "--resume, which goes on from the last checkpoint",
+                    )
+                ray.get(self._keepers[other].copy.remote(*last[0]))
+        return next(other for other in known)
 
     # ---- parts of it
 
@@ -173,7 +198,15 @@ class Roll:
 
     def _find(self, node: int, keeper: Any) -> Whereabouts:
         """Wait until a keeper is there, and note where."""
-        where: Whereabouts = ray.get(keeper.whereabouts.remote(), timeout=self._launch.start_within)
+        seconds = self._launch.start_within
+        try:
+            where: Whereabouts = ray.get(keeper.whereabouts.remote(), timeout=seconds)
+        except ray.exceptions.GetTimeoutError:
+            raise OptionError(
+                f"{self.places[node].name} has no machine",
+                f"in {seconds:g} s there was none with room for {dict(self._needs[node])}",
+                "a larger cluster, or fewer nodes; ray status shows who has what",
+            ) from None
         check_versions(where.versions, self.places[node].name)
         self._where[node] = where
         return where
@@ -197,5 +230,9 @@ class Roll:
                 if name != machine
             ]
             asked.update({node: self._keepers[node].know_machines.remote(others) for node in nodes})
-        for call in asked.values():
-            ray.get(call)
+        for node, call in asked.items():
+            try:
+                ray.get(call)
+            except ray.exceptions.RayError:  # lost, too; its own thread will find out
+                self._lost.add(node)
+                self.end(node)

@@ -9,10 +9,13 @@ next one, so there is one call at a time and no queue of calls.
 """
 
 import logging
+import secrets
 import threading
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,7 @@ _MOST_LETTERS = 256
 _MOST_BYTES = 16 << 20
 """Of one call."""
 _FLUSH_SECONDS = 5.0
+_TRY_AGAIN_SECONDS = 0.1
 
 _log = logging.getLogger("muster")
 
@@ -47,12 +51,22 @@ class StandIn:
         directory: Where the sockets of this keeper's node are.
         keeper: Of the other node.
         me: This keeper, as others call it.
+        session: Of the stand-in on the other machine that asks for a link; None: this one asks.
     """
 
     def __init__(
-        self, away: Place, home: Place, known: Secrets, directory: Path, keeper: Any, me: Any
+        self,
+        away: Place,
+        home: Place,
+        known: Secrets,
+        directory: Path,
+        keeper: Any,
+        me: Any,
+        session: int | None = None,
     ) -> None:
         self.away = away
+        self.session = secrets.randbits(62) if session is None else session
+        self._sent = self._seen = 0
         self._home = home
         self._keeper = keeper
         self._me = me
@@ -75,11 +89,12 @@ class StandIn:
             with self._changed:  # what is delivered next goes over this link
                 self._changed.wait_for(lambda: self._is_linked or self._closed)
 
-    def deliver(self, letters: Sequence[Letter]) -> None:
-        """Give the node of this keeper what the other one has sent."""
+    def deliver(self, number: int, letters: Sequence[Letter]) -> None:
+        """Give the node of this keeper what the other one has sent, once."""
         link = self._post.link_to(self._home.node_id)
-        if link is None:
+        if link is None or number <= self._seen:
             return
+        self._seen = number
         for head, tree, buffers in letters:
             if not tree and not buffers:
                 link.send(head, None)
@@ -137,12 +152,25 @@ class StandIn:
                 if self._closed:
                     return
                 batch = self._take()
-            try:
-                ray.get(self._call(batch))
-            except ray.exceptions.RayError as error:
-                _log.warning("node %d cannot be reached: %s", self.away.node_id, error)
+            if not self._bring_batch(batch):
                 self.close()
                 return
+
+    def _bring_batch(self, batch: "list[Delivery] | _Linked | _Lost") -> bool:
+        """Make a call until it was heard; False if the other keeper is gone."""
+        call = self._calling(batch)
+        while not self._closed:
+            try:
+                ray.get(call())
+                break
+            except ray.exceptions.ActorUnavailableError:
+                time.sleep(_TRY_AGAIN_SECONDS)  # whether it heard is not known: it counts them
+            except ray.exceptions.RayError as error:
+                _log.warning("node %d cannot be reached: %s", self.away.node_id, error)
+                return False
+        for each in batch if isinstance(batch, list) else ():
+            each.release()
+        return True
 
     def _take(self) -> "list[Delivery] | _Linked | _Lost":
         first = self._todo.popleft()
@@ -157,21 +185,20 @@ class StandIn:
             self._todo.popleft()
         return batch
 
-    def _call(self, what: "list[Delivery] | _Linked | _Lost") -> Any:
+    def _calling(self, what: "list[Delivery] | _Linked | _Lost") -> Callable[[], Any]:
+        """Return what makes the call that this takes."""
+        keeper, home = self._keeper, self._home
         if isinstance(what, _Linked):
-            return self._keeper.link.remote(
-                self._me, replace(self._home, incarnation=what.incarnation), self.away.incarnation
-            )
+            here = replace(home, incarnation=what.incarnation)
+            return partial(keeper.link.remote, self._me, here, self.away.incarnation, self.session)
         if isinstance(what, _Lost):
-            return self._keeper.unlink.remote(self._home.node_id)
+            return partial(keeper.unlink.remote, home.node_id)
+        self._sent += 1
         letters = [
             (each.head, each.tree, [np.frombuffer(part, np.uint8) for part in each.buffers])
             for each in what
         ]
-        call = self._keeper.deliver.remote(self._home.node_id, letters)
-        for each in what:  # Ray has made a copy by now
-            each.release()
-        return call
+        return partial(keeper.deliver.remote, home.node_id, self._sent, letters)
 
     def _forget(self, block: Block) -> None:
         link = self._post.link_to(self._home.node_id)
