@@ -19,6 +19,10 @@ from muster.errors import OptionError, TaskError
 
 Array = NDArray[Any]
 
+_READERS_FIRST = 0.02
+"""Seconds in which those who waited read what was pushed, before this actor makes a copy of it: the
+copy takes as much of the machine as all of their reading."""
+
 
 class ParameterStore:
     """What lives in the actor. Its methods take turns, except where one waits."""
@@ -33,6 +37,7 @@ class ParameterStore:
         self._version = 1
         self._published: tuple[int, Any] = (0, None)
         self._changed = asyncio.Condition()
+        self._writing = asyncio.Lock()
         self._places: dict[str, slice] = {}
         start = 0
         for name, each in weights.items():
@@ -58,18 +63,36 @@ class ParameterStore:
         self._repeated = 0
         self._lags = [math.inf, 0.0, 0.0]  # least, sum, most
 
-    async def push(self, weights: dict[str, Array]) -> int:
-        """Make these the newest weights, and return their version."""
-        if {name: each.shape for name, each in weights.items()} != {
-            name: each.shape for name, each in self._weights.items()
-        }:
+    async def push(self, pushed: list[Any], shapes: dict[str, tuple[int, ...]]) -> int:
+        """Make these the newest weights, and return their version once they are safe here.
+
+        Who waits for them gets them from who pushed them, at once; from then on they are owned
+        here, so that they live as long as this actor does.
+
+        Args:
+            pushed: A reference to them, in a list, so that it is not fetched on the way.
+            shapes: Theirs, by name.
+        """
+        if shapes != {name: each.shape for name, each in self._weights.items()}:
             raise OptionError(
-                f"weights {_shapes(weights)} cannot be pushed",
-                f"the first ones were {_shapes(self._weights)}",
+                f"weights {_shapes(shapes)} cannot be pushed",
+                f"the first ones were {_shapes(_shapes_of(self._weights))}",
                 "push what an agent of the same kind has",
             )
-        self._write(weights)
-        return await self._next_version()
+        async with self._writing:
+            version = self._version + 1
+            self._published = version, pushed[0]
+            await self._next_version()
+            try:
+                await asyncio.sleep(_READERS_FIRST)
+                weights = await pushed[0]
+                # On a thread, because those who wait are answered meanwhile.
+                own = await asyncio.get_running_loop().run_in_executor(None, self._own, weights)
+                self._published = version, own
+            except BaseException:  # who pushed them died: this version is what there was before
+                self._published = 0, None
+                raise
+        return version
 
     async def pull(self, newer_than: int, seconds: float | None) -> tuple[int, list[Any]] | None:
         """Return the newest version and a reference to its weights; None if it is not newer."""
@@ -134,8 +157,9 @@ class ParameterStore:
         self._holds[learner] = version
         async with self._changed:
             await self._changed.wait_for(lambda: self._may_apply(learner))
-        self._apply(gradients, learner, version)
-        return await self._next_version(), self._copied()
+        async with self._writing:
+            self._apply(gradients, learner, version)
+            return await self._next_version(), self._copied()
 
     async def counts(self) -> dict[str, Any]:
         """Return what was done so far; see `ParameterServer.counts`."""
@@ -185,6 +209,11 @@ class ParameterStore:
             self._changed.notify_all()
         return version
 
+    def _own(self, weights: dict[str, Array]) -> Any:
+        """Take weights over, and return a reference to them that is this actor's own."""
+        self._write(weights)
+        return need_ray().put(self._weights)
+
     def _write(self, weights: dict[str, Array]) -> None:
         for name, each in self._weights.items():
             each[...] = weights[name]
@@ -203,7 +232,7 @@ class ParameterStore:
             if name not in self._weights or each.shape != self._weights[name].shape:
                 raise OptionError(
                     f"there are no weights for a gradient {name!r} {each.shape}",
-                    f"the weights are {_shapes(self._weights)}",
+                    f"the weights are {_shapes(_shapes_of(self._weights))}",
                     "push what an agent of the same kind computed",
                 )
 
@@ -217,5 +246,9 @@ class ParameterStore:
             )
 
 
-def _shapes(weights: Mapping[str, Array]) -> str:
-    return ", ".join(f"{name} {each.shape}" for name, each in weights.items())
+def _shapes_of(weights: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+    return {name: each.shape for name, each in weights.items()}
+
+
+def _shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name} {shape}" for name, shape in shapes.items())

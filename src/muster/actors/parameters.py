@@ -4,9 +4,9 @@
     pull(newer_than=v) ───────────────────> None, or (version, weights): one object per version
     push_gradients(g, learner, ...) ──────> checked for repetition -> Adam -> next version
 
-The actor owns what is pulled, so weights live as long as it does, whoever pushed them. A version is
-written to the object store when it is first asked for, and once: processes of one machine then read
-the same memory.
+A version is one object in the store, which processes of one machine read in the same memory. Who
+waits for a push gets it from who pushed; then the actor takes it over and owns it, so weights live
+as long as it does, whoever pushed them.
 """
 
 import time
@@ -70,7 +70,9 @@ class ParameterServer(Block):
 
         Of several who push, the last one's stay: learners that share the work push gradients.
         """
-        return int(self._ask("push", _as_arrays(weights)))
+        arrays = _as_arrays(weights)
+        shapes = {name: each.shape for name, each in arrays.items()}
+        return int(self._ask("push", [need_ray().put(arrays)], shapes))
 
     def pull(self, newer_than: int = 0, timeout: float | None = 0.0) -> Pulled | None:
         """Return the newest version and its weights, or None if it is not newer than that.
@@ -79,7 +81,15 @@ class ParameterServer(Block):
             newer_than: The version that the caller has.
             timeout: Seconds to wait for a newer one; None waits for ever.
         """
-        return self._fetched(self._ask("pull", newer_than, timeout))
+        while (found := self._ask("pull", newer_than, timeout)) is not None:
+            version, (ref,) = found
+            try:
+                return Pulled(version, need_ray().get(ref))
+            except need_ray().exceptions.OwnerDiedError:
+                continue  # who pushed them died while they were taken over: the server knows
+            except need_ray().exceptions.RayError as error:
+                raise failure(self.name, error) from None
+        return None
 
     def get_weights(self) -> dict[str, Array]:
         """Return the newest weights."""
@@ -148,12 +158,6 @@ class ParameterServer(Block):
 
     def _ask(self, method: str, *arguments: Any) -> Any:
         return Call(self.name, getattr(self.actor, method).remote(*arguments)).result()
-
-    def _fetched(self, found: Any) -> Pulled | None:
-        if found is None:
-            return None
-        version, (ref,) = found
-        return Pulled(version, Call(self.name, ref).result())
 
 
 def _as_arrays(given: Arrays) -> dict[str, Array]:
