@@ -58,8 +58,11 @@ class Launch:
 class Engine(Protocol):
     """Runs a program on its nodes."""
 
-    def prepare(self, modules: Sequence[str]) -> None:
-        """Have nodes of later runs begin with these modules imported. Does not wait for it."""
+    def prepare(self, modules: Sequence[str], address: str | None) -> None:
+        """Have nodes of later runs begin with these modules imported. Does not wait for it.
+
+        Refuses an address at which there is nothing to run on.
+        """
 
     def run(self, launch: Launch) -> list[Any]:
         """Return what `main` returned on each node. Nothing is left behind when this ends."""

@@ -26,17 +26,20 @@ class Parallel:
     """Runs programs on several nodes."""
 
     @classmethod
-    def prepare(cls, *modules: str, engine: str = "local") -> None:
+    def prepare(cls, *modules: str, engine: str = "local", address: str | None = None) -> None:
         """Say what the nodes of a later run will import, so that it is done by the time they start.
 
-        Returns at once: a program that has something else to do first loses no time on it.
+        Returns at once: a program that has something else to do first loses no time on it. Only an
+        address is looked at, which takes a second, and refused if nothing can be run there.
 
         Args:
             *modules: Their names.
             engine: As for `runner`.
+            address: As for `runner`.
         """
         _check_choice("engine", engine, tuple(ENGINES))
-        importlib.import_module(ENGINES[engine]).ENGINE.prepare(modules)
+        checked = _address(address, engine)
+        importlib.import_module(ENGINES[engine]).ENGINE.prepare(modules, checked)
 
     @classmethod
     def runner(

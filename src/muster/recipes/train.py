@@ -97,7 +97,8 @@ def _try_out(algo: str, env: str, settings: Settings) -> Any:
     settings.config.check_actions(spaces[1])
     check_memory(settings, *spaces)
     if settings.workers:  # they load torch while this process does
-        Parallel.prepare(ALGORITHMS[algo].nodes, engine=settings.options.engine)
+        where = settings.options
+        Parallel.prepare(ALGORITHMS[algo].nodes, engine=where.engine, address=where.address)
     with one_torch_thread():
         agent = load(algo, "agent")(settings.config, *spaces, seed)
     check_shared_memory(settings, agent)

@@ -19,7 +19,7 @@ from muster.version import __version__
 class LocalEngine:
     """One process per node, on this machine."""
 
-    def prepare(self, modules: Sequence[str]) -> None:
+    def prepare(self, modules: Sequence[str], address: str | None) -> None:
         """Have nodes begin with these modules imported; they are, while the caller goes on."""
         context(modules)
 

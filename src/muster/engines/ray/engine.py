@@ -15,8 +15,16 @@ _BY_DEFAULT = {"num_cpus": 1.0}
 class RayEngine:
     """One actor per node, on a Ray cluster that is there or that the run starts."""
 
-    def prepare(self, modules: Sequence[str]) -> None:
-        """Nodes import what they need when they start: there is no telling on which machine."""
+    def prepare(self, modules: Sequence[str], address: str | None) -> None:
+        """Refuse an address at which there is no cluster that can be joined.
+
+        Nodes import what they need when they start: there is no telling on which machine.
+        """
+        from muster.engines.ray.cluster import look_at, ray_here
+
+        is_joined = ray_here().is_initialized()
+        if address is not None and not is_joined:
+            look_at(address)
 
     def run(self, launch: Launch) -> list[Any]:
         """Return what `main` returned on each node. Nothing is left behind when this ends."""
