@@ -1,4 +1,4 @@
-"""One private Ray cluster for all tests of building blocks."""
+"""One private Ray cluster for the tests of building blocks in a module."""
 
 import _thread
 import os
@@ -56,7 +56,7 @@ def processes_of_ray():
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ray():
     """Be connected to a cluster of six CPUs; afterwards none of its processes is left."""
     from muster.actors import cluster

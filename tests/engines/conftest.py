@@ -62,23 +62,16 @@ def left_running(engine="local"):
     return found()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ray_cluster(before_any_run):
-    """A Ray cluster on this machine that all runs of these tests join."""
-    ray = pytest.importorskip("ray")
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="mr") as place:
-        ray.init(
-            num_cpus=16,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level="ERROR",
-            object_store_memory=200 << 20,
-            _temp_dir=place,
-        )
+    """A Ray cluster on this machine that all runs of a module join."""
+    pytest.importorskip("ray")
+    from muster.engines.ray.cluster import joined
+
+    with joined(num_cpus=16):
         Parallel.runner(2, engine="ray")(node_programs.echo)
         before_any_run.update(what_there_is())
         yield
-        ray.shutdown()
 
 
 def shared_memory():

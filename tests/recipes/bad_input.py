@@ -57,6 +57,7 @@ LEGAL = {
     "max_grad_norm": {1e30},
     "n_step": set(),
     "num_envs": set(),
+    "replay_shards": {0},
     "seconds": {1e30},
     "seed": {0},
     "stop_at": {0, -1, 1e30},

@@ -47,9 +47,9 @@ def test_without_ray_the_ray_engine_says_what_to_install(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--engine", "rya"), "engine=ray"),
-        (("--engine", "ray", "--workers", "0"), "workers=2"),
-        (("--address", "127.0.0.1:6379"), "engine=ray"),
+        (("--engine", "rya"), "--engine ray"),
+        (("--engine", "ray", "--workers", "0"), "--workers 2"),
+        (("--address", "127.0.0.1:6379"), "--engine ray"),
         (("--engine", "ray", "--address", "nowhere"), "HOST:PORT"),
         (("--engine", "ray", "--address", "127.0.0.1:1"), "127.0.0.1:1"),
     ],

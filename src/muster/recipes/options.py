@@ -98,7 +98,7 @@ class TrainOptions:
             )
 
     def _check_engine(self) -> None:
-        if self.engine not in ENGINES:
+        if not isinstance(self.engine, str) or self.engine not in ENGINES:
             near = nearest(str(self.engine), ENGINES) or "local"
             raise OptionError(
                 f"engine={self.engine!r:.80} is not possible",
