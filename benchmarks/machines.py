@@ -26,7 +26,7 @@ from typing import Any
 _PORT = 6399
 _STORE_BYTES = 100 << 20
 _START_SECONDS = 90.0
-_HELD = 2.0
+_KILL_SECONDS = 2.0
 
 
 @dataclass
@@ -159,7 +159,7 @@ class Machines:
         machine = self.machines.pop(number)
         if unplug and machine.name:
             _ip("-n", self._switch, "link", "set", f"{self._label}s{number}", "down")
-        deadline = time.monotonic() + _HELD
+        deadline = time.monotonic() + _KILL_SECONDS
         while (pids := machine.pids()) and time.monotonic() < deadline:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):

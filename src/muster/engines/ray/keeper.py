@@ -8,7 +8,6 @@ that never returns) is seen from outside, within its machine, and does not take 
 """
 
 import os
-import platform
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,12 +22,12 @@ from muster.engines.local.runtime_dir import runtime_directory
 from muster.engines.memory import SharedMemory
 from muster.engines.orders import Present
 from muster.engines.progress import ProgressPage
+from muster.engines.ray.cluster import my_versions
 from muster.engines.ray.copies import Copy, Copying, Part, Publication
 from muster.engines.ray.desk import Desk, News
 from muster.engines.ray.process import Conception
 from muster.engines.ray.stand_in import Letter, StandIn
 from muster.framework.node import Place
-from muster.version import __version__
 
 
 @dataclass(frozen=True)
@@ -82,14 +81,8 @@ class Keeper:
 
     def whereabouts(self) -> Whereabouts:
         """Say where this keeper is."""
-        versions = {
-            "muster": __version__,
-            "python": platform.python_version(),
-            "ray": ray.__version__,
-        }
-        return Whereabouts(
-            self._machine, self._directory, os.getpid(), self._memory.fileno(), versions
-        )
+        memory = self._memory.fileno()
+        return Whereabouts(self._machine, self._directory, os.getpid(), memory, my_versions())
 
     def join_memory(self, pid: int, fd: int) -> None:
         """Use the memory of another keeper of this machine, instead of one of its own."""

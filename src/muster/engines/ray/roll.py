@@ -185,7 +185,7 @@ class Roll:
     # ---- parts of it
 
     def _keeper(self, node: int) -> Any:
-        options: dict[str, Any] = {"num_cpus": 0, "name": None}
+        options: dict[str, Any] = {"num_cpus": 0}
         need = dict(self._needs[node])
         options.update({name: need.pop(name) for name in _STANDARD if name in need})
         if need:
