@@ -37,9 +37,10 @@ def evaluate(
         except EvaluationAbandoned:
             ctx.finish, ctx.stopped_by = True, "signal"
             return
-        ctx.evaluation = evaluator.last
+        ctx.evaluation, ctx.eval_return = evaluator.last, mean
         ctx.setdefault("metrics", {})["eval/return"] = mean
-        ctx.finish = ctx.finish or stop
+        if stop and not ctx.finish:
+            ctx.finish, ctx.stopped_by = True, "target"
         if best is None or mean > best:
             best = mean
             if on_best is not None:

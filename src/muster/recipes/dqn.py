@@ -5,7 +5,6 @@ collect -> buffer -> train -> (way back) evaluate -> log -> checkpoint
 
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from muster import middleware
@@ -16,6 +15,7 @@ from muster.framework import Context, Task
 from muster.recipes.dqn_nodes import train_dqn_on_nodes
 from muster.recipes.graceful import StopRequest
 from muster.recipes.job import Job, result_of
+from muster.recipes.keeping import counters_of, keep_best, meta_of
 from muster.recipes.metric_sinks import metric_sinks
 from muster.recipes.progress import Progress
 from muster.recipes.result import RunResult
@@ -63,19 +63,17 @@ def train_dqn(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
     )
     store = run.checkpoints
 
-    def save(ctx: Context) -> Path:
+    def save(ctx: Context) -> None:
         learned = agent.parts()
         middleware.check_state(learned)
         parts: dict[str, Any] = {**learned, "collector": collector.state_dict()}
         if options.save_replay:
             parts["replay"] = buffer.state_dict()
-        counters = {"env_step": ctx.env_step, "train_iter": ctx.train_iter}
-        path = store.save(ctx.env_step, parts, counters, {"algo": "dqn", "env": env})
+        store.save(ctx.env_step, parts, counters_of(ctx), meta_of(job, ctx))
         store.prune()
-        return path
 
     def save_best(ctx: Context) -> None:
-        store.set_best(save(ctx), ctx.evaluation.mean)
+        keep_best(run, job, agent.parts(), counters_of(ctx), ctx.evaluation.mean)
 
     with (
         Task() as task,
@@ -103,7 +101,7 @@ def train_dqn(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
         task.use(Progress(job.env_steps, quiet=options.quiet))
         task.use(middleware.checkpoint(save, options.checkpoint_every))
         task.use(middleware.log_metrics(writer))
-        task.use(middleware.evaluate(evaluator, options.eval_every, save_best, store.best_score()))
+        task.use(middleware.evaluate(evaluator, options.eval_every, save_best, run.best.score()))
         task.use(middleware.collect(collector, buffer, agent.epsilon))
         task.use(middleware.train(learner, buffer, cfg.updates_per_train, agent.beta))
         task.use(middleware.guard(store.last))

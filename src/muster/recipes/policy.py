@@ -89,7 +89,7 @@ def load_policy(
         cfg = replace(cfg, model=model)
     elif model is None:
         refuse_code_of_a_file(cfg.model, path)
-    checkpoint = run.checkpoints.load(run.checkpoint or run.checkpoints.best())
+    checkpoint = run.checkpoints.load(run.checkpoint or run.best.path())
     env = _env_of(config, path) if env is None else env
     envs = make_envs(env)
     try:

@@ -9,7 +9,6 @@ The same program is the whole run with `--workers 0`, and each of N equal worker
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from muster import middleware
@@ -18,6 +17,7 @@ from muster.envs import make_envs
 from muster.framework import Context, Parallel, Task
 from muster.recipes.graceful import StopRequest
 from muster.recipes.job import Job, result_of
+from muster.recipes.keeping import counters_of, keep_best, meta_of
 from muster.recipes.metric_sinks import metric_sinks
 from muster.recipes.models import load_model
 from muster.recipes.progress import Progress, opened
@@ -74,17 +74,15 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
     first_step = worker.env_steps(worker.rollout)
     speed = Speed(worker, job)
 
-    def save(ctx: Context) -> Path:
+    def save(ctx: Context) -> None:
         rollout = ctx.env_step // worker.env_steps(1)
         parts = {**agent.parts(), "rollouts": worker.state_dict(rollout)}
         middleware.check_state(parts)
-        counters = {"env_step": ctx.env_step, "train_iter": ctx.train_iter}
-        path = store.save(ctx.env_step, parts, counters, {"algo": "ppo", "env": job.env})
+        store.save(ctx.env_step, parts, counters_of(ctx), meta_of(job, ctx))
         store.prune()
-        return path
 
     def save_best(ctx: Context) -> None:
-        store.set_best(save(ctx), ctx.evaluation.mean)
+        keep_best(run, job, agent.parts(), counters_of(ctx), ctx.evaluation.mean)
 
     with Task() as task, ExitStack() as stack:
         stack.callback(worker.close)
@@ -113,7 +111,7 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
                 seed=options.seed,
                 abandon=stop.is_requested,
             )
-            best = store.best_score()
+            best = run.best.score()
             task.use(middleware.evaluate(evaluator, options.eval_every, save_best, best))
         task.use(middleware.collect_rollout(worker))
         task.use(middleware.learn(worker))

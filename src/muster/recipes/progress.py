@@ -59,8 +59,7 @@ class Progress:
                 self._file.write("\n")
             raise
         self._return = ctx.get("metrics", {}).get("collect/return", self._return)
-        if "evaluation" in ctx:
-            self._eval = ctx.evaluation.mean
+        self._eval = ctx.get("eval_return", self._eval)
         now = time.monotonic() - self._started
         if not self._quiet and (ctx.finish or now - self._shown_at >= self._every):
             self._shown_at = now

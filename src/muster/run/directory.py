@@ -24,6 +24,7 @@ import numpy as np
 
 from muster.errors import OptionError
 from muster.run import config_io
+from muster.run.best import FOLDER, BestCheckpoint
 from muster.run.checkpoint import CheckpointStore
 from muster.run.errors import RunDirectoryError
 from muster.run.files import write_atomic
@@ -32,7 +33,8 @@ from muster.run.machine import describe_machine
 from muster.run.names import check_inside, checked_path, safe_name
 from muster.run.reading import NAME
 
-_FOLDERS = ("logs", "tb", "checkpoints")
+_CHECKPOINTS = "checkpoints"
+_FOLDERS = ("logs", "tb", _CHECKPOINTS)
 _LOCK = ".lock"
 _MAX_READ = 16 << 20
 
@@ -43,7 +45,8 @@ class RunDirectory:
     Attributes:
         path: The directory, absolute.
         checkpoint: The checkpoint that `open` was given, or None if it was given the run.
-        checkpoints: The store of its checkpoints.
+        checkpoints: The store of its regular checkpoints, from which a run is resumed.
+        best: The weights of the best evaluation, and their score.
         logs: Where the nodes' logs go.
         tb: Where TensorBoard's files go.
         metrics: The file `metrics.jsonl`.
@@ -52,7 +55,8 @@ class RunDirectory:
     def __init__(self, path: Path, lock: FileLock | None, checkpoint: Path | None = None) -> None:
         self.path = path
         self.checkpoint = checkpoint
-        self.checkpoints = CheckpointStore(path / "checkpoints", check_writable=self.check_writable)
+        self.checkpoints = CheckpointStore(path / _CHECKPOINTS, check_writable=self.check_writable)
+        self.best = BestCheckpoint(path / _CHECKPOINTS, check_writable=self.check_writable)
         self.logs = path / "logs"
         self.tb = path / "tb"
         self.metrics = path / "metrics.jsonl"
@@ -118,7 +122,8 @@ class RunDirectory:
         """Find a run again, by its directory or by that of one of its checkpoints.
 
         Args:
-            path: The run directory, or `<run>/checkpoints/step-<n>`.
+            path: The run directory, or a checkpoint in it: `<run>/checkpoints/step-<n>`, or
+                `<run>/checkpoints/best/step-<n>`.
             writable: Take the lock, to go on with the run; otherwise nothing is written.
             argv: The command that is added to `command.txt`; `sys.argv` if it is not given.
 
@@ -129,8 +134,10 @@ class RunDirectory:
         given = checked_path(path)
         checkpoint: Path | None = None
         place = given
-        if NAME.fullmatch(given.name) and given.parent.name == "checkpoints":
-            checkpoint, place = given, given.parent.parent
+        if NAME.fullmatch(given.name):
+            folder = given.parent.parent if given.parent.name == FOLDER else given.parent
+            if folder.name == _CHECKPOINTS:
+                checkpoint, place = given, folder.parent
         if not _is_run(place):
             raise RunDirectoryError(
                 f"there is no run in {place}",
