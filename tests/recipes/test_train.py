@@ -166,6 +166,7 @@ def test_a_signal_ends_with_a_checkpoint_its_exit_code_and_a_run_to_resume(tmp_p
         [sys.executable, *TRAIN], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE
     )
     try:
+        assert b"run directory" in child.stderr.readline()
         assert b"steps" in child.stderr.readline(), "the first line of progress"
         child.send_signal(number)
         out, err = child.communicate(timeout=60)

@@ -79,6 +79,13 @@ def value_of(option: str, argv: Sequence[str]) -> str | None:
     return found
 
 
+def given_names(cls: type, argv: Sequence[str]) -> list[str]:
+    """Return the fields of `cls` that `argv` names, in their order there."""
+    options = _options(cls)
+    names = [name for name, _ in _split(argv, options) if name]
+    return [(_without_no(name, options) or name)[2:].replace("-", "_") for name in names]
+
+
 def _options(cls: type) -> dict[str, _Option]:
     hints = typing.get_type_hints(cls, include_extras=True)
     found = {}

@@ -13,6 +13,7 @@ from muster.spelling import nearest
 
 VERBS = {
     "train": "train an agent",
+    "resume": "go on with a run, from its directory",
     "eval": "mean and spread of the return of a saved policy",
     "play": "show or record a saved policy",
     "bench": "how fast a recipe trains here, how fast it could, and what limits it",

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from muster.algos.options import check_flag, check_number, check_text, check_whole
 from muster.errors import OptionError
@@ -17,6 +18,9 @@ MOST_ENVS = 65_536
 @dataclass(frozen=True)
 class TrainOptions:
     """Options of `muster train` that all algorithms share."""
+
+    FIXED_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"seed", "num_envs"})
+    """What makes a run what it is: refused if a resumed run is told another value."""
 
     env_steps: int | None = None
     """Environment steps to train for, in all. Default: the algorithm's horizon."""
@@ -39,7 +43,8 @@ class TrainOptions:
     run_dir: str | None = None
     """Directory of the run. Default: a new one under runs/."""
     resume: bool = False
-    """Go on with the run in --run-dir; --env-steps is then the new total."""
+    """Resume the run in --run-dir, with its own settings: what is given besides is a change.
+    --env-steps is then the new total."""
     from_checkpoint: str | None = None
     """Start with the policy of this run or checkpoint, and everything else new."""
     eval_every: int = 5_000
@@ -84,11 +89,12 @@ class TrainOptions:
                 "networks are computed on the processor only, so far",
                 "device=cpu",
             )
+
         if self.resume and self.run_dir is None:
             raise OptionError(
                 "--resume does not say which run",
-                "a run that is gone on with is given by its directory",
-                "--resume --run-dir runs/<env>/<algo>/<date-time>-<seed>",
+                "a run is resumed by its directory",
+                "muster resume runs/<env>/<algo>/<date-time>-<seed>",
             )
         if self.resume and self.from_checkpoint is not None:
             raise OptionError(

@@ -1,7 +1,6 @@
 """`load_policy`: a saved policy that acts as it did when it was evaluated."""
 
 import functools
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,10 @@ import gymnasium as gym
 import numpy as np
 
 from muster.envs import make_envs
-from muster.errors import OptionError
 from muster.nets.registry import Factory
 from muster.recipes.algorithms import configuration_of, load
 from muster.recipes.models import load_model, refuse_code_of_a_file
-from muster.recipes.saved import saved_config
+from muster.recipes.saved import refuse_env_of_a_file, saved_config
 from muster.run import Checkpoint, RunDirectory, RunDirectoryError
 from muster.run.config_io import from_dict
 
@@ -114,11 +112,5 @@ def _env_of(config: dict[str, Any], path: object) -> str:
             "it is not what muster writes",
             "muster eval runs/<env>/<algo>/<date-time>-<seed>",
         )
-    module = env.rpartition(":")[0]
-    if module and module not in sys.modules:
-        raise OptionError(
-            f"the policy in {path} is of an environment of code, {env!r:.80}",
-            "a file may come from anybody, so it cannot say which code is run",
-            f"--env {env:.80}, or load_policy(path, env={env!r:.80}), if you trust it",
-        )
+    refuse_env_of_a_file(env, path)
     return env

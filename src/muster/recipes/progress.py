@@ -5,6 +5,7 @@ It leaves the terminal as it is (no hidden cursor, no thread, no redirected outp
 nothing to restore however a run ends.
 """
 
+import contextlib
 import os
 import sys
 import time
@@ -100,6 +101,13 @@ class Progress:
         with self._console.capture() as captured:
             self._console.print(grid, width=width, end="")
         return captured.get().rstrip("\n")
+
+
+def say(line: str) -> None:
+    """Write a line to standard error, if there is one that takes it."""
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stderr is not None:
+            print(line, file=sys.stderr, flush=True)
 
 
 def name_of_terminal() -> str | None:

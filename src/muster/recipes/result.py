@@ -43,9 +43,15 @@ class RunResult:
     """The signal that asked the run to end, if one did."""
 
     @classmethod
-    def from_json(cls, saved: dict[str, Any]) -> "RunResult":
-        """Return the result that was written to `result.json`, without its policy."""
-        return cls(**{**saved, "run_dir": Path(saved["run_dir"])}, policy=None)
+    def from_json(cls, saved: dict[str, Any]) -> "RunResult | None":
+        """Return the result that was written to `result.json`, without its policy.
+
+        None if it is not such a result: the file may be of another version, or of anybody.
+        """
+        try:
+            return cls(**{**saved, "run_dir": Path(saved["run_dir"]), "policy": None})
+        except (KeyError, TypeError):
+            return None
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of `result.json`."""

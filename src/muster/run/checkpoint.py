@@ -212,6 +212,7 @@ class CheckpointStore:
         self._check_writable()
         try:
             make_directories(self.path, self._files)
+            # Processes of one run take turns; that there is one run is what its claim says.
             with FileLock(self.path / ".lock", wait=_LOCK_WAIT):
                 self._place.clean()
                 yield

@@ -7,6 +7,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from muster.processes import start_of
+
 _PREFIX = "muster-"
 
 
@@ -24,7 +26,7 @@ def runtime_directory(root: Path | None = None) -> Iterator[Path]:
     if not os.access(root, os.W_OK):
         root = Path(tempfile.gettempdir())
     _sweep(root)
-    owner = f"{_PREFIX}{os.getpid()}-{_start_of(os.getpid())}-"
+    owner = f"{_PREFIX}{os.getpid()}-{start_of(os.getpid())}-"
     directory = Path(tempfile.mkdtemp(prefix=owner, dir=root))
     try:
         yield directory
@@ -37,17 +39,5 @@ def _sweep(root: Path) -> None:
         _, pid, start, *_ = directory.name.split("-")
         with contextlib.suppress(OSError):
             mine = directory.lstat().st_uid == os.getuid() and not directory.is_symlink()
-            if mine and pid.isdigit() and start.isdigit() and _start_of(int(pid)) != int(start):
+            if mine and pid.isdigit() and start.isdigit() and start_of(int(pid)) != int(start):
                 shutil.rmtree(directory, ignore_errors=True)
-
-
-def _start_of(pid: int) -> int:
-    """Return when a process started, in clock ticks since boot; 0 if there is none.
-
-    A process id may belong to another process by now; id and start together do not.
-    """
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return int(fields[19])
