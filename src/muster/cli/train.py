@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, make_dataclass
 from typing import Any
 
 from muster.cli.wording import as_typed
-from muster.errors import OptionError
+from muster.errors import MusterError, OptionError
 from muster.recipes.algorithms import ALGORITHMS, check_algorithm
 
 _USAGE = f"""usage: muster train ALGO ENV [options]
@@ -40,9 +40,15 @@ def main(argv: Sequence[str]) -> int:
     options = _read_options(algo, env, rest)
     _check_env(algo, env, options)
 
+    from muster.recipes.failure import as_run_error
     from muster.recipes.train import train
 
-    result = train(algo, env, **options)
+    try:
+        result = train(algo, env, **options)
+    except MusterError:
+        raise
+    except Exception as error:  # of an environment's, a model's or a middleware's own code
+        raise as_run_error(error) from error
     score = "not evaluated"
     if result.eval_return_mean is not None:
         score = (

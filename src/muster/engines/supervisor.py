@@ -108,7 +108,7 @@ class Supervisor:
             self._selector.unregister(member.pipe.fileno())
             return
         except Exception as error:  # what it returned can not be read here
-            order = Raised(f"its result cannot be read: {error!r}", "")
+            order = Raised.of(error)
         self._obey(member, order)
 
     def _obey(self, member: Member, order: object) -> None:
@@ -133,7 +133,8 @@ class Supervisor:
             member.outcome = order
         elif isinstance(order, Raised):
             member.outcome = order
-            self._fail(member, "raised", order.summary, order.traceback)
+            member.keep(order.traceback)
+            self._fail(member.raised(order))
 
     def _bury(self, member: Member) -> None:
         """Take note that a node's process has ended."""
@@ -152,8 +153,7 @@ class Supervisor:
             member.restart_at = time.monotonic() + member.back_off(_BACK_OFF, _LONGEST_BACK_OFF)
         else:
             self._gone(member)
-            cause = "hung" if hung else "killed"
-            self._fail(member, cause, hung or status)
+            self._fail(member.lost("hung" if hung else "killed", hung or status))
         self._rendezvous.look()
 
     def _forget(self, member: Member) -> None:
@@ -192,12 +192,12 @@ class Supervisor:
 
     # ---- the end of the run
 
-    def _fail(self, member: Member, cause: str, why: str, trace: str = "") -> None:
+    def _fail(self, error: NodeError) -> None:
         """Keep the first failure, and have the others end."""
         if self._error is None:
-            self._error = member.failure(cause, why, trace, self._launch.max_restarts)
+            self._error = error
             self._end_by = time.monotonic() + self._launch.grace
-        self._finish(Finish(f"{member.place.name} {cause}"), tell=True)
+        self._finish(Finish(f"node {error.node} {error.cause}"), tell=True)
 
     def _finish(self, finish: Finish, tell: bool) -> None:
         if self._finishing is not None and self._finishing.signal == finish.signal:
