@@ -30,6 +30,7 @@ ALWAYS = {
     "eval_episodes": 2,
     "checkpoint_every": 512,
     "stop_at": 1e9,
+    "quiet": True,
 }
 
 
@@ -46,6 +47,8 @@ class Fault:
     """Only on nodes of this role."""
     place: str | None = None
     """Where to leave a file each time that it happens."""
+    times: int = 10**9
+    """How often, by the files in that place."""
 
 
 def meet(call, count):
@@ -57,6 +60,8 @@ def meet(call, count):
     if fault.role is not None and fault.role != role():
         return
     if fault.place is not None:
+        if len(os.listdir(fault.place)) >= fault.times:
+            return
         Path(fault.place, f"{os.getpid()}.{time.monotonic_ns()}").touch()
     if fault.do == "raise":
         raise RuntimeError(f"{call} is broken\nand says so on two lines")
@@ -125,8 +130,11 @@ def command(algo, run_dir, workers, **options):
     words = [sys.executable, "-m", "muster.cli.main", "train", algo, "faulty:Faulty-v0"]
     chosen = {**ALWAYS, **SMALL[algo], "workers": workers, "run_dir": run_dir, **options}
     for name, value in chosen.items():
-        words += [f"--{name.replace('_', '-')}", str(value)]
-    return [*words, "--quiet"]
+        if name == "quiet":
+            words += ["--quiet"] if value else []
+        else:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return words
 
 
 def environment(fault=None, **more):

@@ -1,5 +1,6 @@
 """What nodes print: shown by the parent with its name before each line, and kept in files."""
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -82,3 +83,11 @@ def append(file: Path, text: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def say(line: str) -> None:
+    """Say something on standard error, on a line of its own, whoever shows a bar there."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or none at all
+        erased = "\r\x1b[K" if sys.stderr.isatty() else ""
+        sys.stderr.write(f"{erased}muster: {line}\n")
+        sys.stderr.flush()

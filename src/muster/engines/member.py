@@ -42,6 +42,8 @@ class Member(ABC):
         self.listening = False
         self.hung: str | None = None
         """Why it was killed by the parent, if that was for a hang."""
+        self.replaced: tuple[float, str] | None = None
+        """When and how the incarnation before ended, until this one is at work."""
         self.watch = Watch()
         self.logs: tuple[NodeLog, ...] = ()
         self._launch = launch

@@ -93,6 +93,13 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
+class Replaced:
+    """So many nodes of this run were replaced so far."""
+
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class End:
     """Finish."""
 

@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 from muster.engines.base import Launch
+from muster.engines.logs import say
 from muster.engines.member import Member
 from muster.engines.orders import (
     AtRun,
@@ -26,6 +27,7 @@ from muster.engines.orders import (
     Listening,
     Present,
     Raised,
+    Replaced,
     Returned,
 )
 from muster.engines.progress import LOOPING, OUTSIDE, STARTING, WAITING, ProgressPage
@@ -63,6 +65,8 @@ class Supervisor:
         self._end_by = float("inf")
         self._signal: int | None = None
         self._next_watch = 0.0
+        self._replaced = 0
+        """Nodes that were replaced so far."""
 
     def run(self) -> list[Any]:
         """Run the program to its end."""
@@ -125,11 +129,15 @@ class Supervisor:
                     member.tell(Gone(other.place.node_id))
             if self._finishing is not None:
                 member.tell(End(self._finishing))
+            if self._replaced:
+                member.tell(Replaced(self._replaced))
         elif isinstance(order, AtRun):
+            self._works_again(member)
             self._rendezvous.arrive(member, order)
         elif isinstance(order, Finishing):
             self._finish(Finish(order.by), tell=False)
         elif isinstance(order, Returned):
+            self._works_again(member)
             member.outcome = order
         elif isinstance(order, Raised):
             member.outcome = order
@@ -150,7 +158,11 @@ class Supervisor:
         if member.outcome is not None:
             self._gone(member)
         elif self._may_replace(member):
-            member.restart_at = time.monotonic() + member.back_off(_BACK_OFF, _LONGEST_BACK_OFF)
+            now = time.monotonic()
+            if member.replaced is not None:
+                self._say_replaced(member, "it ended again before it was at work")
+            member.replaced = now, hung or status
+            member.restart_at = now + member.back_off(_BACK_OFF, _LONGEST_BACK_OFF)
         else:
             self._gone(member)
             self._fail(member.lost("hung" if hung else "killed", hung or status))
@@ -175,6 +187,27 @@ class Supervisor:
         _, state = self._page.read(member.place.node_id)
         member.stillborn = member.stillborn + 1 if state in (STARTING, OUTSIDE) else 0
         return member.restarts <= self._launch.max_restarts and member.stillborn <= _MOST_STILLBORN
+
+    def _replace(self, member: Member) -> None:
+        """Start a node again, and have all others know."""
+        self._replaced += 1
+        for other in self._members:
+            if other.listening:
+                other.tell(Replaced(self._replaced))
+        self._start(member)
+
+    def _works_again(self, member: Member) -> None:
+        if member.replaced is not None:
+            since = time.monotonic() - member.replaced[0]
+            self._say_replaced(member, f"at work again after {since:.2f} s")
+
+    def _say_replaced(self, member: Member, what_came_of_it: str) -> None:
+        assert member.replaced is not None
+        line = f"{member.place.name} was replaced: {member.replaced[1]}; {what_came_of_it}"
+        member.replaced = None
+        member.keep(f"muster: {line}")
+        if not self._launch.quiet:
+            say(line)
 
     def _gone(self, member: Member) -> None:
         """Take note that a node has ended for good, and tell those who may wait for it."""
@@ -221,7 +254,7 @@ class Supervisor:
         now = time.monotonic()
         for member in self._members:
             if member.restart_at is not None and member.restart_at <= now:
-                self._start(member)
+                self._replace(member)
             elif now >= self._next_watch:
                 self._watch(member)
         if now >= self._next_watch:
