@@ -9,6 +9,7 @@ from pathlib import Path
 from node_programs import LONG, nothing, within
 
 from muster import Task
+from muster.framework.node import replacements
 
 # ---- failures
 
@@ -136,6 +137,7 @@ def restarts(how, times, directory):
         return {
             "incarnation": incarnation,
             "resumed": task.router.resumed,
+            "replacements": replacements(),
             "seen": seen,
             "loops": ctx.total_step,
             "pid": os.getpid(),

@@ -1,5 +1,6 @@
 """CONTRACT, section Parallel: nodes that raise, die or hang, and those that come back."""
 
+import re
 import time
 
 import failure_programs
@@ -85,6 +86,23 @@ def test_a_restarted_node_gets_the_newest_state_at_once(restarted):
 
 def test_a_restarted_node_was_not_resumed(restarted):
     assert [node["resumed"] for node in restarted] == [False] * 3
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_line_says_which_node_was_replaced_why_and_how_long_it_took(run, tmp_path, capfd, quiet):
+    logs = tmp_path / "logs"
+    options = {"roles": ROLES, "on_failure": "restart", "log_dir": logs, "quiet": quiet}
+    got = run(failure_programs.restarts, "SIGKILL", 2, tmp_path, n=3, runner=options)
+    assert got[0]["replacements"] == 2
+    said = re.findall(r"^muster: (.*)$", capfd.readouterr().err, re.MULTILINE)
+    logged = re.findall(r"^muster: (.*)$", (logs / "node.1.log").read_text(), re.MULTILINE)
+    assert said == ([] if quiet else logged)
+    for line in logged:
+        assert re.fullmatch(
+            r"node 1 \(actor\) was replaced: it was ended by SIGKILL; at work again after [\d.]+ s",
+            line,
+        )
+    assert len(logged) == 2
 
 
 def test_a_hung_node_is_restarted_too(run, tmp_path):

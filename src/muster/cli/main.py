@@ -47,14 +47,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = importlib.import_module(f"muster.cli.{verb}").main(rest)
         return code
     except MusterError as error:
-        print(f"muster: {error if error.run_failed else _on_three_lines(error)}", file=sys.stderr)
+        print(f"muster: {_on_three_lines(error)}", file=sys.stderr)
         return 1 if error.run_failed else 2
     except KeyboardInterrupt:
         return 130
 
 
 def _on_three_lines(error: MusterError) -> str:
-    """Return the message of bad input, in which a quoted message of others may have had lines."""
+    """Return the message of an error, in which a quoted message of others may have had lines."""
     return str(MusterError(*(" ".join(part.split()) for part in error.args)))
 
 

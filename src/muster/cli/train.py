@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.cli.arguments import parse, value_of
 from muster.cli.wording import as_typed
-from muster.errors import OptionError
+from muster.errors import MusterError, OptionError
 from muster.recipes.algorithms import ALGORITHMS, check_algorithm
 
 if TYPE_CHECKING:
@@ -101,9 +101,15 @@ def _run(
     algo: str | None, env: str | None, options: dict[str, Any], file: str | None = None
 ) -> int:
     """Train with options that were checked, and print what came of it."""
+    from muster.recipes.failure import as_run_error
     from muster.recipes.train import train
 
-    result = train(algo, env, file, **options)
+    try:
+        result = train(algo, env, file, **options)
+    except MusterError:
+        raise
+    except Exception as error:  # of an environment's, a model's or a middleware's own code
+        raise as_run_error(error) from error
     score = "not evaluated"
     if result.eval_return_mean is not None:
         score = (

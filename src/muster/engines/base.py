@@ -49,6 +49,8 @@ class Launch:
     """Whether each node is bound to cores of its own."""
     log_dir: Path | None
     """Where to write what each node prints; it is shown in any case."""
+    quiet: bool
+    """Whether replaced nodes are mentioned in the logs only, not on standard error."""
     resources: Mapping[int, Mapping[str, float]]
     """What each node is to have for itself, by node id, where an engine can see to that."""
     address: str | None
@@ -102,6 +104,9 @@ class Receiver(Protocol):
 
     def gone(self, peer: int) -> None:
         """Hear that this node has ended and will not be replaced."""
+
+    def replaced(self, total: int) -> None:
+        """Hear how many nodes of this run were replaced so far."""
 
     def told_to_finish(self, finish: Finish) -> None:
         """Hear that the run is to end."""

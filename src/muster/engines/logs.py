@@ -1,5 +1,6 @@
 """What nodes print: shown by the parent with its name before each line, and kept in files."""
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -31,7 +32,7 @@ class NodeLog:
         self._file: BinaryIO | None = None
         if directory is not None:
             # Both streams of every incarnation: O_APPEND keeps each write whole.
-            self._file = (directory / f"node.{place.node_id}.log").open("ab", buffering=0)
+            self._file = log_of(place, directory).open("ab", buffering=0)
 
     def read(self) -> bool:
         """Show what came; False when nothing is there, now or for good."""
@@ -67,3 +68,26 @@ class NodeLog:
                 "".join(f"{self._prefix}{line.decode(errors='replace')}\n" for line in lines)
             )
             stream.flush()
+
+
+def log_of(place: Place, directory: Path) -> Path:
+    """Return the file that keeps what a node prints, and what is said about it."""
+    return directory / f"node.{place.node_id}.log"
+
+
+def append(file: Path, text: str) -> bool:
+    """Add to a log, on lines of its own; False if that is not possible."""
+    try:
+        with file.open("ab", buffering=0) as log:
+            log.write(text.rstrip("\n").encode(errors="replace") + b"\n")
+    except OSError:
+        return False
+    return True
+
+
+def say(line: str) -> None:
+    """Say something on standard error, on a line of its own, whoever shows a bar there."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or none at all
+        erased = "\r\x1b[K" if sys.stderr.isatty() else ""
+        sys.stderr.write(f"{erased}muster: {line}\n")
+        sys.stderr.flush()

@@ -6,9 +6,10 @@ import time
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from multiprocessing.connection import Connection
+from typing import Literal
 
 from muster.engines.base import Launch
-from muster.engines.logs import NodeLog
+from muster.engines.logs import NodeLog, append, log_of
 from muster.engines.orders import Raised, Returned
 from muster.engines.progress import ProgressPage, Watch
 from muster.errors import NodeError
@@ -41,6 +42,8 @@ class Member(ABC):
         self.listening = False
         self.hung: str | None = None
         """Why it was killed by the parent, if that was for a hang."""
+        self.replaced: tuple[float, str] | None = None
+        """When and how the incarnation before ended, until this one is at work."""
         self.watch = Watch()
         self.logs: tuple[NodeLog, ...] = ()
         self._launch = launch
@@ -109,19 +112,31 @@ class Member(ABC):
         """Return how long to wait before it is started again: not at all at first."""
         return 0.0 if self.restarts <= 1 else min(first * 2.0 ** (self.restarts - 2), longest)
 
-    def failure(self, cause: str, why: str, trace: str, max_restarts: int) -> NodeError:
-        """Make the error that the run ends with because of this node."""
-        verb = {"raised": "raised an exception", "killed": "died", "hung": "hung"}[cause]
-        log = self._launch.log_dir
-        fix = f"look into {log / f'node.{self.place.node_id}.log'}" if log else "look at its output"
-        if cause != "raised":
-            if self.policy == "stop":
-                role = self.place.role or self.place.node_id
-                fix = f"on_failure={{{role!r}: 'restart'}}, to have it replaced"
-            elif self.restarts > 1:
-                why += f", and it was replaced {self.restarts - 1} times already"
+    def keep(self, text: str) -> None:
+        """Write something about the node into its log, if there is one, and nowhere else."""
+        if self._launch.log_dir is not None:
+            append(log_of(self.place, self._launch.log_dir), text)
+
+    def raised(self, order: Raised) -> NodeError:
+        """Make the error that the run ends with because this node raised."""
+        fix = self._where_to_look()
+        if order.fix is not None:
+            fix = f"{order.fix}; {fix}"
+        return self._failure(f"raised {order.summary}", order.why, fix, "raised", order.traceback)
+
+    def lost(self, cause: Literal["killed", "hung"], why: str) -> NodeError:
+        """Make the error that the run ends with because this node is no more."""
+        fix = self._where_to_look()
+        if self.policy == "stop":
+            role = self.place.role or self.place.node_id
+            fix = f"on_failure={{{role!r}: 'restart'}}, to have it replaced"
+        elif self.restarts > 1:
+            why += f", and it was replaced {self.restarts - 1} times already"
+        return self._failure({"killed": "died", "hung": "hung"}[cause], why, fix, cause)
+
+    def _failure(self, what: str, why: str, fix: str, cause: str, trace: str = "") -> NodeError:
         return NodeError(
-            f"{self.place.name} {verb}",
+            f"{self.place.name} {what}",
             why,
             fix,
             node=self.place.node_id,
@@ -129,6 +144,10 @@ class Member(ABC):
             cause=cause,
             remote_traceback=trace,
         )
+
+    def _where_to_look(self) -> str:
+        log = self._launch.log_dir
+        return f"look into {log_of(self.place, log)}" if log else "look at its output"
 
     def _log(self, fd: int, is_error: bool) -> NodeLog:
         """Return what shows and keeps a stream of the node's; takes over the descriptor."""

@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 from muster.engines.base import Launch
+from muster.engines.logs import say
 from muster.engines.member import Member
 from muster.engines.orders import (
     AtRun,
@@ -26,6 +27,7 @@ from muster.engines.orders import (
     Listening,
     Present,
     Raised,
+    Replaced,
     Returned,
 )
 from muster.engines.progress import LOOPING, OUTSIDE, STARTING, WAITING, ProgressPage
@@ -63,6 +65,8 @@ class Supervisor:
         self._end_by = float("inf")
         self._signal: int | None = None
         self._next_watch = 0.0
+        self._replaced = 0
+        """Nodes that were replaced so far."""
 
     def run(self) -> list[Any]:
         """Run the program to its end."""
@@ -108,7 +112,7 @@ class Supervisor:
             self._selector.unregister(member.pipe.fileno())
             return
         except Exception as error:  # what it returned can not be read here
-            order = Raised(f"its result cannot be read: {error!r}", "")
+            order = Raised.of(error)
         self._obey(member, order)
 
     def _obey(self, member: Member, order: object) -> None:
@@ -125,15 +129,20 @@ class Supervisor:
                     member.tell(Gone(other.place.node_id))
             if self._finishing is not None:
                 member.tell(End(self._finishing))
+            if self._replaced:
+                member.tell(Replaced(self._replaced))
         elif isinstance(order, AtRun):
+            self._works_again(member)
             self._rendezvous.arrive(member, order)
         elif isinstance(order, Finishing):
             self._finish(Finish(order.by), tell=False)
         elif isinstance(order, Returned):
+            self._works_again(member)
             member.outcome = order
         elif isinstance(order, Raised):
             member.outcome = order
-            self._fail(member, "raised", order.summary, order.traceback)
+            member.keep(order.traceback)
+            self._fail(member.raised(order))
 
     def _bury(self, member: Member) -> None:
         """Take note that a node's process has ended."""
@@ -149,11 +158,14 @@ class Supervisor:
         if member.outcome is not None:
             self._gone(member)
         elif self._may_replace(member):
-            member.restart_at = time.monotonic() + member.back_off(_BACK_OFF, _LONGEST_BACK_OFF)
+            now = time.monotonic()
+            if member.replaced is not None:
+                self._say_replaced(member, "it ended again before it was at work")
+            member.replaced = now, hung or status
+            member.restart_at = now + member.back_off(_BACK_OFF, _LONGEST_BACK_OFF)
         else:
             self._gone(member)
-            cause = "hung" if hung else "killed"
-            self._fail(member, cause, hung or status)
+            self._fail(member.lost("hung" if hung else "killed", hung or status))
         self._rendezvous.look()
 
     def _forget(self, member: Member) -> None:
@@ -176,6 +188,27 @@ class Supervisor:
         member.stillborn = member.stillborn + 1 if state in (STARTING, OUTSIDE) else 0
         return member.restarts <= self._launch.max_restarts and member.stillborn <= _MOST_STILLBORN
 
+    def _replace(self, member: Member) -> None:
+        """Start a node again, and have all others know."""
+        self._replaced += 1
+        for other in self._members:
+            if other.listening:
+                other.tell(Replaced(self._replaced))
+        self._start(member)
+
+    def _works_again(self, member: Member) -> None:
+        if member.replaced is not None:
+            since = time.monotonic() - member.replaced[0]
+            self._say_replaced(member, f"at work again after {since:.2f} s")
+
+    def _say_replaced(self, member: Member, what_came_of_it: str) -> None:
+        assert member.replaced is not None
+        line = f"{member.place.name} was replaced: {member.replaced[1]}; {what_came_of_it}"
+        member.replaced = None
+        member.keep(f"muster: {line}")
+        if not self._launch.quiet:
+            say(line)
+
     def _gone(self, member: Member) -> None:
         """Take note that a node has ended for good, and tell those who may wait for it."""
         member.ended = True
@@ -192,12 +225,12 @@ class Supervisor:
 
     # ---- the end of the run
 
-    def _fail(self, member: Member, cause: str, why: str, trace: str = "") -> None:
+    def _fail(self, error: NodeError) -> None:
         """Keep the first failure, and have the others end."""
         if self._error is None:
-            self._error = member.failure(cause, why, trace, self._launch.max_restarts)
+            self._error = error
             self._end_by = time.monotonic() + self._launch.grace
-        self._finish(Finish(f"{member.place.name} {cause}"), tell=True)
+        self._finish(Finish(f"node {error.node} {error.cause}"), tell=True)
 
     def _finish(self, finish: Finish, tell: bool) -> None:
         if self._finishing is not None and self._finishing.signal == finish.signal:
@@ -221,7 +254,7 @@ class Supervisor:
         now = time.monotonic()
         for member in self._members:
             if member.restart_at is not None and member.restart_at <= now:
-                self._start(member)
+                self._replace(member)
             elif now >= self._next_watch:
                 self._watch(member)
         if now >= self._next_watch:

@@ -22,6 +22,8 @@ class ProgramNode:
         self.mail = Mail(transport)
         self.finish: Finish | None = None
         """Set when the run is to end."""
+        self.replacements = 0
+        """Nodes of this run that were replaced so far, as far as this one knows."""
         self._transport = transport
         self._links: list[TaskLink] = []
         self._on_finish: list[Callable[[], None]] = []
@@ -98,6 +100,10 @@ class ProgramNode:
     def gone(self, peer: int) -> None:
         """Hear that a node will not come back."""
         self.mail.gone(peer)
+
+    def replaced(self, total: int) -> None:
+        """Hear how many nodes were replaced so far."""
+        self.replacements = total
 
     def told_to_finish(self, finish: Finish) -> None:
         """Hear that the run is to end."""

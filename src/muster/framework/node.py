@@ -115,6 +115,10 @@ class Node(Protocol):
     def place(self) -> Place:
         """Where it stands."""
 
+    @property
+    def replacements(self) -> int:
+        """Nodes of this run that were replaced so far."""
+
     def open_task(self, events: Events, finish: Callable[[Finish], None]) -> TaskLink:
         """Connect a task to its twins: the n-th task of one node is the n-th of every other."""
 
@@ -135,6 +139,11 @@ def advance() -> None:
     """Note that this node's work gets on; does nothing where no one watches."""
     if _current is not None:
         _current.advance()
+
+
+def replacements() -> int | None:
+    """Return how many nodes of this run were replaced so far; None in a run of one process."""
+    return None if _current is None else _current.replacements
 
 
 @contextmanager

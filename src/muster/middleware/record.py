@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator
 
 from muster.framework import Context, Middleware
+from muster.framework.node import replacements
 from muster.run import MetricsWriter
 
 
@@ -39,6 +40,9 @@ def log_metrics(writer: MetricsWriter, every: int = 1_000) -> Middleware:
         due = ctx.env_step - written_at >= every or "evaluation" in ctx or ctx.finish
         if metrics and due:
             written_at = ctx.env_step
+            replaced = replacements()
+            if replaced is not None:
+                metrics = {**metrics, "nodes/replaced": replaced}
             writer.write(ctx.env_step, metrics, train_iter=ctx.train_iter)
 
     return _log_metrics

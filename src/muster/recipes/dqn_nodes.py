@@ -61,6 +61,7 @@ def train_dqn_on_nodes(job: Job, run: RunDirectory) -> RunResult:
         log_dir=run.logs,
         engine=job.options.engine,
         address=job.options.address,
+        quiet=job.options.quiet,
     )
     results: list[Any] = runner(main, job)
     result: RunResult = results[0]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from muster.framework import Context
+from muster.framework.node import replacements
 from muster.recipes.options import TrainOptions
 from muster.recipes.result import RunResult
 from muster.run import Checkpoint, RunDirectory
@@ -80,4 +81,5 @@ def result_of(job: Job, ctx: Context, agent: Hashed, started: float, first_step:
         stopped_by=ctx.get("stopped_by", "target"),
         run_dir=RunDirectory.join(job.run_dir).path,
         policy=None,
+        replacements=replacements() or 0,
     )

@@ -42,6 +42,7 @@ def train_ppo(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
         log_dir=run.logs,
         engine=job.options.engine,
         address=job.options.address,
+        quiet=job.options.quiet,
     )
     result: RunResult = runner(main, job)[0]
     return result

@@ -41,6 +41,8 @@ class RunResult:
     """The numbers behind these three, of the first worker's training alone."""
     stop_signal: int | None = None
     """The signal that asked the run to end, if one did."""
+    replacements: int = 0
+    """How often a node was replaced, because it had died or hung."""
 
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> "RunResult | None":

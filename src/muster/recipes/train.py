@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from muster.envs import UnknownEnvError, make_envs
-from muster.errors import MusterError, OptionError
+from muster.errors import OptionError
 from muster.framework import Parallel
 from muster.nets.threads import one_torch_thread
 from muster.recipes.algorithms import ALGORITHMS, load
 from muster.recipes.completing import complete, limit_reached
+from muster.recipes.failure import keep_failure
 from muster.recipes.graceful import StopRequest
 from muster.recipes.job import Job
 from muster.recipes.memory import check_memory, check_shared_memory
@@ -81,8 +82,8 @@ def train(
             else:
                 run.forget_result()
                 result = _run(load(algo, "recipe"), job, run, stop)
-        except MusterError as error:
-            error.run_failed = True
+        except Exception as error:
+            keep_failure(error, run)
             raise
         run.write_result(result.as_json())
     return replace(result, stop_signal=stop.signal)

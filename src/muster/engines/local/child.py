@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing import forkserver
@@ -87,7 +86,7 @@ def live(birth: Birth) -> None:
         value = run_node(transport, birth.main, birth.args, birth.kwargs)
         transport.tell(_sendable(value))
     except BaseException as error:
-        transport.tell(Raised(_summary(error), "".join(traceback.format_exception(error))))
+        transport.tell(Raised.of(error))
     sys.stdout.flush()
     sys.stderr.flush()
 
@@ -102,10 +101,6 @@ def _sendable(value: Any) -> Returned:
             f"main returned {type(value).__name__}, which cannot be sent to the parent: {error}"
         ) from error
     return Returned(value)
-
-
-def _summary(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 def _die_with_parent() -> None:

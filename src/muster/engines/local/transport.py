@@ -16,7 +16,17 @@ from muster.engines.local.handshake import Secrets
 from muster.engines.local.link import Parcel, make_parcel
 from muster.engines.local.post import Post
 from muster.engines.memory import SharedMemory
-from muster.engines.orders import AtRun, End, Finishing, Go, Gone, Listening, Present, Publish
+from muster.engines.orders import (
+    AtRun,
+    End,
+    Finishing,
+    Go,
+    Gone,
+    Listening,
+    Present,
+    Publish,
+    Replaced,
+)
 from muster.engines.progress import LOOPING, OUTSIDE, WAITING, ProgressRow
 from muster.errors import TaskError
 from muster.framework.labels import Labels
@@ -189,6 +199,8 @@ class LocalTransport:
                 self._meeting.notify_all()
         elif isinstance(order, Gone):
             self._receiver.gone(order.node)
+        elif isinstance(order, Replaced):
+            self._receiver.replaced(order.total)
         elif isinstance(order, End):
             self._receiver.told_to_finish(order.finish)
         else:

@@ -174,7 +174,7 @@ class Desk:
             self._selector.unregister(pipe.fileno())
             return
         except Exception as error:  # what it returned can not be read here
-            order = Raised(f"its result cannot be read: {error!r}", "")
+            order = Raised.of(error)
         if isinstance(order, Publish):
             self._publish(order)
         else:
