@@ -16,7 +16,7 @@ import pytest
 from process_watch import descendants, eventually
 
 from muster import MusterWarning, OptionError
-from muster.engines.ray import cluster, supply
+from muster.engines.ray import ask, cluster, supply
 from muster.engines.ray.cluster import About, check_supply, check_versions, look_at
 
 pytest.importorskip("ray")
@@ -238,6 +238,19 @@ with joined(sys.argv[1]):
     said = ray_head.driver(PRELUDE + code, ray_head.address, ray_head.token, env=env).splitlines()
     assert not any(Path(f"/proc/{each}").exists() for each in said[0].split())
     assert not (Path(ray_head.home) / ".ray").exists()  # where Ray would have kept a token
+
+
+def test_a_cluster_of_our_own_asks_for_a_token_whatever_the_mode_of_others(ray_head):
+    """Loopback is open to every user of the machine, so a token is all that keeps them out."""
+    code = """
+with joined(None, 1) as own:
+    asked = subprocess.run([sys.executable, sys.argv[1], own.address], capture_output=True,
+                           text=True, env={**os.environ, "RAY_AUTH_TOKEN": ""})
+    print(asked.stdout)
+assert os.environ["RAY_AUTH_MODE"] == "disabled"
+"""
+    env = ray_head.env(RAY_AUTH_MODE="disabled")
+    assert '"auth": true, "token": "none"' in ray_head.driver(PRELUDE + code, ask.__file__, env=env)
 
 
 STAYS = """

@@ -25,6 +25,8 @@ from muster.errors import OptionError
 _STORE_BYTES = 2**30
 _LEAST_STORE_BYTES = 80 * 2**20
 """Ray refuses less than 75 MiB."""
+_RAYS = "r"
+"""Of one letter, for the sake of those 107 characters; with the longest ids they are 105."""
 
 
 @contextlib.contextmanager
@@ -34,6 +36,8 @@ def own_cluster(ray: Any, num_cpus: int | None) -> Iterator[str]:
         # In /tmp, because the paths of Ray's sockets below may have 107 characters in all.
         short = Path("/tmp") if os.access("/tmp", os.W_OK) else None
         directory = os.path.realpath(stack.enter_context(runtime_directory(short)))
+        # Ray opens its own directory to every user (0777): only one above it can stay private.
+        inside = os.path.join(directory, _RAYS)
         stack.enter_context(environment(ray))
         _give_token(ray)
         stack.enter_context(_reaped(directory))
@@ -48,7 +52,7 @@ def own_cluster(ray: Any, num_cpus: int | None) -> Iterator[str]:
                     logging_level=logging.WARNING,
                     object_store_memory=_store_bytes(),
                     _node_ip_address="127.0.0.1",
-                    _temp_dir=directory,
+                    _temp_dir=inside,
                 )
             except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
                 raise OptionError(
@@ -87,7 +91,7 @@ def _reaped(directory: str) -> Iterator[None]:
 
 def _give_token(ray: Any) -> None:
     """Turn authentication on for a new cluster, with a token of its own if the user has none."""
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    os.environ["RAY_AUTH_MODE"] = "token"  # loopback is open to every user of the machine
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     forget_token(ray)
     loader = ray._raylet.AuthenticationTokenLoader.instance()
