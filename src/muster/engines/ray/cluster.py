@@ -27,6 +27,7 @@ from typing import Any
 from muster.engines.ray.own import own_cluster
 from muster.engines.ray.side_effects import environment, forget_token, loopback, our_signals
 from muster.engines.ray.supply import check_supply
+from muster.engines.ray.tokens import check_token, warn_if_readable
 from muster.errors import MusterWarning, OptionError
 from muster.version import __version__
 
@@ -119,6 +120,8 @@ def joined(address: str | None = None, num_cpus: int | None = None) -> Iterator[
     else:
         about = look_at(wanted)
         _warn_if_open(about)
+        if about.auth:
+            warn_if_readable()
         with _connected(ray, about):
             yield Joined(about.address, is_own=False)
 
@@ -133,7 +136,7 @@ def look_at(address: str) -> About:
     host, port = _parsed(address)
     _check_listens(address, host, port)
     found = _asked(address)
-    _check_token(address, found)
+    check_token(address, found)
     _check_cluster_versions(address, found)
     if not found["is_node"]:
         raise OptionError(
@@ -253,33 +256,6 @@ def _asked(address: str) -> dict[str, Any]:
     )
 
 
-def _check_token(address: str, found: Mapping[str, Any]) -> None:
-    mode = os.environ.get("RAY_AUTH_MODE", "").lower()
-    if found["token"] == "none" and (found["auth"] or mode == "token"):
-        whose = f"the Ray cluster at {address} wants" if found["auth"] else "RAY_AUTH_MODE wants"
-        raise OptionError(
-            f"{whose} a token, and there is none",
-            "neither RAY_AUTH_TOKEN nor RAY_AUTH_TOKEN_PATH is set, and no file ~/.ray/auth_token",
-            "export RAY_AUTH_TOKEN=... with what ray get-auth-token prints on the cluster's head",
-        )
-    if found["token"] == "wrong":
-        source = next(
-            (name for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH") if os.environ.get(name)),
-            "the file ~/.ray/auth_token",
-        )
-        raise OptionError(
-            f"the Ray cluster at {address} refuses our token",
-            f"the one from {source} is not the cluster's",
-            "export RAY_AUTH_TOKEN=... with what ray get-auth-token prints on the cluster's head",
-        )
-    if found["auth"] and mode not in ("", "token"):
-        raise OptionError(
-            f"the Ray cluster at {address} wants a token, which RAY_AUTH_MODE={mode} keeps back",
-            "Ray sends its token only in the mode token",
-            "export RAY_AUTH_MODE=token",
-        )
-
-
 def _check_cluster_versions(address: str, found: Mapping[str, Any]) -> None:
     """Refuse what Ray would refuse when connecting."""
     mine = my_versions()
@@ -301,8 +277,9 @@ def _warn_if_open(about: About) -> None:
     warnings.warn(
         f"the Ray cluster at {about.address} asks for no token, and its dashboard is open at "
         f"{about.dashboard}: whoever reaches that address can run programs on the cluster as you.\n"
-        "  try: on its head, ray stop; ray get-auth-token --generate; RAY_AUTH_MODE=token "
-        "ray start --head --dashboard-host=127.0.0.1; the same token on every node",
+        "  try: on its head, ray stop; (umask 077; ray get-auth-token --generate); "
+        "RAY_AUTH_MODE=token ray start --head --dashboard-host=127.0.0.1; the same token on every "
+        "node",
         MusterWarning,
         stacklevel=5,
     )
