@@ -44,6 +44,7 @@ faults: $(VENV)/.installed-dev ## Try every fault, 30 times each (an hour)
 	$(BIN)/python -m benchmarks.faults.wire_fuzz --json $(RESULTS)/wire_fuzz.json
 	$(BIN)/python -m benchmarks.faults.node_faults --json $(RESULTS)/node_faults.json
 	$(BIN)/python -m benchmarks.faults.worker_kills --json $(RESULTS)/worker_kills.json
+	$(BIN)/python -m benchmarks.faults.second_user --json $(RESULTS)/second_user.json
 
 pictures: $(VENV)/.installed-dev ## Draw the pictures of README and docs from the results
 	$(BIN)/python -m benchmarks.pictures

@@ -4,10 +4,13 @@ Drivers are processes of their own: other tests of this session may have joined 
 """
 
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -16,7 +19,7 @@ import pytest
 from process_watch import descendants, eventually
 
 from muster import MusterWarning, OptionError
-from muster.engines.ray import cluster, supply
+from muster.engines.ray import ask, cluster, supply
 from muster.engines.ray.cluster import About, check_supply, check_versions, look_at
 
 pytest.importorskip("ray")
@@ -96,6 +99,61 @@ def test_a_wrong_token_is_refused_with_the_name_of_where_it_came_from(ray_head, 
         look_at(ray_head.address)
     said = three_lines(refused.value)
     assert "refuses our token" in said and "from RAY_AUTH_TOKEN_PATH" in said
+
+
+def with_token_file(ray_head, mode, home_mode=0o755):
+    """Return an environment in which the token is in a file with that mode."""
+    home = Path(tempfile.mkdtemp(dir="/tmp", prefix="th"))
+    home.chmod(home_mode)
+    (home / ".ray").mkdir()
+    file = home / ".ray" / "auth_token"
+    file.write_text(ray_head.token)
+    file.chmod(mode)
+    return file, ray_head.env(HOME=str(home))
+
+
+@pytest.mark.parametrize(
+    ("mode", "home_mode", "is_open"),
+    [(0o644, 0o755, True), (0o640, 0o755, True), (0o600, 0o755, False), (0o644, 0o700, False)],
+)
+def test_a_token_that_others_can_read_is_warned_of_with_the_command(
+    ray_head, mode, home_mode, is_open
+):
+    file, env = with_token_file(ray_head, mode, home_mode)
+    code = """
+import warnings
+with warnings.catch_warnings(record=True) as heard:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        with joined(sys.argv[1]):
+            pass
+for one in heard:
+    print(f"{one.category.__name__}: {one.message}")
+"""
+    try:
+        said = ray_head.driver(PRELUDE + code, ray_head.address, env=env).splitlines()
+    finally:
+        shutil.rmtree(file.parents[1])
+    warned = (
+        f"MusterWarning: other users of this machine can read the Ray token in {file}, and with "
+        f"it run programs on the cluster as you: chmod 600 {file}"
+    )
+    assert said == ([warned] if is_open else [])
+
+
+def test_the_command_of_the_docs_makes_a_token_that_only_its_user_can_read(ray_head, tmp_path):
+    page = (Path(__file__).parents[3] / "docs" / "ray.md").read_text()
+    (command,) = re.findall(r"^(.*ray get-auth-token --generate.*?) +#", page, re.M)
+    tmp_path.chmod(0o755)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = ray_head.env(HOME=str(tmp_path), PATH=path)
+    done = subprocess.run(
+        ["bash", "-c", f"umask 022; {command}"], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    token = tmp_path / ".ray" / "auth_token"
+    assert token.stat().st_mode & 0o777 == 0o600
+    assert len(token.read_text()) == 64 and token.read_text() not in done.stdout
 
 
 def test_a_token_that_its_mode_keeps_back_is_said(ray_head, without_token):
@@ -238,6 +296,23 @@ with joined(sys.argv[1]):
     said = ray_head.driver(PRELUDE + code, ray_head.address, ray_head.token, env=env).splitlines()
     assert not any(Path(f"/proc/{each}").exists() for each in said[0].split())
     assert not (Path(ray_head.home) / ".ray").exists()  # where Ray would have kept a token
+
+
+def test_a_cluster_of_our_own_asks_for_a_token_whatever_the_mode_of_others(ray_head):
+    """Loopback is open to every user of the machine, so a token is all that keeps them out."""
+    code = """
+with joined(None, 1) as own:
+    asked = subprocess.run([sys.executable, sys.argv[1], own.address], capture_output=True,
+                           text=True, env={**os.environ, "RAY_AUTH_TOKEN": ""})
+    print(asked.stdout)
+assert os.environ["RAY_AUTH_MODE"] == "disabled"
+"""
+    env = ray_head.env(RAY_AUTH_MODE="disabled")
+    said = ray_head.driver(PRELUDE + code, ask.__file__, env=env)
+    assert '"auth": true, "token": "none"' in said
+    env["RAY_AUTH_TOKEN"] = "the user's own"
+    code = 'with joined(None, 1): print(os.environ["RAY_AUTH_TOKEN"])'
+    assert len(ray_head.driver(f"{PRELUDE}\n{code}", env=env).strip()) == 64
 
 
 STAYS = """

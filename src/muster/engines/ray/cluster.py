@@ -2,7 +2,7 @@
 
     joined(address)   Ray is there already -> used, and left as it is
                       an address           -> asked what it is (ask.py), then connected to
-                      none                 -> a cluster of our own, on loopback, gone afterwards
+                      none                 -> a cluster of our own (own.py), gone afterwards
     check_supply      what the nodes of a run need, against what the cluster has (supply.py)
     check_versions    a worker's versions, against ours
 
@@ -10,29 +10,24 @@ Everything that makes a cluster useless is refused here, within seconds, in thre
 """
 
 import contextlib
-import functools
-import importlib
 import ipaddress
 import json
 import logging
 import os
 import platform
-import secrets
-import shutil
-import signal
 import socket
 import subprocess
 import sys
-import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from muster.engines.local.runtime_dir import runtime_directory
-from muster.engines.ray.reaper import end_all
+from muster.engines.ray.own import own_cluster
+from muster.engines.ray.side_effects import environment, forget_token, loopback, our_signals
 from muster.engines.ray.supply import check_supply
+from muster.engines.ray.tokens import check_token, warn_if_readable
 from muster.errors import MusterWarning, OptionError
 from muster.version import __version__
 
@@ -49,11 +44,7 @@ __all__ = [
 
 _TCP_SECONDS = 3.0
 _ASK_SECONDS = 15.0
-_STORE_BYTES = 2**30
-_LEAST_STORE_BYTES = 80 * 2**20
-"""Ray refuses less than 75 MiB."""
 _ENGINE = 'engine="ray"'
-_LOOPBACK_ENV = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _warned: set[str] = set()
 
 
@@ -124,11 +115,13 @@ def joined(address: str | None = None, num_cpus: int | None = None) -> Iterator[
         return
     wanted = address or os.environ.get("RAY_ADDRESS") or "local"
     if wanted == "local":
-        with _own(ray, num_cpus) as at:
+        with own_cluster(ray, num_cpus) as at:
             yield Joined(at, is_own=True)
     else:
         about = look_at(wanted)
         _warn_if_open(about)
+        if about.auth:
+            warn_if_readable()
         with _connected(ray, about):
             yield Joined(about.address, is_own=False)
 
@@ -143,7 +136,7 @@ def look_at(address: str) -> About:
     host, port = _parsed(address)
     _check_listens(address, host, port)
     found = _asked(address)
-    _check_token(address, found)
+    check_token(address, found)
     _check_cluster_versions(address, found)
     if not found["is_node"]:
         raise OptionError(
@@ -263,33 +256,6 @@ def _asked(address: str) -> dict[str, Any]:
     )
 
 
-def _check_token(address: str, found: Mapping[str, Any]) -> None:
-    mode = os.environ.get("RAY_AUTH_MODE", "").lower()
-    if found["token"] == "none" and (found["auth"] or mode == "token"):
-        whose = f"the Ray cluster at {address} wants" if found["auth"] else "RAY_AUTH_MODE wants"
-        raise OptionError(
-            f"{whose} a token, and there is none",
-            "neither RAY_AUTH_TOKEN nor RAY_AUTH_TOKEN_PATH is set, and no file ~/.ray/auth_token",
-            "export RAY_AUTH_TOKEN=... with what ray get-auth-token prints on the cluster's head",
-        )
-    if found["token"] == "wrong":
-        source = next(
-            (name for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH") if os.environ.get(name)),
-            "the file ~/.ray/auth_token",
-        )
-        raise OptionError(
-            f"the Ray cluster at {address} refuses our token",
-            f"the one from {source} is not the cluster's",
-            "export RAY_AUTH_TOKEN=... with what ray get-auth-token prints on the cluster's head",
-        )
-    if found["auth"] and mode not in ("", "token"):
-        raise OptionError(
-            f"the Ray cluster at {address} wants a token, which RAY_AUTH_MODE={mode} keeps back",
-            "Ray sends its token only in the mode token",
-            "export RAY_AUTH_MODE=token",
-        )
-
-
 def _check_cluster_versions(address: str, found: Mapping[str, Any]) -> None:
     """Refuse what Ray would refuse when connecting."""
     mine = my_versions()
@@ -311,8 +277,9 @@ def _warn_if_open(about: About) -> None:
     warnings.warn(
         f"the Ray cluster at {about.address} asks for no token, and its dashboard is open at "
         f"{about.dashboard}: whoever reaches that address can run programs on the cluster as you.\n"
-        "  try: on its head, ray stop; ray get-auth-token --generate; RAY_AUTH_MODE=token "
-        "ray start --head --dashboard-host=127.0.0.1; the same token on every node",
+        "  try: on its head, ray stop; (umask 077; ray get-auth-token --generate); "
+        "RAY_AUTH_MODE=token ray start --head --dashboard-host=127.0.0.1; the same token on every "
+        "node",
         MusterWarning,
         stacklevel=5,
     )
@@ -321,12 +288,12 @@ def _warn_if_open(about: About) -> None:
 @contextlib.contextmanager
 def _connected(ray: Any, about: About) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_environment(ray))
+        stack.enter_context(environment(ray))
         if about.auth:
             os.environ["RAY_AUTH_MODE"] = "token"  # by itself, Ray keeps the token to itself
-        _forget_token(ray)
+        forget_token(ray)
         stack.callback(ray.shutdown)
-        with _loopback() if about.loopback_only else contextlib.nullcontext(), _our_signals():
+        with loopback() if about.loopback_only else contextlib.nullcontext(), our_signals():
             try:
                 ray.init(address=about.address, log_to_driver=False, logging_level=logging.WARNING)
             except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
@@ -336,173 +303,6 @@ def _connected(ray: Any, about: About) -> Iterator[None]:
                     "ray status, with the same RAY_AUTH_TOKEN, on this machine",
                 ) from error
         yield
-
-
-# ---- a cluster of our own
-
-
-@contextlib.contextmanager
-def _own(ray: Any, num_cpus: int | None) -> Iterator[str]:
-    """Start a cluster that is reached by loopback and with a token only, and end it."""
-    with contextlib.ExitStack() as stack:
-        # In /tmp, because the paths of Ray's sockets below may have 107 characters in all.
-        short = Path("/tmp") if os.access("/tmp", os.W_OK) else None
-        directory = os.path.realpath(stack.enter_context(runtime_directory(short)))
-        stack.enter_context(_environment(ray))
-        _give_token(ray)
-        stack.enter_context(_reaped(directory))
-        stack.callback(ray.shutdown)
-        with _loopback(), _our_signals(), _groups_of_their_own():
-            try:
-                ray.init(
-                    address="local",
-                    num_cpus=num_cpus,
-                    include_dashboard=False,
-                    log_to_driver=False,
-                    logging_level=logging.WARNING,
-                    object_store_memory=_store_bytes(),
-                    _node_ip_address="127.0.0.1",
-                    _temp_dir=directory,
-                )
-            except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
-                raise OptionError(
-                    "a Ray cluster on this machine could not be started",
-                    f"Ray says: {error}",
-                    "python -c 'import ray; ray.init(\"local\")', which shows more of it",
-                ) from error
-        yield str(ray.get_runtime_context().gcs_address)
-
-
-@contextlib.contextmanager
-def _reaped(directory: str) -> Iterator[None]:
-    """End all processes of a cluster with the block, and with this process if it is killed."""
-    reaper = subprocess.Popen(
-        [
-            sys.executable,
-            "-ISE",
-            str(Path(__file__).with_name("reaper.py")),
-            str(os.getpid()),
-            directory,
-        ],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is for the driver alone
-    )
-    try:
-        yield
-    finally:
-        try:
-            end_all(os.getpid(), directory)
-        finally:
-            reaper.kill()
-            reaper.wait()
-
-
-def _give_token(ray: Any) -> None:
-    """Turn authentication on for a new cluster, with a token of its own if the user has none."""
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    _forget_token(ray)
-    loader = ray._raylet.AuthenticationTokenLoader.instance()
-    if not loader.has_token(ignore_auth_mode=True):
-        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
-        _forget_token(ray)
-
-
-def _store_bytes() -> int:
-    """Return a size of the object store that fits even where there is little shared memory."""
-    try:
-        free = shutil.disk_usage("/dev/shm").free
-    except OSError:
-        return _LEAST_STORE_BYTES
-    return max(_LEAST_STORE_BYTES, min(_STORE_BYTES, free // 2))
-
-
-# ---- what Ray does to a process that it is to leave as it was
-
-
-@contextlib.contextmanager
-def _environment(ray: Any) -> Iterator[None]:
-    """Put Ray's variables back to what they are, and have Ray forget what they were meanwhile."""
-    before = _ray_variables()
-    try:
-        yield
-    finally:
-        for name in _ray_variables().keys() - before.keys():
-            del os.environ[name]
-        os.environ.update(before)
-        _forget_token(ray)
-
-
-def _ray_variables() -> dict[str, str]:
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name.startswith("RAY_") or name == "PYTHONBREAKPOINT"  # which Ray sets, too
-    }
-
-
-def _forget_token(ray: Any) -> None:
-    """Have Ray read mode and token anew; it keeps both for the life of a process."""
-    ray._raylet.Config.initialize("")  # first: a thread that still reads a token aborts without
-    ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
-
-
-@contextlib.contextmanager
-def _loopback() -> Iterator[None]:
-    """Have Ray take 127.0.0.1 for what it is; on Linux it would take this machine's address."""
-    from ray._private import ray_constants
-
-    was = ray_constants.ENABLE_RAY_CLUSTER
-    had = os.environ.get(_LOOPBACK_ENV)
-    ray_constants.ENABLE_RAY_CLUSTER = False
-    os.environ[_LOOPBACK_ENV] = "0"  # for the processes that Ray starts
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = was
-        if had is None:
-            os.environ.pop(_LOOPBACK_ENV, None)
-        else:
-            os.environ[_LOOPBACK_ENV] = had
-
-
-@contextlib.contextmanager
-def _groups_of_their_own() -> Iterator[None]:
-    """Have Ray's servers be in process groups of their own: a signal to ours is for us to obey."""
-    services: Any = importlib.import_module("ray._private.services")
-    popen = services.ConsolePopen
-    services.ConsolePopen = functools.partial(popen, process_group=0)
-    try:
-        yield
-    finally:
-        services.ConsolePopen = popen
-
-
-@contextlib.contextmanager
-def _our_signals() -> Iterator[None]:
-    """Keep this process's handler of SIGTERM, which `ray.init` replaces by `sys.exit(15)`.
-
-    A SIGTERM that came meanwhile is given to it afterwards.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    ours = signal.getsignal(signal.SIGTERM)
-    came = False
-    try:
-        yield
-    except SystemExit as leaving:
-        if leaving.code != signal.SIGTERM:
-            raise
-        came = True
-        raise
-    finally:
-        if ours is not None:
-            signal.signal(signal.SIGTERM, ours)
-        if came:
-            signal.raise_signal(signal.SIGTERM)
 
 
 # ---- addresses

@@ -1,0 +1,106 @@
+"""A Ray cluster of our own: on this machine, for this user and one run only."""
+
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from muster.engines.local.runtime_dir import runtime_directory
+from muster.engines.ray.reaper import end_all
+from muster.engines.ray.side_effects import (
+    environment,
+    forget_token,
+    groups_of_their_own,
+    loopback,
+    our_signals,
+)
+from muster.errors import OptionError
+
+_STORE_BYTES = 2**30
+_LEAST_STORE_BYTES = 80 * 2**20
+"""Ray refuses less than 75 MiB."""
+_RAYS = "r"
+"""Of one letter, for the sake of those 107 characters; with the longest ids they are 105."""
+
+
+@contextlib.contextmanager
+def own_cluster(ray: Any, num_cpus: int | None) -> Iterator[str]:
+    """Start a cluster that is reached by loopback and with a token only, and end it."""
+    with contextlib.ExitStack() as stack:
+        # In /tmp, because the paths of Ray's sockets below may have 107 characters in all.
+        short = Path("/tmp") if os.access("/tmp", os.W_OK) else None
+        directory = os.path.realpath(stack.enter_context(runtime_directory(short)))
+        # Ray opens its own directory to every user (0777): only one above it can stay private.
+        inside = os.path.join(directory, _RAYS)
+        stack.enter_context(environment(ray))
+        _give_token(ray)
+        stack.enter_context(_reaped(directory))
+        stack.callback(ray.shutdown)
+        with loopback(), our_signals(), groups_of_their_own():
+            try:
+                ray.init(
+                    address="local",
+                    num_cpus=num_cpus,
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level=logging.WARNING,
+                    object_store_memory=_store_bytes(),
+                    _node_ip_address="127.0.0.1",
+                    _temp_dir=inside,
+                )
+            except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
+                raise OptionError(
+                    "a Ray cluster on this machine could not be started",
+                    f"Ray says: {error}",
+                    "python -c 'import ray; ray.init(\"local\")', which shows more of it",
+                ) from error
+        yield str(ray.get_runtime_context().gcs_address)
+
+
+@contextlib.contextmanager
+def _reaped(directory: str) -> Iterator[None]:
+    """End all processes of a cluster with the block, and with this process if it is killed."""
+    reaper = subprocess.Popen(
+        [
+            sys.executable,
+            "-ISE",
+            str(Path(__file__).with_name("reaper.py")),
+            str(os.getpid()),
+            directory,
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for the driver alone
+    )
+    try:
+        yield
+    finally:
+        try:
+            end_all(os.getpid(), directory)
+        finally:
+            reaper.kill()
+            reaper.wait()
+
+
+def _give_token(ray: Any) -> None:
+    """Have a new cluster ask for a token of its own: who knows the user's has no business here."""
+    os.environ["RAY_AUTH_MODE"] = "token"  # loopback is open to every user of the machine
+    os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    forget_token(ray)
+
+
+def _store_bytes() -> int:
+    """Return a size of the object store that fits even where there is little shared memory."""
+    try:
+        free = shutil.disk_usage("/dev/shm").free
+    except OSError:
+        return _LEAST_STORE_BYTES
+    return max(_LEAST_STORE_BYTES, min(_STORE_BYTES, free // 2))

@@ -1,0 +1,81 @@
+"""The token of a Ray cluster: whether there is a right one, and whether it is a secret."""
+
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from muster.errors import MusterWarning, OptionError
+
+_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+_GROUP_OR_OTHERS_READ = 0o044
+_GROUP_OR_OTHERS_PASS = 0o011
+_warned: set[Path] = set()
+
+
+def check_token(address: str, found: Mapping[str, Any]) -> None:
+    """Refuse a cluster that this process has no right token for.
+
+    Args:
+        address: The cluster's.
+        found: What `ask.py` was told there.
+
+    Raises:
+        OptionError: There is none, it is wrong, or Ray would keep it back.
+    """
+    mode = os.environ.get("RAY_AUTH_MODE", "").lower()
+    if found["token"] == "none" and (found["auth"] or mode == "token"):
+        whose = f"the Ray cluster at {address} wants" if found["auth"] else "RAY_AUTH_MODE wants"
+        raise OptionError(
+            f"{whose} a token, and there is none",
+            "neither RAY_AUTH_TOKEN nor RAY_AUTH_TOKEN_PATH is set, and no file ~/.ray/auth_token",
+            "export RAY_AUTH_TOKEN=... with what ray get-auth-token prints on the cluster's head",
+        )
+    if found["token"] == "wrong":
+        source = next(filter(os.environ.get, _VARIABLES), "the file ~/.ray/auth_token")
+        raise OptionError(
+            f"the Ray cluster at {address} refuses our token",
+            f"the one from {source} is not the cluster's",
+            "export RAY_AUTH_TOKEN=... with what ray get-auth-token prints on the cluster's head",
+        )
+    if found["auth"] and mode not in ("", "token"):
+        raise OptionError(
+            f"the Ray cluster at {address} wants a token, which RAY_AUTH_MODE={mode} keeps back",
+            "Ray sends its token only in the mode token",
+            "export RAY_AUTH_MODE=token",
+        )
+
+
+def warn_if_readable() -> None:
+    """Warn, once, of a token that lies in a file that other users of this machine can read."""
+    path = _file()
+    if path is None or path in _warned or not _is_open(path):
+        return
+    _warned.add(path)
+    warnings.warn(
+        f"other users of this machine can read the Ray token in {path}, and with it run programs "
+        f"on the cluster as you: chmod 600 {path}",
+        MusterWarning,
+        stacklevel=6,
+    )
+
+
+def _file() -> Path | None:
+    """Return the file that Ray takes its token from; None if it is from a variable."""
+    if os.environ.get("RAY_AUTH_TOKEN"):
+        return None
+    named = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    return Path(named).expanduser() if named else Path.home() / ".ray" / "auth_token"
+
+
+def _is_open(path: Path) -> bool:
+    """Whether somebody else may read a file; a closed directory above it is enough to say no."""
+    try:
+        real = path.resolve(strict=True)
+        readable = bool(real.stat().st_mode & _GROUP_OR_OTHERS_READ)
+        return readable and all(
+            above.stat().st_mode & _GROUP_OR_OTHERS_PASS for above in real.parents
+        )
+    except OSError:
+        return False
