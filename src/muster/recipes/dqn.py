@@ -22,6 +22,7 @@ from muster.recipes.result import RunResult
 from muster.run import MetricsWriter, RunDirectory
 from muster.seeding import derive_seed
 from muster.workers import Collector, Evaluator, Learner
+from muster.workers.episode_log import EpisodeLog
 
 
 def train_dqn(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
@@ -61,12 +62,17 @@ def train_dqn(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
         seed=options.seed,
         abandon=stop.is_requested,
     )
+    episodes = EpisodeLog()
     store = run.checkpoints
 
     def save(ctx: Context) -> None:
         learned = agent.parts()
         middleware.check_state(learned)
-        parts: dict[str, Any] = {**learned, "collector": collector.state_dict()}
+        parts: dict[str, Any] = {
+            **learned,
+            "collector": collector.state_dict(),
+            "episodes": episodes.state_dict(),
+        }
         if options.save_replay:
             parts["replay"] = buffer.state_dict()
         store.save(ctx.env_step, parts, counters_of(ctx), meta_of(job, ctx))
@@ -85,6 +91,8 @@ def train_dqn(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
     ):
         if start_from is not None and options.resume:
             agent.load_parts({name: start_from.parts[name] for name in PARTS})
+            if "episodes" in start_from.parts:  # not in one of an earlier version
+                episodes.load_state_dict(start_from.parts["episodes"])
             if "replay" in start_from.parts:
                 buffer.load_state_dict(start_from.parts["replay"])
             if "collector" in start_from.parts:
@@ -100,7 +108,9 @@ def train_dqn(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
         first_step = collector.envstep
         task.use(Progress(job.env_steps, quiet=options.quiet))
         task.use(middleware.checkpoint(save, options.checkpoint_every))
-        task.use(middleware.log_metrics(writer))
+        task.use(
+            middleware.log_metrics(writer, episodes, checkpoint_every=options.checkpoint_every)
+        )
         task.use(middleware.evaluate(evaluator, options.eval_every, save_best, run.best.score()))
         task.use(middleware.collect(collector, buffer, agent.epsilon))
         task.use(middleware.train(learner, buffer, cfg.updates_per_train, agent.beta))

@@ -39,6 +39,7 @@ from muster.run import Checkpoint, MetricsWriter, RunDirectory
 from muster.seeding import derive_seed
 from muster.workers import Collector, EvaluationAbandoned, Learner, evaluate_policy
 from muster.workers.apart import EvaluationApart, Judged
+from muster.workers.episode_log import EpisodeLog
 
 _FRAGMENT = 16
 """Vector steps that an actor sends at once."""
@@ -137,11 +138,14 @@ def learn(task: Task, job: Job) -> RunResult:
     buffer = replay_to_learn_from(job, (agent.obs_space, agent.action_space), task.router)
     server = ParameterServer(home="role.learner")
     apart = EvaluationApart()
+    episodes = EpisodeLog()
     resume = _state_to_go_on_from(task, job, store.last())
     best = run.best.score()
     steps_before = 0
     if resume is not None:
         agent.load_parts({name: resume.parts[name] for name in PARTS})
+        if "episodes" in resume.parts:  # not in one of an earlier version
+            episodes.load_state_dict(resume.parts["episodes"])
         if "replay" in resume.parts:
             load_replay(buffer, resume.parts["replay"])
         steps_before = int(resume.counters["env_step"]) - buffer.inserted
@@ -154,8 +158,9 @@ def learn(task: Task, job: Job) -> RunResult:
     first_step = steps_before + buffer.inserted
 
     def save(ctx: Context) -> None:
-        parts = agent.parts()
-        middleware.check_state(parts)
+        learned = agent.parts()
+        middleware.check_state(learned)
+        parts = {**learned, "episodes": episodes.state_dict()}
         if options.save_replay:
             replay = buffer.state_dict()
             if replay is not None:
@@ -209,7 +214,9 @@ def learn(task: Task, job: Job) -> RunResult:
     with MetricsWriter(run, resume_from=written) as writer:
         task.use(Progress(job.env_steps, options.quiet, opened(job.terminal)))
         task.use(middleware.checkpoint(save, options.checkpoint_every))
-        task.use(middleware.log_metrics(writer))
+        task.use(
+            middleware.log_metrics(writer, episodes, checkpoint_every=options.checkpoint_every)
+        )
         task.use(middleware.judge(apart, options.eval_every, ask, judged))
         task.use(middleware.receive(buffer, updates * cfg.batch_size, steps_before))
         task.use(middleware.train(Learner(agent), buffer, updates, agent.beta))

@@ -25,6 +25,7 @@ from muster.recipes.result import RunResult
 from muster.recipes.speed import Speed
 from muster.run import MetricsWriter, RunDirectory
 from muster.workers import Evaluator, SlotWorker
+from muster.workers.episode_log import EpisodeLog
 
 MAX_RESTARTS = 100
 """How often a worker may be replaced; living for a minute makes up for it."""
@@ -94,6 +95,8 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
         task.ctx.rollout, task.ctx.env_step = worker.rollout, first_step
         task.ctx.train_iter = agent.train_iter
         if worker.is_first:
+            episodes = EpisodeLog()
+            episodes.state[:] = worker.episodes_noted(worker.rollout)
             goes_on = options.resume or worker.pace.taken_over
             written = first_step if goes_on else None
             writer = stack.enter_context(
@@ -101,7 +104,15 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
             )
             task.use(Progress(job.env_steps, options.quiet, opened(job.terminal)))
             task.use(middleware.checkpoint(save, options.checkpoint_every))
-            task.use(middleware.log_metrics(writer, every=4 * worker.env_steps(1)))
+            task.use(
+                middleware.log_metrics(
+                    writer,
+                    episodes,
+                    every=4 * worker.env_steps(1),
+                    checkpoint_every=options.checkpoint_every,
+                    note=lambda ctx: worker.note_episodes(ctx.rollout, episodes.state),
+                )
+            )
         task.use(middleware.agree(worker))
         if worker.is_first:
             evaluator = Evaluator(

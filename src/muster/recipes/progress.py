@@ -59,7 +59,7 @@ class Progress:
             if self._in_place and not self._quiet:
                 self._file.write("\n")
             raise
-        self._return = ctx.get("metrics", {}).get("collect/return", self._return)
+        self._return = ctx.get("metrics", {}).get("collect/return_100", self._return)
         self._eval = ctx.get("eval_return", self._eval)
         now = time.monotonic() - self._started
         if not self._quiet and (ctx.finish or now - self._shown_at >= self._every):
