@@ -36,7 +36,9 @@ def main(argv: Sequence[str]) -> int:
     from muster.workers import evaluate_policy
 
     policy = load_policy(options.run, options.model, options.env)
-    found = evaluate_policy(policy, policy.env, options.episodes, options.seed)
+    found = evaluate_policy(
+        policy, policy.env, options.episodes, options.seed, backend=policy.backend
+    )
     if options.json:
         shown = {
             "run": options.run,

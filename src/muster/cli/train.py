@@ -150,7 +150,7 @@ def _check_env(env: str, settings: "Settings") -> None:
     from muster.envs import make_envs
     from muster.recipes.memory import check_memory
 
-    with make_envs(env) as envs:
+    with make_envs(env, backend=settings.options.backend) as envs:
         spaces = envs.single_observation_space, envs.single_action_space
         settings.config.check_actions(spaces[1])
         check_memory(settings, *spaces)

@@ -114,7 +114,7 @@ def act(
 def judge(
     apart: EvaluationApart,
     every: int,
-    ask: Callable[[Context], tuple[Any, Any]],
+    ask: Callable[[Context], tuple[Any, Any, float]],
     judged: Callable[[Context, Judged], None],
 ) -> Middleware:
     """Have the policy evaluated on another node every so many steps, and at the end.
@@ -122,7 +122,8 @@ def judge(
     Args:
         apart: Asks and hears.
         every: Environment steps from one question to the next; 0 for only at the end.
-        ask: Returns the weights to evaluate and the state to keep for the answer.
+        ask: Returns the weights to evaluate, the state to keep for the answer, and the seconds that
+            the evaluation may take.
         judged: Called for each answer; may set `ctx.finish`.
     """
 

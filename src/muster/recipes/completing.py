@@ -5,15 +5,22 @@ is. What it lacks is the last evaluation and `result.json`; its policy stays wha
 """
 
 import time
+import warnings
 from dataclasses import replace
 from typing import Any
 
+from muster.errors import MusterWarning
 from muster.recipes.graceful import StopRequest
 from muster.recipes.job import Job
 from muster.recipes.keeping import EVALUATED, keep_best
 from muster.recipes.result import RunResult
 from muster.run import Checkpoint, MetricsWriter, RunDirectory
-from muster.workers import Evaluation, EvaluationAbandoned, evaluate_policy
+from muster.workers import (
+    Evaluation,
+    EvaluationAbandoned,
+    EvaluationUnfinished,
+    evaluate_policy,
+)
 
 _ENDED = ("steps", "target")
 
@@ -65,9 +72,10 @@ def complete(
         eval_return_std=evaluation.std if evaluation else None,
         eval_episodes=evaluation.episodes if evaluation else 0,
         policy_sha256=agent.policy_sha256(),
-        stopped_by=stopped_by if evaluation else "signal",
+        stopped_by=stopped_by if stop.signal is None else "signal",
         run_dir=run.path,
         policy=agent,
+        backend=job.options.backend,
         stop_signal=stop.signal,
     )
 
@@ -85,9 +93,19 @@ def _evaluated(job: Job, agent: Any, stop: StopRequest) -> Evaluation | None:
     options = job.options
     try:
         return evaluate_policy(
-            agent, job.env, options.eval_episodes, options.seed, abandon=stop.is_requested
+            agent,
+            job.env,
+            options.eval_episodes,
+            options.seed,
+            stop.is_requested,
+            options.eval_max_steps,
+            job.evaluation_seconds(time.monotonic()),
+            backend=options.backend,
         )
     except EvaluationAbandoned:
+        return None
+    except EvaluationUnfinished as unfinished:
+        warnings.warn(str(unfinished), MusterWarning, stacklevel=2)
         return None
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from muster import middleware
 from muster.algos.dqn import DQN, PARTS
 from muster.data import ReplayBuffer
-from muster.envs import make_envs
 from muster.framework import Context, Task
 from muster.recipes.dqn_nodes import train_dqn_on_nodes
 from muster.recipes.graceful import StopRequest
@@ -38,7 +37,7 @@ def train_dqn(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
     started = time.monotonic()
     env, cfg, options = job.env, job.cfg, job.options
     start_from = job.checkpoint()
-    envs = make_envs(env, options.num_envs, options.seed)
+    envs = job.make_envs(options.num_envs)
     agent = DQN(cfg, envs.single_observation_space, envs.single_action_space, options.seed)
     buffer = ReplayBuffer(
         cfg.buffer_size,
@@ -61,6 +60,9 @@ def train_dqn(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
         stop_at=options.stop_at,
         seed=options.seed,
         abandon=stop.is_requested,
+        max_steps=options.eval_max_steps,
+        seconds=lambda: job.evaluation_seconds(started),
+        env_kwargs={"backend": options.backend},
     )
     episodes = EpisodeLog()
     store = run.checkpoints
@@ -115,7 +117,11 @@ def train_dqn(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
         task.use(middleware.collect(collector, buffer, agent.epsilon))
         task.use(middleware.train(learner, buffer, cfg.updates_per_train, agent.beta))
         task.use(middleware.guard(store.last))
-        task.use(middleware.stop_after(job.env_steps, options.seconds))
+        task.use(
+            middleware.stop_after(
+                job.env_steps, options.seconds, started, lambda: evaluator.last_seconds
+            )
+        )
         task.use(stop.middleware())
         with middleware.guarded(task, store.last):
             ctx = task.run()

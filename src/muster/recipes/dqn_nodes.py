@@ -17,7 +17,6 @@ from typing import Any
 from muster import middleware
 from muster.algos.dqn import DQN, PARTS
 from muster.data import ReplayBuffer, ShardedReplay
-from muster.envs import make_envs
 from muster.errors import MusterWarning
 from muster.flow import ParameterServer
 from muster.framework import Context, Parallel, Task
@@ -37,7 +36,13 @@ from muster.recipes.progress import Progress, opened
 from muster.recipes.result import RunResult
 from muster.run import Checkpoint, MetricsWriter, RunDirectory
 from muster.seeding import derive_seed
-from muster.workers import Collector, EvaluationAbandoned, Learner, evaluate_policy
+from muster.workers import (
+    Collector,
+    EvaluationAbandoned,
+    EvaluationUnfinished,
+    Learner,
+    evaluate_policy,
+)
 from muster.workers.apart import EvaluationApart, Judged
 from muster.workers.episode_log import EpisodeLog
 
@@ -86,7 +91,7 @@ def act(task: Task, job: Job) -> None:
     cfg, options = job.cfg, job.options
     router = task.router
     seed = derive_seed(options.seed, "actor", router.node_id, router.incarnation)
-    envs = make_envs(job.env, options.num_envs, seed)
+    envs = job.make_envs(options.num_envs, seed)
     agent = DQN(cfg, envs.single_observation_space, envs.single_action_space, seed)
     collector = Collector(agent, envs, steps=_FRAGMENT)
     server = ParameterServer(home="role.learner")
@@ -112,16 +117,22 @@ def evaluate(task: Task, job: Job) -> None:
         if question is None:
             return
         agent.load_policy(question.values)
+        found = None
         try:
             found = evaluate_policy(
                 agent,
                 job.env,
                 job.options.eval_episodes,
                 job.options.seed,
-                abandon=lambda: ctx.finish,
+                lambda: ctx.finish,
+                job.options.eval_max_steps,
+                question.info["seconds"],
+                backend=job.options.backend,
             )
         except EvaluationAbandoned:
             return
+        except EvaluationUnfinished as unfinished:
+            warnings.warn(str(unfinished), MusterWarning, stacklevel=1)
         apart.answer(question, found)
 
     task.use(_evaluate)
@@ -175,12 +186,14 @@ def learn(task: Task, job: Job) -> RunResult:
         store.save(ctx.env_step, parts, counters_of(ctx), meta_of(job, ctx))
         store.prune()
 
-    def ask(ctx: Context) -> tuple[Any, Asked]:
+    def ask(ctx: Context) -> tuple[Any, Asked, float]:
         asked = Asked(agent.parts(), counters_of(ctx))
-        return asked.learned["policy"], asked
+        return asked.learned["policy"], asked, job.evaluation_seconds(started)
 
     def judged(ctx: Context, answer: Judged) -> None:
         nonlocal best
+        if answer.evaluation is None:
+            return
         asked: Asked = answer.state
         mean = answer.evaluation.mean
         # The answer is about the weights of the question: its step and its score are theirs.
@@ -239,7 +252,7 @@ def _agent(job: Job) -> DQN:
 
 
 def _spaces(job: Job) -> Spaces:
-    with make_envs(job.env) as envs:
+    with job.make_envs() as envs:
         return envs.single_observation_space, envs.single_action_space
 
 

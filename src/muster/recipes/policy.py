@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from muster.envs import make_envs
+from muster.envs.make import BACKENDS
 from muster.nets.registry import Factory
 from muster.recipes.algorithms import configuration_of, load
 from muster.recipes.models import load_model, refuse_code_of_a_file
@@ -22,13 +23,20 @@ class LoadedPolicy:
 
     Attributes:
         env: Id of the environment it was trained on.
+        backend: What ran that environment: "gymnasium" or "envpool".
         checkpoint: Where its weights came from.
     """
 
     def __init__(
-        self, agent: Any, obs_space: gym.Space[Any], env: str, checkpoint: Checkpoint
+        self,
+        agent: Any,
+        obs_space: gym.Space[Any],
+        env: str,
+        backend: str,
+        checkpoint: Checkpoint,
     ) -> None:
         self.env = env
+        self.backend = backend
         self.checkpoint = checkpoint
         self._agent = agent
         self._obs_space = obs_space
@@ -89,7 +97,7 @@ def load_policy(
         refuse_code_of_a_file(cfg.model, path)
     checkpoint = run.checkpoints.load(run.checkpoint or run.best.path())
     env = _env_of(config, path) if env is None else env
-    envs = make_envs(env)
+    envs = make_envs(env, backend=_backend_of(config))
     try:
         agent = load(algo, "agent")(
             cfg,
@@ -100,7 +108,13 @@ def load_policy(
     finally:
         envs.close()
     agent.load_parts({"policy": checkpoint.parts["policy"]})
-    return LoadedPolicy(agent, envs.single_observation_space, env, checkpoint)
+    return LoadedPolicy(agent, envs.single_observation_space, env, envs.backend, checkpoint)
+
+
+def _backend_of(config: dict[str, Any]) -> str:
+    """Return what ran the run's environments; one of an earlier version did not say."""
+    backend = config.get("backend", "auto")
+    return backend if backend in BACKENDS else "auto"
 
 
 def _env_of(config: dict[str, Any], path: object) -> str:

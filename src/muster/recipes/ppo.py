@@ -13,7 +13,6 @@ from typing import Any
 
 from muster import middleware
 from muster.algos.ppo import PARTS, PPO
-from muster.envs import make_envs
 from muster.framework import Context, Parallel, Task
 from muster.recipes.graceful import StopRequest
 from muster.recipes.job import Job, result_of
@@ -60,7 +59,7 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
     run = RunDirectory.join(job.run_dir)
     store = run.checkpoints
     load_model(cfg.model)
-    with make_envs(job.env) as envs:
+    with job.make_envs() as envs:
         spaces = envs.single_observation_space, envs.single_action_space
     agent = PPO(cfg, *spaces, options.seed)
 
@@ -72,7 +71,9 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
         agent.load_parts({name: start_from.parts[name] for name in names})
         return start_from.parts["rollouts"] if options.resume else None
 
-    worker = SlotWorker(agent, job.env, options.num_envs, options.seed, begin)
+    worker = SlotWorker(
+        agent, job.env, options.num_envs, options.seed, begin, backend=options.backend
+    )
     first_step = worker.env_steps(worker.rollout)
     speed = Speed(worker, job)
 
@@ -85,6 +86,9 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
 
     def save_best(ctx: Context) -> None:
         keep_best(run, job, agent.parts(), counters_of(ctx), ctx.evaluation.mean)
+
+    def evaluation_took() -> float:  # the first worker says when time is up
+        return evaluator.last_seconds if worker.is_first else 0.0
 
     with Task() as task, ExitStack() as stack:
         stack.callback(worker.close)
@@ -122,13 +126,18 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
                 stop_at=options.stop_at,
                 seed=options.seed,
                 abandon=stop.is_requested,
+                max_steps=options.eval_max_steps,
+                seconds=lambda: job.evaluation_seconds(worker.started),
+                env_kwargs={"backend": options.backend},
             )
             best = run.best.score()
             task.use(middleware.evaluate(evaluator, options.eval_every, save_best, best))
         task.use(middleware.collect_rollout(worker))
         task.use(middleware.learn(worker))
         task.use(middleware.guard(store.last))
-        task.use(middleware.stop_after(job.env_steps, options.seconds, worker.started))
+        task.use(
+            middleware.stop_after(job.env_steps, options.seconds, worker.started, evaluation_took)
+        )
         task.use(stop.middleware())
         with middleware.guarded(task, store.last):
             ctx = task.run(end="agreed")

@@ -39,6 +39,8 @@ class RunResult:
     """What took most of the time: `env`, `act`, `learn`, `exchange` or `rest`."""
     speed: dict[str, Any] | None = field(default=None, repr=False)
     """The numbers behind these three, of the first worker's training alone."""
+    backend: str = "auto"
+    """What ran the environments: `gymnasium` or `envpool`."""
     stop_signal: int | None = None
     """The signal that asked the run to end, if one did."""
     replacements: int = 0

@@ -14,7 +14,6 @@ from dataclasses import asdict
 from typing import Any
 
 from muster.data.slots import nbytes
-from muster.envs import make_envs
 from muster.framework import Context, Middleware
 from muster.framework.wrapper import StepTimer
 from muster.nets.flops import count_products
@@ -131,7 +130,7 @@ class Speed:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what there is to warn of was said in training
             calibration = Calibration(
-                lambda: make_envs(job.env, width, job.options.seed, first_env=first),
+                lambda: job.make_envs(width, first_env=first),
                 count_products(agent.model, agent.obs_space),
                 rows=plan.steps * plan.width // job.cfg.minibatches,
                 row_bytes=row_bytes,

@@ -47,9 +47,12 @@ def train(
     if settings.workers:
         check_model_for_nodes(settings.config.model)
     try:
-        agent = _try_out(algo, env, settings)  # what is wrong is said before anything is written
+        # What is wrong is said before anything is written.
+        agent, backend = _try_out(algo, env, settings)
     except UnknownEnvError as error:
         raise error.to_try("muster.train({!r}, {!r})", algo) from None
+    settings = replace(settings, options=replace(settings.options, backend=backend))
+    plan = replace(plan, settings=settings)
     stop = StopRequest()
     start_from = None if plan.resumption else _policy_to_start_from(plan)
     with stop.listening(), one_torch_thread(), _open_run(plan) as run:
@@ -168,11 +171,16 @@ def _run(recipe: Any, job: Job, run: RunDirectory, stop: StopRequest) -> RunResu
     return result
 
 
-def _try_out(algo: str, env: str, settings: Settings) -> Any:
-    """Have everything refused that does not fit together, and return an agent."""
+def _try_out(algo: str, env: str, settings: Settings) -> tuple[Any, Any]:
+    """Validate what belongs together; return an agent, and the backend that runs the environment.
+
+    Raises:
+        OptionError: Something does not fit.
+    """
     seed = settings.options.seed
-    with make_envs(env, seed=seed) as envs:
+    with make_envs(env, seed=seed, backend=settings.options.backend) as envs:
         spaces = envs.single_observation_space, envs.single_action_space
+        backend = envs.backend
     settings.config.check_actions(spaces[1])
     check_memory(settings, *spaces)
     if settings.workers:  # they load torch while this process does
@@ -181,7 +189,7 @@ def _try_out(algo: str, env: str, settings: Settings) -> Any:
     with one_torch_thread():
         agent = load(algo, "agent")(settings.config, *spaces, seed)
     check_shared_memory(settings, agent)
-    return agent
+    return agent, backend
 
 
 def _open_run(plan: _Plan) -> RunDirectory:

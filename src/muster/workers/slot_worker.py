@@ -70,6 +70,7 @@ class SlotWorker:
         seed: Of the run.
         begin: Called if the worker begins and does not take over: makes the agent what it is to
             begin with, and returns a state of `state_dict` to go on from, or None.
+        backend: What runs the environments, as for `make_envs`.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class SlotWorker:
         num_envs: int,
         seed: int,
         begin: Callable[[], Mapping[str, Any] | None] | None = None,
+        backend: str = "auto",
     ) -> None:
         self._born, self._born_at = time.monotonic(), time.time()
         cfg = agent.cfg
@@ -92,7 +94,7 @@ class SlotWorker:
         self._columns = plan.span(mine)
         self._slots = slice(mine.start, mine.stop)
         width = self._columns.stop - self._columns.start
-        self._envs = make_envs(env, width, seed, first_env=self._columns.start)
+        self._envs = make_envs(env, width, seed, backend, self._columns.start)
         self._actor = agent.twin() if cfg.lag else agent
         self._ahead: Ahead | None = None
         self.rollouts = Rollouts(self._actor, self._envs, plan, self.team, mine, seed)
