@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -180,3 +181,60 @@ def finishes_while_another_is_dead(directory):
 
         task.use(die if me == 1 else end).use(within()).run()
         return me
+
+
+# ---- what nodes leave running
+
+SLEEPER = """
+import os, sys, time
+from pathlib import Path
+for _ in range(int(sys.argv[2])):
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+Path(sys.argv[1], str(os.getpid())).touch()
+time.sleep(1000)
+"""
+
+
+def leaves_running(directory, how, times=1, end="returns"):
+    """Node 1 starts a process in a session of its own, and leaves it when it ends."""
+    with Task() as task:
+        me = task.router.node_id
+        if me == 1 and how == "exec":
+            words = [sys.executable, "-c", SLEEPER, str(directory), str(times)]
+            subprocess.Popen(words, start_new_session=True)
+        elif me == 1 and os.fork() == 0:
+            os.setsid()
+            Path(directory, str(os.getpid())).touch()
+            time.sleep(1000)
+        deadline = time.monotonic() + LONG
+        while not os.listdir(directory):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        if me == 1 and end != "returns":
+            os.kill(os.getpid(), getattr(signal, end))
+        return me
+
+
+def sees_a_neighbours_process_alive(directory):
+    """Node 1 has a detached process; node 0 dies once and then says whether it is there still."""
+    with Task() as task:
+        me, directory = task.router.node_id, Path(directory)
+        if me == 1:
+            words = [sys.executable, "-c", SLEEPER, str(directory), "1"]
+            subprocess.Popen(words, start_new_session=True)
+        deadline = time.monotonic() + LONG
+        while not (found := [path.name for path in directory.iterdir() if path.name.isdigit()]):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        if me == 0 and task.router.incarnation == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if me == 0:
+            alive = Path(f"/proc/{found[0]}").exists()
+            Path(directory, "seen").touch()
+            return alive
+        while not Path(directory, "seen").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return None

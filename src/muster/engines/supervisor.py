@@ -64,6 +64,8 @@ class Supervisor:
         self._finishing: Finish | None = None
         self._end_by = float("inf")
         self._signal: int | None = None
+        self._abandoned = False
+        """A second signal came: nobody waits for a good end any more."""
         self._next_watch = 0.0
         self._replaced = 0
         """Nodes that were replaced so far."""
@@ -179,7 +181,7 @@ class Supervisor:
             self._selector.unregister(log.fd)
 
     def _may_replace(self, member: Member) -> bool:
-        if self._finishing is not None or member.policy == "stop":
+        if not self._needs(member):
             return False
         if member.lived() >= _HEALTHY_AFTER:
             member.restarts = 0
@@ -187,6 +189,18 @@ class Supervisor:
         _, state = self._page.read(member.place.node_id)
         member.stillborn = member.stillborn + 1 if state in (STARTING, OUTSIDE) else 0
         return member.restarts <= self._launch.max_restarts and member.stillborn <= _MOST_STILLBORN
+
+    def _needs(self, member: Member) -> bool:
+        """Whether another incarnation of a node is of any use.
+
+        After a signal it is: nodes that go in step can only end, and save, together. But not if
+        the node had its chance, or if nobody wants to wait for the end any more.
+        """
+        if member.policy == "stop" or self._error is not None or self._abandoned:
+            return False
+        if self._finishing is None:
+            return True
+        return self._finishing.signal is not None and member.hung is None
 
     def _replace(self, member: Member) -> None:
         """Start a node again, and have all others know."""
@@ -238,7 +252,7 @@ class Supervisor:
         if self._finishing is None or finish.signal is not None:
             self._finishing = finish
         for member in self._members:
-            if member.restart_at is not None:  # nobody needs it any more
+            if member.restart_at is not None and not self._needs(member):
                 member.restart_at = None
                 self._gone(member)
             elif tell and member.listening:
@@ -312,6 +326,8 @@ class Supervisor:
     def _heard_signal(self, reader: socket.socket) -> None:
         for number in reader.recv(64):
             if self._signal is not None:
+                self._abandoned = True
+                self._finish(Finish(signal.Signals(number).name, number), tell=False)
                 for member in self._members:
                     member.kill()
             else:

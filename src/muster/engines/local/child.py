@@ -10,12 +10,12 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TextIO
 
 from muster.engines.base import NodeMain
+from muster.engines.local.descent import NODE_PROCESS, end_with
 from muster.engines.local.handshake import Secrets
 from muster.engines.local.transport import LocalTransport
 from muster.engines.memory import SharedMemory
@@ -23,7 +23,6 @@ from muster.engines.orders import Raised, Returned
 from muster.engines.progress import ProgressPage
 from muster.framework.node import NODE_MODULE, Place
 
-_PR_SET_PDEATHSIG = 1
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 32 << 20
 
@@ -60,7 +59,7 @@ class Birth:
 
 def live(birth: Birth) -> None:
     """Be a node: run `main`, tell the parent what came of it."""
-    _die_with_parent()
+    end_with(os.getppid())
     # A group of its own, so that what it starts can be ended with it.
     os.setpgid(0, 0)
     # The parent gets the signals, and asks all nodes to finish.
@@ -70,6 +69,7 @@ def live(birth: Birth) -> None:
     _speak_through(birth.out, birth.err)
     os.environ.clear()
     os.environ.update(birth.environment)
+    os.environ[NODE_PROCESS] = str(os.getpid())
     _share_cores(birth.threads, birth.cores)
     logging.basicConfig(format="%(message)s")
     transport = LocalTransport(
@@ -101,21 +101,6 @@ def _sendable(value: Any) -> Returned:
             f"main returned {type(value).__name__}, which cannot be sent to the parent: {error}"
         ) from error
     return Returned(value)
-
-
-def _die_with_parent() -> None:
-    """Ask the kernel to end this process with the fork server, and let that end with the parent.
-
-    A fork server lives as long as anybody holds its pipe, and every process that it forks is given
-    that pipe; a node that hangs would keep it alive, and so itself. A node that wants processes
-    of its own from a fork server gets another one.
-    """
-    server: Any = forkserver._forkserver
-    if server._forkserver_alive_fd is not None:
-        os.close(server._forkserver_alive_fd)
-        server._forkserver_alive_fd = server._forkserver_address = None
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _keep_freed_memory() -> None:
