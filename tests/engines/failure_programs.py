@@ -1,15 +1,20 @@
 """Programs whose nodes raise, die, hang and come back; run by test_failures.py."""
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import util
 from pathlib import Path
 
 from node_programs import LONG, nothing, within
 
 from muster import Task
+from muster.flow import Team
 from muster.framework.node import replacements
 
 # ---- failures
@@ -238,3 +243,38 @@ def sees_a_neighbours_process_alive(directory):
             assert time.monotonic() < deadline
             time.sleep(0.01)
         return None
+
+
+# ---- the same failure again and again, and nodes that do not end
+
+
+def fails_at_one_place(how, directory):
+    """Node 1 of a team fails before its sixth arrival, in every life."""
+    team = Team({"row": ((2,), "i8")})
+    with Task() as task:
+        me = task.router.node_id
+
+        def work(ctx):
+            team.wait()
+            if me == 1 and team.arrivals == 5:
+                Path(directory, f"life.{task.router.incarnation}").touch()
+                if how == "hangs":
+                    time.sleep(1000)
+                os.kill(os.getpid(), getattr(signal, how))
+            team.meet()
+
+        task.use(work).run(20)
+
+
+def does_not_end(how):
+    """Node 1 is done, but something keeps its process alive."""
+    with Task() as task:
+        me = task.router.node_id
+        if me == 1 and how == "thread":
+            threading.Thread(target=time.sleep, args=(1000,), name="the-forgotten").start()
+        if me == 1 and how == "pool":
+            ThreadPoolExecutor(2).submit(len, "")
+        if me == 1 and how == "stuck":
+            # In C, and with the interpreter: no thread of this process can do anything.
+            util.Finalize(None, ctypes.PyDLL(None).pause, exitpriority=1)
+        return me

@@ -40,9 +40,9 @@ class Fault:
     """What happens, and when."""
 
     call: str
-    """`init`, `reset`, `step`, `forward`."""
+    """`init`, `reset`, `step`, `forward`; `episode` for the fifth step of certain episodes."""
     at: int = 40
-    """At which call of that kind."""
+    """At which call of that kind; of episodes, one in so many, by their seeds."""
     do: str = "raise"
     role: str | None = None
     """Only on nodes of this role."""
@@ -56,7 +56,9 @@ def meet(call, count):
     """Do what is to be done at this call, if it is."""
     said = os.environ.get(VARIABLE)
     fault = Fault(**json.loads(said)) if said else None
-    if fault is None or (fault.call, fault.at) != (call, count):
+    if fault is None or fault.call != call:
+        return
+    if count % fault.at if call == "episode" else count != fault.at:
         return
     if fault.role is not None and fault.role != role():
         return
@@ -93,12 +95,16 @@ class Faulty(CartPoleEnv):
         self.counts[call] += 1
         meet(call, self.counts[call])
 
-    def reset(self, **options):
+    def reset(self, *, seed=None, options=None):
         self._count("reset")
-        return super().reset(**options)
+        self.episode, self.steps = seed, 0
+        return super().reset(seed=seed, options=options)
 
     def step(self, action):
         self._count("step")
+        self.steps += 1
+        if self.steps == 5:
+            meet("episode", self.episode)
         return super().step(action)
 
 

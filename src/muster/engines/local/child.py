@@ -2,12 +2,15 @@
 
 import contextlib
 import ctypes
+import faulthandler
 import importlib
 import io
 import logging
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -23,6 +26,8 @@ from muster.engines.orders import Raised, Returned
 from muster.engines.progress import ProgressPage
 from muster.framework.node import NODE_MODULE, Place
 
+WHERE = signal.SIGUSR2
+"""Asks a node to write what it is doing to its log."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 32 << 20
 
@@ -55,6 +60,10 @@ class Birth:
     main: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    log: Path | None = None
+    """Where to write what it was doing when it crashed or hung; None for standard error."""
+    grace: float = 10.0
+    """Seconds that it has for ending once `main` is done."""
 
 
 def live(birth: Birth) -> None:
@@ -67,6 +76,7 @@ def live(birth: Birth) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _keep_freed_memory()
     _speak_through(birth.out, birth.err)
+    _tell_where_it_was(birth.log)
     os.environ.clear()
     os.environ.update(birth.environment)
     os.environ[NODE_PROCESS] = str(os.getpid())
@@ -87,6 +97,7 @@ def live(birth: Birth) -> None:
         transport.tell(_sendable(value))
     except BaseException as error:
         transport.tell(Raised.of(error))
+    _leave_within(birth.grace, birth.place.name)
     sys.stdout.flush()
     sys.stderr.flush()
 
@@ -121,6 +132,37 @@ def _speak_through(out: Connection, err: Connection) -> None:
         os.dup2(pipe.fileno(), number)
         pipe.close()
     sys.stdout, sys.stderr = _line_by_line(1), _line_by_line(2)
+
+
+def _tell_where_it_was(log: Path | None) -> None:
+    """Have the stack of every thread written when the process crashes, or is asked for it."""
+    try:
+        fd = 2 if log is None else os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    except OSError:
+        fd = 2
+    faulthandler.enable(fd)
+    faulthandler.register(WHERE, fd)
+
+
+def _leave_within(seconds: float, name: str) -> None:
+    """End the process if it does not end by itself: Python waits for threads, even for ever."""
+
+    def leave() -> None:
+        time.sleep(seconds)
+        threads = ", ".join(
+            repr(each.name)
+            for each in threading.enumerate()
+            if not each.daemon and each is not threading.main_thread()
+        )
+        print(
+            f"muster: {name} is done, and was ended with what still ran in it after {seconds:g} s: "
+            + (f"its thread {threads}" if threads else "something that is no thread of Python's"),
+            file=sys.stderr,
+            flush=True,
+        )
+        os._exit(0)
+
+    threading.Thread(target=leave, name="muster-leave", daemon=True).start()
 
 
 def _line_by_line(fd: int) -> TextIO:

@@ -63,8 +63,12 @@ class Forked:
 
     def kill(self) -> None:
         """End it at once. What it has started is ended next, by the server."""
+        self.send(signal.SIGKILL)
+
+    def send(self, number: int) -> None:
+        """Send it a signal, if it is there."""
         with contextlib.suppress(OSError):
-            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+            signal.pidfd_send_signal(self.pidfd, number)
 
     def wait(self) -> Ending:
         """Wait until it has ended, with all that it had started; say how."""

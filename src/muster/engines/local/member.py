@@ -7,14 +7,17 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from muster.engines.base import Launch
-from muster.engines.local.child import Birth, live
+from muster.engines.local.child import WHERE, Birth, live
 from muster.engines.local.forkserver import SERVER
 from muster.engines.local.handshake import Secrets
 from muster.engines.local.limits import cores_of, threads_of
+from muster.engines.logs import log_of
 from muster.engines.member import Member, exit_status
 from muster.engines.memory import SharedMemory
 from muster.engines.progress import ProgressPage
 from muster.framework.node import Place
+
+_WHERE_SECONDS = 0.2
 
 
 class LocalMember(Member):
@@ -65,6 +68,8 @@ class LocalMember(Member):
             main=launch.main,
             args=launch.args,
             kwargs=launch.kwargs,
+            log=None if launch.log_dir is None else log_of(self.place, launch.log_dir),
+            grace=launch.grace,
         )
         try:
             self._process = SERVER.fork(
@@ -88,6 +93,11 @@ class LocalMember(Member):
         """Give an order; a node that is gone does not hear it."""
         with contextlib.suppress(OSError):
             self.pipe.send(order)
+
+    def ask_where(self) -> float:
+        """Have it write what it is doing to its log; return how long that may take."""
+        self._process.send(WHERE)
+        return _WHERE_SECONDS
 
     def kill(self) -> None:
         """End its process, and all that it has started, at once."""
