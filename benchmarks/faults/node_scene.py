@@ -23,7 +23,7 @@ SOURCE = os.environ.get("MUSTER_SOURCE", str(ROOT / "src"))
 """Which muster is tried: a copy, where the one here is being worked on."""
 TIMEOUT = 30.0
 MARK = "MUSTER_TRIAL"
-HELPERS = (b"multiprocessing.forkserver", b"multiprocessing.resource_tracker")
+HELPERS = (b"muster.engines.local.forked", b"multiprocessing.resource_tracker")
 KNOWN_BAD = ("torn item", "torn weights", "wrong source", "went back", "bad version")
 
 

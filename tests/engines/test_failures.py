@@ -155,3 +155,33 @@ def test_a_run_that_finishes_while_a_node_is_dead_ends(run, tmp_path):
     except NodeError as error:
         assert error.node == 1
     assert time.monotonic() - started < 15.0
+
+
+@pytest.mark.parametrize(("how", "cause"), [("SIGSEGV", "killed"), ("hangs", "hung")])
+def test_the_same_failure_at_the_same_place_is_given_up_after_three_lives(
+    run, tmp_path, engine, how, cause
+):
+    logs, place = tmp_path / "logs", tmp_path / "place"
+    place.mkdir()
+    options = {"on_failure": "restart", "max_restarts": 100, "hang_after": 1.0, "log_dir": logs}
+    error = failed(run, failure_programs.fails_at_one_place, how, place, runner=options)
+    assert (error.node, error.cause) == (1, cause)
+    assert re.search("3 times in a row at the same place: \\d+ steps? of work", error.args[1])
+    assert len(list(place.iterdir())) == 3
+    if engine == "local":  # it was asked, or crashed, and wrote where it was
+        log = (logs / "node.1.log").read_text()
+        assert len(re.findall(r'failure_programs.py", line \d+ in work', log)) == 3
+
+
+@pytest.mark.parametrize("how", ["thread", "pool", "stuck"])
+def test_a_node_that_is_done_and_does_not_end_is_ended_and_says_why(run, engine, capfd, how):
+    started = time.monotonic()
+    assert run(failure_programs.does_not_end, how, runner={"grace": 1.0}) == [0, 1]
+    seconds = time.monotonic() - started
+    said = [line for line in capfd.readouterr().err.splitlines() if "muster: node 1" in line]
+    if how == "pool":  # Python ends idle threads of pools itself
+        assert said == []
+    else:
+        assert 1.0 <= seconds < 15.0
+        why = "its thread 'the-forgotten'" if (how, engine) == ("thread", "local") else "ended"
+        assert len(said) == 1 and why in said[0], said

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from signal import SIGKILL, SIGSEGV
@@ -39,9 +40,9 @@ class Fault:
     """What happens, and when."""
 
     call: str
-    """`init`, `reset`, `step`, `forward`."""
+    """`init`, `reset`, `step`, `forward`; `episode` for the fifth step of certain episodes."""
     at: int = 40
-    """At which call of that kind."""
+    """At which call of that kind; of episodes, one in so many, by their seeds."""
     do: str = "raise"
     role: str | None = None
     """Only on nodes of this role."""
@@ -55,7 +56,9 @@ def meet(call, count):
     """Do what is to be done at this call, if it is."""
     said = os.environ.get(VARIABLE)
     fault = Fault(**json.loads(said)) if said else None
-    if fault is None or (fault.call, fault.at) != (call, count):
+    if fault is None or fault.call != call:
+        return
+    if count % fault.at if call == "episode" else count != fault.at:
         return
     if fault.role is not None and fault.role != role():
         return
@@ -92,12 +95,16 @@ class Faulty(CartPoleEnv):
         self.counts[call] += 1
         meet(call, self.counts[call])
 
-    def reset(self, **options):
+    def reset(self, *, seed=None, options=None):
         self._count("reset")
-        return super().reset(**options)
+        self.episode, self.steps = seed, 0
+        return super().reset(seed=seed, options=options)
 
     def step(self, action):
         self._count("step")
+        self.steps += 1
+        if self.steps == 5:
+            meet("episode", self.episode)
         return super().step(action)
 
 
@@ -154,3 +161,81 @@ def run(algo, run_dir, workers, fault=None, timeout=100, **options):
         text=True,
         timeout=timeout,
     )
+
+
+class Started:
+    """A command that trains, as the leader of a session of its own."""
+
+    def __init__(self, algo, run_dir, workers, fault=None, environ=None, before=None, **options):
+        self.run_dir = Path(run_dir)
+        self.process = subprocess.Popen(
+            command(algo, run_dir, workers, **options),
+            env=environment(fault, **(environ or {})),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            preexec_fn=before,
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for pid in [self.process.pid, *self.below()]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, SIGKILL)
+        self.process.communicate()
+
+    def below(self):
+        """Return the processes below the command."""
+        found = [self.process.pid]
+        known = {}
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with suppress(OSError):
+                state, parent = (
+                    Path("/proc", name, "stat").read_text().rpartition(")")[2].split()[:2]
+                )
+                if state not in "ZX":
+                    known[int(name)] = int(parent)
+        for each in found:
+            found += [pid for pid, parent in known.items() if parent == each]
+        return found[1:]
+
+    def helper(self, word):
+        """Return the child of the command that has a word in its command line."""
+        for pid in self.below():
+            with suppress(OSError):
+                stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                line = Path(f"/proc/{pid}/cmdline").read_bytes()
+                if int(stat[1]) == self.process.pid and word.encode() in line:
+                    return pid
+        return None
+
+    def metrics(self):
+        """Return the lines of metrics so far."""
+        try:
+            text = (self.run_dir / "metrics.jsonl").read_text()
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line[-1] == "\n"]
+
+    def env_step(self):
+        """Return how far it has come, as its metrics say."""
+        lines = self.metrics()
+        return lines[-1]["env_step"] if lines else 0
+
+    def wait(self, condition, what, seconds=60.0):
+        """Wait until something holds."""
+        deadline = time.monotonic() + seconds
+        while not (found := condition()):
+            if self.process.poll() is not None:
+                raise AssertionError(f"it ended before: {what}\n{self.process.stderr.read()}")
+            assert time.monotonic() < deadline, f"waited for: {what}"
+            time.sleep(0.01)
+        return found
+
+    def end(self, timeout=100):
+        """Wait for its end; return its code and what it said on standard error."""
+        _, err = self.process.communicate(timeout=timeout)
+        return self.process.returncode, err

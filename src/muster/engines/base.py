@@ -135,6 +135,9 @@ class Transport(Protocol):
     def advance(self) -> None:
         """Note progress of the main thread."""
 
+    def reach(self, mark: int) -> None:
+        """Note how far this node came, by a count that goes on through all of its lives."""
+
     def looping(self, is_looping: bool) -> None:
         """Say that the main thread enters or leaves `Task.run`."""
 

@@ -9,6 +9,7 @@ from multiprocessing.connection import Connection
 from typing import Literal
 
 from muster.engines.base import Launch
+from muster.engines.lives import Death, Lives
 from muster.engines.logs import NodeLog, append, log_of
 from muster.engines.orders import Raised, Returned
 from muster.engines.progress import ProgressPage, Watch
@@ -31,9 +32,7 @@ class Member(ABC):
     def __init__(self, place: Place, launch: Launch, page: ProgressPage) -> None:
         self.place = place
         self.policy = launch.on_failure.get(place.node_id, "stop")
-        self.restarts = 0
-        self.stillborn = 0
-        """Restarts in a row that did not come to their first loop."""
+        self.lives = Lives(launch.max_restarts)
         self.restart_at: float | None = None
         self.outcome: Returned | Raised | None = None
         self.ended = False
@@ -42,6 +41,9 @@ class Member(ABC):
         self.listening = False
         self.hung: str | None = None
         """Why it was killed by the parent, if that was for a hang."""
+        self.kill_at: float | None = None
+        self.done_at: float | None = None
+        """When it said what came of its program; it should end then."""
         self.replaced: tuple[float, str] | None = None
         """When and how the incarnation before ended, until this one is at work."""
         self.watch = Watch()
@@ -58,7 +60,7 @@ class Member(ABC):
             self.place = replace(self.place, incarnation=self._starts, resumed=resumed)
         self._starts += 1
         self.restart_at = None
-        self.hung = None
+        self.hung = self.kill_at = self.done_at = None
         self.watch = Watch()
         self._page.reset(self.place.node_id)
         self._begin()
@@ -77,6 +79,10 @@ class Member(ABC):
     @abstractmethod
     def tell(self, order: object) -> None:
         """Give an order; a node that is gone does not hear it."""
+
+    def ask_where(self) -> float:
+        """Have it say what it is doing, before it is ended; return how long that may take."""
+        return 0.0
 
     @abstractmethod
     def kill(self) -> None:
@@ -104,13 +110,11 @@ class Member(ABC):
         self.logs = ()
         self.pipe.close()
 
-    def lived(self) -> float:
-        """Return the seconds since it was started."""
-        return time.monotonic() - self._started
-
-    def back_off(self, first: float, longest: float) -> float:
-        """Return how long to wait before it is started again: not at all at first."""
-        return 0.0 if self.restarts <= 1 else min(first * 2.0 ** (self.restarts - 2), longest)
+    def death(self, how: str) -> Death:
+        """Return the end of the life that it had, which may have been a hang."""
+        last = self.watch.since if self.hung else time.monotonic()
+        at = self._page.read(self.place.node_id)
+        return Death(how, self.hung is not None, last - self._started, at)
 
     def keep(self, text: str) -> None:
         """Write something about the node into its log, if there is one, and nowhere else."""
@@ -130,9 +134,9 @@ class Member(ABC):
         if self.policy == "stop":
             role = self.place.role or self.place.node_id
             fix = f"on_failure={{{role!r}: 'restart'}}, to have it replaced"
-        elif self.restarts > 1:
-            why += f", and it was replaced {self.restarts - 1} times already"
-        return self._failure({"killed": "died", "hung": "hung"}[cause], why, fix, cause)
+        verb = {"killed": "died", "hung": "hung"}[cause]
+        times = f" {self.lives.restarts} times" if self.lives.restarts > 1 else ""
+        return self._failure(f"{verb}{times}", why, fix, cause)
 
     def _failure(self, what: str, why: str, fix: str, cause: str, trace: str = "") -> NodeError:
         return NodeError(

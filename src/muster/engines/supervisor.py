@@ -30,19 +30,15 @@ from muster.engines.orders import (
     Replaced,
     Returned,
 )
-from muster.engines.progress import LOOPING, OUTSIDE, STARTING, WAITING, ProgressPage
+from muster.engines.progress import LOOPING, STARTING, WAITING, ProgressPage
 from muster.engines.rendezvous import Rendezvous
 from muster.errors import NodeError
 from muster.framework.node import Finish
 
+_LEAVING = 2.0
+"""Seconds that a node may take beyond its grace time: it says itself what holds it up."""
 _WATCH_EVERY = 0.1
 """Seconds from one look at the progress page to the next, at most."""
-_BACK_OFF = 0.1
-_LONGEST_BACK_OFF = 5.0
-_HEALTHY_AFTER = 60.0
-"""A node that lived so long has its restarts forgiven."""
-_MOST_STILLBORN = 5
-"""A node that died so often in a row before its first loop will not do better the next time."""
 
 
 class Supervisor:
@@ -64,6 +60,8 @@ class Supervisor:
         self._finishing: Finish | None = None
         self._end_by = float("inf")
         self._signal: int | None = None
+        self._abandoned = False
+        """A second signal came: nobody waits for a good end any more."""
         self._next_watch = 0.0
         self._replaced = 0
         """Nodes that were replaced so far."""
@@ -138,9 +136,9 @@ class Supervisor:
             self._finish(Finish(order.by), tell=False)
         elif isinstance(order, Returned):
             self._works_again(member)
-            member.outcome = order
+            member.outcome, member.done_at = order, time.monotonic()
         elif isinstance(order, Raised):
-            member.outcome = order
+            member.outcome, member.done_at = order, time.monotonic()
             member.keep(order.traceback)
             self._fail(member.raised(order))
 
@@ -151,22 +149,28 @@ class Supervisor:
                 self._obey(member, member.pipe.recv())
             except (EOFError, OSError):
                 break
-        status = member.exit_status()
-        hung = member.hung
+        status = member.hung or member.exit_status()
+        death = member.death(status)
         self._forget(member)
         member.close()
         if member.outcome is not None:
             self._gone(member)
-        elif self._may_replace(member):
+        elif not self._needs(member):
+            self._lose(member, status)
+        elif given_up := member.lives.died(death):
+            self._lose(member, given_up)
+        else:
             now = time.monotonic()
             if member.replaced is not None:
                 self._say_replaced(member, "it ended again before it was at work")
-            member.replaced = now, hung or status
-            member.restart_at = now + member.back_off(_BACK_OFF, _LONGEST_BACK_OFF)
-        else:
-            self._gone(member)
-            self._fail(member.lost("hung" if hung else "killed", hung or status))
+            member.replaced = now, status
+            member.restart_at = now + member.lives.back_off()
         self._rendezvous.look()
+
+    def _lose(self, member: Member, why: str) -> None:
+        """End the run because a node is no more."""
+        self._gone(member)
+        self._fail(member.lost("hung" if member.hung else "killed", why))
 
     def _forget(self, member: Member) -> None:
         known = self._selector.get_map()
@@ -178,15 +182,17 @@ class Supervisor:
         if not log.read() and log.fd in self._selector.get_map():
             self._selector.unregister(log.fd)
 
-    def _may_replace(self, member: Member) -> bool:
-        if self._finishing is not None or member.policy == "stop":
+    def _needs(self, member: Member) -> bool:
+        """Whether another incarnation of a node is of any use.
+
+        After a signal it is: nodes that go in step can only end, and save, together. But not if
+        the node had its chance, or if nobody wants to wait for the end any more.
+        """
+        if member.policy == "stop" or self._error is not None or self._abandoned:
             return False
-        if member.lived() >= _HEALTHY_AFTER:
-            member.restarts = 0
-        member.restarts += 1
-        _, state = self._page.read(member.place.node_id)
-        member.stillborn = member.stillborn + 1 if state in (STARTING, OUTSIDE) else 0
-        return member.restarts <= self._launch.max_restarts and member.stillborn <= _MOST_STILLBORN
+        if self._finishing is None:
+            return True
+        return self._finishing.signal is not None and member.hung is None
 
     def _replace(self, member: Member) -> None:
         """Start a node again, and have all others know."""
@@ -203,8 +209,12 @@ class Supervisor:
 
     def _say_replaced(self, member: Member, what_came_of_it: str) -> None:
         assert member.replaced is not None
-        line = f"{member.place.name} was replaced: {member.replaced[1]}; {what_came_of_it}"
-        member.replaced = None
+        why, member.replaced = member.replaced[1], None
+        self._say(member, f"was replaced: {why}; {what_came_of_it}")
+
+    def _say(self, member: Member, what: str) -> None:
+        """Say something about a node: in its log, and to whoever wants to hear it."""
+        line = f"{member.place.name} {what}"
         member.keep(f"muster: {line}")
         if not self._launch.quiet:
             say(line)
@@ -238,7 +248,7 @@ class Supervisor:
         if self._finishing is None or finish.signal is not None:
             self._finishing = finish
         for member in self._members:
-            if member.restart_at is not None:  # nobody needs it any more
+            if member.restart_at is not None and not self._needs(member):
                 member.restart_at = None
                 self._gone(member)
             elif tell and member.listening:
@@ -247,8 +257,8 @@ class Supervisor:
     # ---- time
 
     def _next_deadline(self) -> float:
-        restarts = (m.restart_at for m in self._members if m.restart_at is not None)
-        return min(self._next_watch, self._end_by, *restarts)
+        times = (at for m in self._members for at in (m.restart_at, m.kill_at) if at is not None)
+        return min(self._next_watch, self._end_by, *times)
 
     def _keep_time(self) -> None:
         now = time.monotonic()
@@ -257,6 +267,9 @@ class Supervisor:
                 self._replace(member)
             elif now >= self._next_watch:
                 self._watch(member)
+            if member.kill_at is not None and member.kill_at <= now:
+                member.kill()
+                member.kill_at = float("inf")
         if now >= self._next_watch:
             limit = min(self._launch.hang_after, self._launch.start_within, self._launch.grace)
             self._next_watch = now + min(_WATCH_EVERY, limit / 4)
@@ -266,10 +279,16 @@ class Supervisor:
                 member.kill()
 
     def _watch(self, member: Member) -> None:
-        if not member.alive or member.outcome is not None:
+        if not member.alive or member.kill_at is not None:
             return
-        counter, state = self._page.read(member.place.node_id)
-        seconds = member.watch.seconds_without_progress(counter)
+        now = time.monotonic()
+        if member.done_at is not None:
+            if now > member.done_at + self._launch.grace + _LEAVING:
+                member.kill_at = now
+                self._say(member, "did not end when its program had: it was ended")
+            return
+        row = self._page.read(member.place.node_id)
+        seconds, state = member.watch.seconds_without_progress(row.counter), row.state
         if state == STARTING:
             limit = self._launch.start_within
         elif self._finishing is not None and state in (LOOPING, WAITING):
@@ -278,7 +297,7 @@ class Supervisor:
             limit = self._launch.hang_after
         if seconds > limit:
             member.hung = f"it made no progress for {seconds:.1f} s"
-            member.kill()
+            member.kill_at = now + member.ask_where()
 
     # ---- signals
 
@@ -312,6 +331,8 @@ class Supervisor:
     def _heard_signal(self, reader: socket.socket) -> None:
         for number in reader.recv(64):
             if self._signal is not None:
+                self._abandoned = True
+                self._finish(Finish(signal.Signals(number).name, number), tell=False)
                 for member in self._members:
                     member.kill()
             else:

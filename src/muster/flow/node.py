@@ -53,6 +53,10 @@ class ProgramNode:
         """Note that the main thread got on."""
         self._transport.advance()
 
+    def reach(self, mark: int) -> None:
+        """Note how far this node came, by a count that goes on through all of its lives."""
+        self._transport.reach(mark)
+
     def shared_memory(self, size: int) -> memoryview:
         """Return memory that all nodes see, or a copy of it for each machine."""
         return self._transport.shared_memory(size)

@@ -121,6 +121,10 @@ class LocalTransport:
         """Note progress of the main thread."""
         self._progress.advance()
 
+    def reach(self, mark: int) -> None:
+        """Note how far this node came, by a count that goes on through all of its lives."""
+        self._progress.reach(mark)
+
     def finishing(self, by: str) -> None:
         """Tell the parent that every node is to end now."""
         self.tell(Finishing(by))
@@ -183,7 +187,7 @@ class LocalTransport:
     def _show_life(self) -> None:
         # A process that is stopped, or whose interpreter is held by one call, can not do this.
         if self._waiters:
-            self._progress.advance()
+            self._progress.show_life()
 
     def _hear_parent(self) -> None:
         try:

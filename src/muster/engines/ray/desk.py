@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection, Pipe
 
 from muster.engines.member import exit_status, kill_group
 from muster.engines.orders import Publish, Raised
-from muster.engines.progress import ProgressPage
+from muster.engines.progress import ProgressPage, Row
 from muster.engines.ray.process import Conception
 
 _CHUNK = 64 << 10
@@ -46,10 +46,9 @@ class Printed:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where the node's counter stands."""
+    """What the node has counted."""
 
-    counter: int
-    state: int
+    row: Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ class Desk:
         with self._changed:
             self._changed.wait_for(lambda: bool(self._news), seconds)
             news, self._news = self._news, []
-        return [*news, Progress(*self._page.read(self._node))]
+        return [*news, Progress(self._page.read(self._node))]
 
     # ---- on the thread
 

@@ -150,7 +150,7 @@ class RayMember(Member):
         elif isinstance(news, Printed):
             _write_all(logs[news.is_error], news.data)
         elif isinstance(news, Progress):
-            self._page.write(self.place.node_id, news.counter, news.state)
+            self._page.write(self.place.node_id, news.row)
         elif isinstance(news, Ended):
             self._status = news.status
 
