@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
     if options.json:
         shown = {
             "run": options.run,
-            "checkpoint": str(policy.checkpoint.path),
+            "checkpoint": str(policy.checkpoint.path) if policy.checkpoint else None,
             "env": policy.env,
             "episodes": found.episodes,
             "seed": options.seed,

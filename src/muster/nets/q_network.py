@@ -13,7 +13,7 @@ from muster.errors import OptionError
 from muster.nets.encoders import make_encoder
 from muster.nets.errors import ModelError
 from muster.nets.mlp import MLP, DuelingHead, linear
-from muster.nets.own_model import global_generator_seeded, two_of
+from muster.nets.own_model import global_generator_seeded, refuse_two_modes, two_of
 from muster.nets.registry import Factory, get_model
 
 
@@ -106,4 +106,5 @@ def _build_own(factory: Factory, obs_space: gym.Space[Any], n_actions: int, seed
             "a Q-network has one output per action, and rows are observations",
             f"end it with torch.nn.Linear(..., {n_actions})",
         )
+    refuse_two_modes(module, lambda net: net(obs))
     return module

@@ -31,7 +31,6 @@ from muster.recipes.dqn_replay import (
 )
 from muster.recipes.job import Job, load_checkpoint, result_of
 from muster.recipes.keeping import counters_of, keep_best, meta_of
-from muster.recipes.models import load_model
 from muster.recipes.progress import Progress, opened
 from muster.recipes.result import RunResult
 from muster.run import Checkpoint, MetricsWriter, RunDirectory
@@ -76,7 +75,7 @@ def train_dqn_on_nodes(job: Job, run: RunDirectory) -> RunResult:
 
 def main(job: Job) -> RunResult | None:
     """Be one of the nodes."""
-    load_model(job.cfg.model)
+    job.arrive()
     with Task() as task:
         # Nobody reads the contexts of others: weights, experience and answers have their own ways.
         task.ctx.share("env_step")

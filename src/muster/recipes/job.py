@@ -7,7 +7,9 @@ from typing import Any, Protocol
 from muster.envs import VectorEnv, make_envs
 from muster.framework import Context
 from muster.framework.node import replacements
+from muster.recipes.models import load_model
 from muster.recipes.options import TrainOptions
+from muster.recipes.own_code import OwnCode
 from muster.recipes.result import RunResult
 from muster.run import Checkpoint, RunDirectory
 
@@ -32,6 +34,14 @@ class Job:
     """A checkpoint: with `options.resume` the state to go on from, else a policy to begin with."""
     terminal: str | None = None
     """The device to show progress on; None if standard error is no terminal."""
+    own_code: OwnCode | None = None
+    """What nodes cannot import; None if there are none."""
+
+    def arrive(self) -> None:
+        """Make what the job names known to this process, a node or all there is."""
+        if self.own_code is not None:
+            self.own_code.install(self.cfg.model)
+        load_model(self.cfg.model)
 
     @property
     def env_steps(self) -> int:

@@ -19,12 +19,12 @@ from muster.run.config_io import from_dict
 
 
 class LoadedPolicy:
-    """A policy from a file.
+    """A trained policy: from a file, or from a run that has just ended.
 
     Attributes:
         env: Id of the environment it was trained on.
         backend: What ran that environment: "gymnasium" or "envpool".
-        checkpoint: Where its weights came from.
+        checkpoint: Where its weights came from; None if they were never saved apart from the run.
     """
 
     def __init__(
@@ -33,13 +33,18 @@ class LoadedPolicy:
         obs_space: gym.Space[Any],
         env: str,
         backend: str,
-        checkpoint: Checkpoint,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         self.env = env
         self.backend = backend
         self.checkpoint = checkpoint
         self._agent = agent
         self._obs_space = obs_space
+
+    @property
+    def model(self) -> Any:
+        """The network, a torch module."""
+        return self._agent.model
 
     @property
     def remembers(self) -> bool:

@@ -18,7 +18,6 @@ from muster.recipes.graceful import StopRequest
 from muster.recipes.job import Job, result_of
 from muster.recipes.keeping import counters_of, keep_best, meta_of
 from muster.recipes.metric_sinks import metric_sinks
-from muster.recipes.models import load_model
 from muster.recipes.progress import Progress, opened
 from muster.recipes.result import RunResult
 from muster.recipes.speed import Speed
@@ -58,7 +57,7 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
     cfg, options = job.cfg, job.options
     run = RunDirectory.join(job.run_dir)
     store = run.checkpoints
-    load_model(cfg.model)
+    job.arrive()
     with job.make_envs() as envs:
         spaces = envs.single_observation_space, envs.single_action_space
     agent = PPO(cfg, *spaces, options.seed)

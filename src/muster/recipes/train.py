@@ -15,8 +15,9 @@ from muster.recipes.failure import keep_failure
 from muster.recipes.graceful import StopRequest
 from muster.recipes.job import Job
 from muster.recipes.memory import check_memory, check_shared_memory
-from muster.recipes.models import check_model_for_nodes, load_model
-from muster.recipes.policy import load_policy
+from muster.recipes.models import load_model, name_of_model
+from muster.recipes.own_code import OwnCode
+from muster.recipes.policy import LoadedPolicy, load_policy
 from muster.recipes.progress import name_of_terminal, say
 from muster.recipes.result import RunResult
 from muster.recipes.resuming import Resumption, plan_resume
@@ -41,16 +42,17 @@ def train(
             comes from the file, or else from the preset for this environment, or is the default;
             in a run that is resumed, from the run.
     """
+    if "model" in options:
+        options["model"] = name_of_model(options["model"])
     plan = _plan(algo, env, options, config)
     algo, env, settings = plan.algo, plan.env, plan.settings
     load_model(settings.config.model)
-    if settings.workers:
-        check_model_for_nodes(settings.config.model)
     try:
         # What is wrong is said before anything is written.
         agent, backend = _try_out(algo, env, settings)
     except UnknownEnvError as error:
         raise error.to_try("muster.train({!r}, {!r})", algo) from None
+    own_code = OwnCode.of(env, settings.config.model) if settings.workers else None
     settings = replace(settings, options=replace(settings.options, backend=backend))
     plan = replace(plan, settings=settings)
     stop = StopRequest()
@@ -71,6 +73,7 @@ def train(
             str(run.path),
             terminal=name_of_terminal(),
             start_from=None if start_from is None else str(start_from.path),
+            own_code=own_code,
         )
         reached = None
         if plan.resumption is not None and start_from is not None:
@@ -89,19 +92,30 @@ def train(
             keep_failure(error, run)
             raise
         run.write_result(result.as_json())
+    if not isinstance(result.policy, LoadedPolicy):  # of this process: the agent itself
+        policy = LoadedPolicy(result.policy, agent.obs_space, env, backend)
+        result = replace(result, policy=policy)
     return replace(result, stop_signal=stop.signal)
 
 
-def resume(run: str | Path, config: str | Path | None = None, **changes: Any) -> RunResult:
+def resume(
+    run: str | Path,
+    config: str | Path | None = None,
+    *,
+    env: str | None = None,
+    **changes: Any,
+) -> RunResult:
     """Resume a run, with the settings of its directory.
 
     Args:
         run: Its directory.
         config: A file of options that change.
+        env: Its environment, needed only if that is `module:Id`: a file does not say which code is
+            run. The same holds for `model`.
         **changes: Options that change, such as `env_steps`, the new total. What makes the run what
             it is (seed, network, environments, slots) cannot.
     """
-    return train(config=config, run_dir=str(run), resume=True, **changes)
+    return train(env=env, config=config, run_dir=str(run), resume=True, **changes)
 
 
 @dataclass(frozen=True)
@@ -164,11 +178,11 @@ def _run(recipe: Any, job: Job, run: RunDirectory, stop: StopRequest) -> RunResu
             raise
         result = left
         stop.signal = result.stop_signal
-    if job.workers:
-        # The last one, as in one process; the best one is what `load_policy(run)` gives.
-        last = run.checkpoints.last() or run.path
-        result = replace(result, policy=load_policy(last, model=job.cfg.model))
-    return result
+    if not job.workers:
+        return result
+    # The last one, as in one process; the best one is what `load_policy(run)` gives.
+    last = run.checkpoints.last() or run.path
+    return replace(result, policy=load_policy(last, model=job.cfg.model, env=job.env))
 
 
 def _try_out(algo: str, env: str, settings: Settings) -> tuple[Any, Any]:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import context, reduction, resource_tracker, spawn, util
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from muster.engines.local.child import THREAD_VARIABLES
@@ -116,6 +117,7 @@ class ForkServer:
         args: tuple[Any, ...],
         within: float,
         directory: Path,
+        needs_main: bool = True,
     ) -> Forked:
         """Start a process that calls `target(*args)`.
 
@@ -125,11 +127,13 @@ class ForkServer:
             args: Go to it as to any new process of `multiprocessing`.
             within: Seconds that the server has for its imports, if it was just started.
             directory: Of the run; removed if this process is killed and cannot do it.
+            needs_main: Whether the new process is to import this program's main module, as those of
+                `multiprocessing` do. It does in any case if something in `args` is of that module.
 
         Raises:
             ForkError: The system does not give a process, or the server does not live.
         """
-        request = _Request(name, target, args, directory)
+        request = _Request(name, target, args, directory, needs_main)
         ours, theirs = os.pipe()
         try:
             with self._lock:
@@ -220,23 +224,34 @@ class _Request:
     DupFd = Inherited
 
     def __init__(
-        self, name: str, target: Callable[..., None], args: tuple[Any, ...], directory: Path
+        self,
+        name: str,
+        target: Callable[..., None],
+        args: tuple[Any, ...],
+        directory: Path,
+        needs_main: bool,
     ) -> None:
         self.name = name
         self._directory = directory
         self._fds: list[int] = []
         child = context.ForkServerProcess(target=target, args=args, name=name)
-        data = io.BytesIO()
+        first, then = io.BytesIO(), io.BytesIO()
         spawning: Any = self
         context.set_spawning_popen(spawning)
         try:
-            reduction.dump(spawn.get_preparation_data(name), data)
-            reduction.dump(child, data)
+            pickler = _Pickler(then)
+            pickler.dump(child)
+            preparation = spawn.get_preparation_data(name)
+            if not needs_main and not pickler.names_main:
+                for key in ("init_main_from_name", "init_main_from_path"):
+                    preparation.pop(key, None)
+            reduction.dump(preparation, first)
         finally:
             context.set_spawning_popen(None)
         self._data = os.memfd_create("muster-node", os.MFD_CLOEXEC)
         with open(self._data, "wb", closefd=False) as file:
-            file.write(data.getbuffer())
+            file.write(first.getbuffer())
+            file.write(then.getbuffer())
 
     def duplicate_for_child(self, fd: int) -> int:
         """Have a descriptor go along; return its number."""
@@ -259,6 +274,18 @@ class _Request:
     def close(self) -> None:
         """Let go of what was sent."""
         os.close(self._data)
+
+
+class _Pickler(reduction.ForkingPickler):
+    """Notes whether anything of the main module is among what it pickles."""
+
+    names_main = False
+
+    def persistent_id(self, obj: Any) -> None:
+        """See every object, and let it be pickled as usual."""
+        named = obj if isinstance(obj, type | FunctionType) else type(obj)
+        if named.__module__ == "__main__":
+            self.names_main = True
 
 
 def _readable(fd: int, seconds: float | None) -> bool:

@@ -73,7 +73,13 @@ class LocalMember(Member):
         )
         try:
             self._process = SERVER.fork(
-                self.place.name, live, (birth,), launch.start_within, self._directory
+                self.place.name,
+                live,
+                (birth,),
+                launch.start_within,
+                self._directory,
+                # A program of muster's own needs nothing of the script that started it.
+                needs_main=not launch.main.__module__.startswith("muster."),
             )
         except BaseException:
             for log in self.logs:
