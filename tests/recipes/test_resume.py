@@ -90,7 +90,9 @@ def test_a_change_is_said_in_one_line(tmp_path, capsys):
     assert main(["resume", str(tmp_path / "run"), "--env-steps", "320", "--lr", "1e-3"]) == 0
     line = capsys.readouterr().err.splitlines()[0]
     place = tmp_path / "run"
-    assert line == f"{place} resumes at step 256 with env_steps 256 -> 320, lr 5e-05 -> 0.001"
+    assert (
+        line == f"muster: {place} resumes at step 256 with env_steps 256 -> 320, lr 5e-05 -> 0.001"
+    )
     assert config(tmp_path / "run")["lr"] == 1e-3
     assert main(["resume", str(tmp_path / "run"), "--lr", "1e-3", "--env-steps", "384"]) == 0
     steps = [each["env_step"] for each in config(tmp_path / "run")["history"]]

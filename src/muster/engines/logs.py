@@ -61,12 +61,13 @@ class NodeLog:
         if not lines:
             return
         if self._file is not None:
-            self._file.write(b"".join(line + b"\n" for line in lines))
+            with contextlib.suppress(OSError):  # a full disk is no reason to end a run
+                self._file.write(b"".join(line + b"\n" for line in lines))
         stream = sys.stderr if self._is_error else sys.stdout
-        if stream is not None:
-            stream.write(
-                "".join(f"{self._prefix}{line.decode(errors='replace')}\n" for line in lines)
-            )
+        text = "".join(f"{self._prefix}{line.decode(errors='replace')}\n" for line in lines)
+        # Nor is a terminal that was closed, or a pipe that nobody reads any more.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.write(text)
             stream.flush()
 
 

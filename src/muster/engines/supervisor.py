@@ -34,6 +34,7 @@ from muster.engines.progress import LOOPING, STARTING, WAITING, ProgressPage
 from muster.engines.rendezvous import Rendezvous
 from muster.errors import NodeError
 from muster.framework.node import Finish
+from muster.framework.signals import STOP_SIGNALS
 
 _LEAVING = 2.0
 """Seconds that a node may take beyond its grace time: it says itself what holds it up."""
@@ -303,9 +304,9 @@ class Supervisor:
 
     @contextmanager
     def _hearing_signals(self) -> Iterator[None]:
-        """Have the first SIGINT or SIGTERM ask all nodes to finish, the second one end them."""
+        """Have the first SIGINT, SIGTERM or SIGHUP ask all nodes to finish, the second end them."""
         try:
-            before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+            before = {n: signal.getsignal(n) for n in STOP_SIGNALS}
             reader, writer = socket.socketpair()
             reader.setblocking(False)
             writer.setblocking(False)

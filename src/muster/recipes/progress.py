@@ -5,11 +5,10 @@ It leaves the terminal as it is (no hidden cursor, no thread, no redirected outp
 nothing to restore however a run ends.
 """
 
-import contextlib
 import os
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TextIO
 
 from rich.console import Console
@@ -57,7 +56,7 @@ class Progress:
         except GeneratorExit:
             # The run failed, and what is said about it begins on a line of its own.
             if self._in_place and not self._quiet:
-                self._file.write("\n")
+                self._write(lambda: "\n")
             raise
         self._return = ctx.get("metrics", {}).get("collect/return_100", self._return)
         self._eval = ctx.get("eval_return", self._eval)
@@ -69,10 +68,17 @@ class Progress:
     def _show(self, env_step: int, seconds: float, last: bool) -> None:
         text = self._text(env_step, seconds, last)
         if self._in_place:
-            self._file.write(_NEW_LINE + self._bar(env_step, text) + ("\n" if last else ""))
+            self._write(lambda: _NEW_LINE + self._bar(env_step, text) + ("\n" if last else ""))
         else:
-            self._file.write(text + "\n")
-        self._file.flush()
+            self._write(lambda: text + "\n")
+
+    def _write(self, text: Callable[[], str]) -> None:
+        """Show something, for as long as anybody looks: a terminal or a pipe may be gone."""
+        try:
+            self._file.write(text())
+            self._file.flush()
+        except (OSError, ValueError):  # gone, full, or closed
+            self._quiet = True
 
     def _text(self, env_step: int, seconds: float, last: bool) -> str:
         assert self._first_step is not None
@@ -101,13 +107,6 @@ class Progress:
         with self._console.capture() as captured:
             self._console.print(grid, width=width, end="")
         return captured.get().rstrip("\n")
-
-
-def say(line: str) -> None:
-    """Write a line to standard error, if there is one that takes it."""
-    with contextlib.suppress(OSError, ValueError):
-        if sys.stderr is not None:
-            print(line, file=sys.stderr, flush=True)
 
 
 def name_of_terminal() -> str | None:

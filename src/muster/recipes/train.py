@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from muster.engines.logs import say
 from muster.envs import UnknownEnvError, make_envs
 from muster.errors import OptionError
 from muster.framework import Parallel
@@ -18,7 +19,7 @@ from muster.recipes.memory import check_memory, check_shared_memory
 from muster.recipes.models import load_model, name_of_model
 from muster.recipes.own_code import OwnCode
 from muster.recipes.policy import LoadedPolicy, load_policy
-from muster.recipes.progress import name_of_terminal, say
+from muster.recipes.progress import name_of_terminal
 from muster.recipes.result import RunResult
 from muster.recipes.resuming import Resumption, plan_resume
 from muster.recipes.saved import HISTORY, saved_config
@@ -91,11 +92,12 @@ def train(
         except Exception as error:
             keep_failure(error, run)
             raise
+        result = replace(result, stop_signal=stop.signal)
         run.write_result(result.as_json())
     if not isinstance(result.policy, LoadedPolicy):  # of this process: the agent itself
         policy = LoadedPolicy(result.policy, agent.obs_space, env, backend)
         result = replace(result, policy=policy)
-    return replace(result, stop_signal=stop.signal)
+    return result
 
 
 def resume(

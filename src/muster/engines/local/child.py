@@ -25,6 +25,7 @@ from muster.engines.memory import SharedMemory
 from muster.engines.orders import Raised, Returned
 from muster.engines.progress import ProgressPage
 from muster.framework.node import NODE_MODULE, Place
+from muster.framework.signals import STOP_SIGNALS
 
 WHERE = signal.SIGUSR2
 """Asks a node to write what it is doing to its log."""
@@ -72,8 +73,8 @@ def live(birth: Birth) -> None:
     # A group of its own, so that what it starts can be ended with it.
     os.setpgid(0, 0)
     # The parent gets the signals, and asks all nodes to finish.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     _keep_freed_memory()
     _speak_through(birth.out, birth.err)
     _tell_where_it_was(birth.log)
