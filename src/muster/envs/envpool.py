@@ -8,12 +8,12 @@ returned before is the final observation. EnvPool seeds an env when it is made, 
 reset: the pool's own stream decides all later episodes, and one cannot be put back into its middle.
 """
 
-import os
 import warnings
 from typing import Any
 
 import numpy as np
 
+from muster.container import whole_cores
 from muster.envs.base import Books, Episode, StepResult, VectorEnv
 from muster.envs.errors import INSTALL_ENVS, EnvError, MissingPackageError, RefusedValue, one_line
 from muster.envs.observations import Array, Observation, all_finite
@@ -266,4 +266,4 @@ def _threads(num_envs: int) -> int:
     """Return this process's share of the cores: EnvPool would take all of them in every node."""
     node = current_node()
     nodes = 1 if node is None else node.place.size
-    return max(1, min(num_envs, len(os.sched_getaffinity(0)) // nodes))
+    return max(1, min(num_envs, whole_cores() // nodes))

@@ -16,13 +16,13 @@ finds there what was shown (`moved`). A program by itself is a team of one.
 """
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from muster.container import cores
 from muster.engines.base import LIVED, ROW
 from muster.engines.futex import Word
 from muster.errors import OptionError, TaskError
@@ -87,7 +87,7 @@ class Team:
             self.moved = self._words[self._mine + _LIVED] != incarnation
             self._words[self._mine + _LIVED] = incarnation + 1
         self._signals = [Word(memory, each * ROW) for each in range(self.size)]
-        enough_cores = self.size <= len(os.sched_getaffinity(0))
+        enough_cores = self.size <= cores()
         self._spins = _SPINS if enough_cores else 0
 
     def __getitem__(self, name: str) -> NDArray[Any]:

@@ -6,7 +6,6 @@ Loads neither torch nor an environment: `muster train` answers a mistake with th
 """
 
 import functools
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, make_dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from muster.algos.dqn_config import DQNConfig
 from muster.algos.options import refuse_together
 from muster.algos.ppo_config import PPOConfig
+from muster.container import whole_cores
 from muster.errors import MusterError, OptionError
 from muster.recipes.algorithms import configuration_of, unknown
 from muster.recipes.models import check_model, is_code
@@ -41,7 +41,7 @@ class Settings:
         if self.options.workers is not None:
             return self.options.workers
         if isinstance(self.config, PPOConfig):
-            return min(len(os.sched_getaffinity(0)), self.config.slots)
+            return min(whole_cores(), self.config.slots)
         return 0
 
 

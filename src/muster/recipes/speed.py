@@ -7,12 +7,12 @@
 Nothing is measured between loops: whatever bare environments do, training is what it was.
 """
 
-import os
 import time
 import warnings
 from dataclasses import asdict
 from typing import Any
 
+from muster.container import whole_cores
 from muster.data.slots import nbytes
 from muster.framework import Context, Middleware
 from muster.framework.wrapper import StepTimer
@@ -64,7 +64,7 @@ class Speed:
         if not self._loops:
             return {}
         workers = self._worker.team.size
-        cores = min(workers, len(os.sched_getaffinity(0)))
+        cores = min(workers, whole_cores())
         if workers > cores and not self._worker.is_first:
             return {}  # keeping the first company would take its core away
         steps_per_s = self._worker.env_steps(self._loops) / self._train_s
