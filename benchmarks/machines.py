@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,10 +65,19 @@ class Machines:
 
     Args:
         cpus: Of each machine, as Ray is to count them. The first has the head.
+        stores: Whether the head stores its state, and its GCS may be killed and started again.
+        variables: More of the environment of all of Ray's servers.
     """
 
-    def __init__(self, cpus: Sequence[float]) -> None:
+    def __init__(
+        self,
+        cpus: Sequence[float],
+        stores: bool = False,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self._cpus = list(cpus)
+        self._stores = stores
+        self._variables = dict(variables or {})
         self._label = f"m{secrets.token_hex(3)}"
         self._made = 0
         self._switch = ""
@@ -90,6 +99,9 @@ class Machines:
         self._root = Path(tempfile.mkdtemp(prefix="mm", dir="/tmp"))
         try:
             self._make_switch()
+            if self._stores:
+                stored = {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": self._root / "gcs"}
+                self._variables.update({name: str(value) for name, value in stored.items()})
             for cpus in self._cpus:
                 self.add(cpus)
         except BaseException:
@@ -133,13 +145,14 @@ class Machines:
             *((f"--temp-dir={machine.directory}",) if number == 0 else ()),
             f'--resources={{"machine{number}": 1}}',
             "--disable-usage-stats",
-            "--block",
+            # Who stays takes all servers of its machine along when one of them ends.
+            *(() if self._stores and number == 0 else ("--block",)),
         ]
         output = (self._root / f"ray{number}.log").open("wb")
         machine.started.append(
             subprocess.Popen(
                 machine.within(command),
-                env=self.environment(),
+                env=self.environment(**self._variables),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -213,9 +226,12 @@ class Machines:
         """Wait until Ray counts the machine."""
         log = self._root / f"ray{number}.log"
         deadline = time.monotonic() + _START_SECONDS
-        while "Ray runtime started" not in log.read_text(errors="replace"):
-            process = self.machines[number].started[0]
-            if process.poll() is not None or time.monotonic() > deadline:
+        process = self.machines[number].started[0]
+        while True:
+            over = process.poll() is not None or time.monotonic() > deadline
+            if "Ray runtime started" in log.read_text(errors="replace"):
+                return
+            if over:
                 raise RuntimeError(f"machine {number} did not start:\n{log.read_text()}")
             time.sleep(0.1)
 

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 def test_the_public_names_are_these():
     assert sorted(muster.__all__) == [
         "AbsentKeyError",
+        "ClusterError",
         "Context",
         "Middleware",
         "MiddlewareError",

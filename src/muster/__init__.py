@@ -11,6 +11,7 @@ from muster.version import __version__
 
 if TYPE_CHECKING:
     from muster.errors import (
+        ClusterError,
         MiddlewareError,
         MusterError,
         MusterWarning,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AbsentKeyError",
+    "ClusterError",
     "Context",
     "Middleware",
     "MiddlewareError",
@@ -47,6 +49,7 @@ __all__ = [
 
 _HOMES = {
     "muster.errors": (
+        "ClusterError",
         "MiddlewareError",
         "MusterError",
         "MusterWarning",

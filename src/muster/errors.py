@@ -5,6 +5,7 @@
     ├── TaskError         (RuntimeError)  the task is used in a way or at a time it cannot be
     ├── OptionError       (ValueError)    an argument has a value that makes no sense
     ├── NodeError         (RuntimeError)  a node of a parallel run raised, died or hung
+    ├── ClusterError      (RuntimeError)  the cluster that a run was on is lost
     ├── RunCancelled                      a wait ended because the run is being stopped
     └── AbsentKeyError    (AttributeError, KeyError)  a key of ctx; in muster.framework.context
 
@@ -82,6 +83,12 @@ class NodeError(MusterError, RuntimeError):
         self.remote_traceback = remote_traceback
         if remote_traceback:
             self.add_note(f"on node {node}:\n{remote_traceback}")
+
+
+class ClusterError(MusterError, RuntimeError):
+    """The cluster that a run was on is lost, or fails it."""
+
+    run_failed = True
 
 
 class MusterWarning(UserWarning):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from muster.errors import MusterError
 from muster.framework.labels import Labels
 from muster.framework.node import Finish, Place, Use
 
@@ -68,6 +69,16 @@ class Engine(Protocol):
 
     def run(self, launch: Launch) -> list[Any]:
         """Return what `main` returned on each node. Nothing is left behind when this ends."""
+
+
+class Alarm(Protocol):
+    """Tells the parent of a run that what all of its nodes rest on is lost."""
+
+    def fileno(self) -> int:
+        """Return a descriptor that can be read from then on."""
+
+    def error(self) -> MusterError:
+        """Say what is lost."""
 
 
 class Parcel(Protocol):

@@ -16,7 +16,7 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from muster.engines.base import Launch
+from muster.engines.base import Alarm, Launch
 from muster.engines.logs import say
 from muster.engines.member import Member
 from muster.engines.orders import (
@@ -32,7 +32,7 @@ from muster.engines.orders import (
 )
 from muster.engines.progress import LOOPING, STARTING, WAITING, ProgressPage
 from muster.engines.rendezvous import Rendezvous
-from muster.errors import NodeError
+from muster.errors import MusterError
 from muster.framework.node import Finish
 from muster.framework.signals import STOP_SIGNALS
 
@@ -49,15 +49,23 @@ class Supervisor:
         launch: The program.
         members: Its nodes, as an engine makes them.
         page: Where their progress can be read.
+        alarm: Tells when what all nodes rest on is lost; None where nothing can be.
     """
 
-    def __init__(self, launch: Launch, members: Sequence[Member], page: ProgressPage) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        members: Sequence[Member],
+        page: ProgressPage,
+        alarm: Alarm | None = None,
+    ) -> None:
         self._launch = launch
         self._page = page
         self._members = members
         self._rendezvous = Rendezvous(self._members)
         self._selector = selectors.DefaultSelector()
-        self._error: NodeError | None = None
+        self._alarm = alarm
+        self._error: MusterError | None = None
         self._finishing: Finish | None = None
         self._end_by = float("inf")
         self._signal: int | None = None
@@ -71,6 +79,9 @@ class Supervisor:
         """Run the program to its end."""
         with self._hearing_signals():
             try:
+                if self._alarm is not None:
+                    fd = self._alarm.fileno()
+                    self._selector.register(fd, selectors.EVENT_READ, self._alarmed)
                 for member in self._members:
                     self._start(member)
                 while not all(member.ended for member in self._members):
@@ -242,6 +253,19 @@ class Supervisor:
             self._error = error
             self._end_by = time.monotonic() + self._launch.grace
         self._finish(Finish(f"node {error.node} {error.cause}"), tell=True)
+
+    def _alarmed(self) -> None:
+        """End the run. Nodes that can still hear it finish by themselves, and save what they have.
+
+        No node is replaced any more, and who does not answer is ended after the grace time.
+        """
+        assert self._alarm is not None
+        self._selector.unregister(self._alarm.fileno())
+        if self._error is None:
+            self._error = self._alarm.error()
+            self._end_by = time.monotonic() + self._launch.grace
+        # As if by a signal: nodes then wait for each other, and do not give each other up.
+        self._finish(Finish(str(self._error.args[0]), signal.SIGTERM), tell=True)
 
     def _finish(self, finish: Finish, tell: bool) -> None:
         if self._finishing is not None and self._finishing.signal == finish.signal:

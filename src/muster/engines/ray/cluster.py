@@ -18,6 +18,7 @@ import platform
 import socket
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,10 +26,18 @@ from pathlib import Path
 from typing import Any
 
 from muster.engines.ray.own import own_cluster
-from muster.engines.ray.side_effects import environment, forget_token, loopback, our_signals
+from muster.engines.ray.side_effects import (
+    environment,
+    forget_token,
+    let_go,
+    loopback,
+    never_stuck,
+    our_signals,
+    outlast_the_head,
+)
 from muster.engines.ray.supply import check_supply
 from muster.engines.ray.tokens import check_token, warn_if_readable
-from muster.errors import MusterWarning, OptionError
+from muster.errors import ClusterError, MusterWarning, OptionError
 from muster.version import __version__
 
 __all__ = [
@@ -44,6 +53,7 @@ __all__ = [
 
 _TCP_SECONDS = 3.0
 _ASK_SECONDS = 15.0
+_JOIN_SECONDS = 50.0
 _ENGINE = 'engine="ray"'
 _warned: set[str] = set()
 
@@ -291,17 +301,20 @@ def _connected(ray: Any, about: About) -> Iterator[None]:
         stack.enter_context(environment(ray))
         if about.auth:
             os.environ["RAY_AUTH_MODE"] = "token"  # by itself, Ray keeps the token to itself
+        outlast_the_head()
         forget_token(ray)
-        stack.callback(ray.shutdown)
-        with loopback() if about.loopback_only else contextlib.nullcontext(), our_signals():
+        stack.callback(let_go, ray)
+        what = f"the Ray cluster at {about.address} could not be joined"
+        fix = "ray status, with the same RAY_AUTH_TOKEN, on this machine"
+        late = ClusterError(what, f"it let us wait for {_JOIN_SECONDS:g} s", fix)
+        until = time.monotonic() + _JOIN_SECONDS
+        stuck = never_stuck(lambda: late if time.monotonic() > until else None)
+        here = loopback() if about.loopback_only else contextlib.nullcontext()
+        with here, our_signals(), stuck:
             try:
                 ray.init(address=about.address, log_to_driver=False, logging_level=logging.WARNING)
-            except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
-                raise OptionError(
-                    f"the Ray cluster at {about.address} could not be joined",
-                    f"Ray says: {error}",
-                    "ray status, with the same RAY_AUTH_TOKEN, on this machine",
-                ) from error
+            except Exception as error:  # Ray raises that, too
+                raise OptionError(what, f"Ray says: {error!s:.300}", fix) from error
         yield
 
 

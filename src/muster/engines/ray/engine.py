@@ -1,13 +1,19 @@
 """`RayEngine`: one actor per node, on a Ray cluster."""
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from muster.engines.base import Launch
 from muster.engines.progress import ProgressPage
 from muster.engines.supervisor import Supervisor
+from muster.errors import ClusterError
+
+if TYPE_CHECKING:
+    from muster.engines.ray.roll import Roll
+    from muster.engines.ray.watch import ClusterWatch
 
 _BY_DEFAULT = {"num_cpus": 1.0}
 
@@ -28,27 +34,43 @@ class RayEngine:
 
     def run(self, launch: Launch) -> list[Any]:
         """Return what `main` returned on each node. Nothing is left behind when this ends."""
-        from muster.engines.ray.cluster import check_supply, joined
+        from muster.engines.ray.cluster import check_supply, joined, ray_here
+        from muster.engines.ray.side_effects import messages_in
+        from muster.engines.ray.watch import ClusterWatch
 
         needs = _needs(launch)
         cpus = sum(need.get("num_cpus", 0.0) for need in needs.values())
         with ExitStack() as stack:
             # A cluster of its own has as many CPUs as nodes ask for by default, like processes.
             own = max(int(cpus), os.cpu_count() or 1) if not launch.resources else None
-            stack.enter_context(joined(launch.address, own))
+            stack.enter_context(messages_in(launch.log_dir))
+            there = stack.enter_context(joined(launch.address, own))
+            watch = ClusterWatch(ray_here(), there.address, there.is_own)
+            stack.callback(watch.close)
             from muster.engines.ray.member import RayMember
             from muster.engines.ray.process import program_of
             from muster.engines.ray.roll import Roll
 
-            check_supply({place.name: needs[place.node_id] for place in launch.places})
+            wanted = {place.name: needs[place.node_id] for place in launch.places}
+            watch.call(lambda: check_supply(wanted))
             roll = Roll(launch, needs)
-            stack.callback(roll.dismiss)
-            roll.gather()
+            stack.callback(_dismiss, roll, watch)
+            watch.call(roll.gather)
             page = ProgressPage.create(len(launch.places))
             stack.callback(page.close)
             program = program_of(launch)
-            members = [RayMember(place, launch, page, roll, program) for place in launch.places]
-            return Supervisor(launch, members, page).run()
+            members = [
+                RayMember(place, launch, page, roll, program, watch) for place in launch.places
+            ]
+            return Supervisor(launch, members, page, watch).run()
+
+
+def _dismiss(roll: "Roll", watch: "ClusterWatch") -> None:
+    """End all keepers, or at least tell those that can still be reached."""
+    with contextlib.suppress(ClusterError):
+        watch.call(roll.dismiss)
+        return
+    roll.bid_farewell()
 
 
 def _needs(launch: Launch) -> dict[int, Mapping[str, float]]:

@@ -7,7 +7,10 @@ The node is a process of its own, as on one machine: what happens to it (killed,
 that never returns) is seen from outside, within its machine, and does not take the actor along.
 """
 
+import contextlib
 import os
+import select
+import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +30,11 @@ from muster.engines.ray.copies import Copy, Copying, Part, Publication
 from muster.engines.ray.desk import Desk, News
 from muster.engines.ray.process import Conception
 from muster.engines.ray.stand_in import Letter, StandIn
+from muster.engines.ray.watch import servers_here
 from muster.framework.node import Place
+
+_END_SECONDS = 30.0
+_AFTER_RAYLET_SECONDS = 12.0
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,8 @@ class Keeper:
         self._copy = Copy(self._memory)
         self._copying = Copying(place.node_id, self._copy)
         self._desk = Desk(self._page, self._copying.publish)
+        self._left = threading.Event()
+        threading.Thread(target=self._end_with_raylet, name="muster-fate", daemon=True).start()
 
     # ---- before the node starts
 
@@ -131,12 +140,33 @@ class Keeper:
     @ray.method(concurrency_group="orders")
     def leave(self) -> None:
         """End the node's process and clean up; the actor is to be ended next."""
+        self._left.set()
         self._desk.kill()
         with self._lock:
             stand_ins, self._stand_ins = list(self._stand_ins.values()), {}
         for each in stand_ins:
             each.close()
         self._directory_context.__exit__(None, None, None)
+        # By itself, if the driver has no head any more that could end it.
+        end = threading.Timer(_END_SECONDS, os._exit, (0,))
+        end.daemon = True
+        end.start()
+
+    def _end_with_raylet(self) -> None:
+        """End with the raylet that started this process. Ray's workers outlive one that is killed.
+
+        Nodes of a run that ends for it may use the time to save what they have. It is shorter than
+        the head takes to notice: a keeper that replaces this one will find it gone.
+        """
+        raylet = servers_here(ray, is_own=False).get("raylet")
+        if raylet is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            select.select([os.pidfd_open(raylet)], [], [])
+        self._left.wait(_AFTER_RAYLET_SECONDS)
+        self._desk.kill()
+        shutil.rmtree(self._directory, ignore_errors=True)
+        os._exit(1)
 
     # ---- other keepers' calls: links
 

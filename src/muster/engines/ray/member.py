@@ -1,13 +1,13 @@
 """`RayMember`: a node that a keeper keeps, somewhere on a Ray cluster.
 
-A thread asks the keeper for news and says them where the supervisor listens: at a pipe, as the
-node itself would on one machine. So the supervisor does not know the difference.
+The supervisor does not know the difference to a process of its own: what the node says, prints and
+counts comes out of pipes (relay.py), and every call here returns, whatever Ray does.
 """
 
 import contextlib
 import os
 import threading
-from multiprocessing.connection import Connection, Pipe
+from collections.abc import Callable
 
 import ray
 
@@ -15,14 +15,16 @@ from muster.engines.base import Launch
 from muster.engines.member import Member
 from muster.engines.orders import Present
 from muster.engines.progress import ProgressPage
-from muster.engines.ray.desk import Ended, News, Printed, Progress, Said
-from muster.engines.ray.process import Conception, Program
+from muster.engines.ray.process import Program
+from muster.engines.ray.relay import Relay
 from muster.engines.ray.roll import Roll
-from muster.errors import MusterError
+from muster.engines.ray.watch import ClusterWatch
 from muster.framework.node import Place
 
 _KILL_SECONDS = 5.0
 """That a keeper has for ending its node before it is ended itself."""
+_LOST_SECONDS = 2.0
+"""The same for both, where the cluster is lost."""
 _NEWS_SECONDS = 1.0
 
 
@@ -35,132 +37,96 @@ class RayMember(Member):
         page: Where the driver notes the progress of nodes.
         roll: Knows the keepers.
         program: What the node is to do.
+        watch: Knows whether the cluster is lost.
     """
 
     def __init__(
-        self, place: Place, launch: Launch, page: ProgressPage, roll: Roll, program: Program
+        self,
+        place: Place,
+        launch: Launch,
+        page: ProgressPage,
+        roll: Roll,
+        program: Program,
+        watch: ClusterWatch,
     ) -> None:
         super().__init__(place, launch, page)
         self._roll = roll
         self._program = program
+        self._watch = watch
         limits = (launch.hang_after, launch.start_within, launch.grace)
         self._ask_every = min(_NEWS_SECONDS, *(limit / 4 for limit in limits))
 
     def _begin(self) -> None:
         self._roll.places[self.place.node_id] = self.place
-        self.pipe, say = Pipe(duplex=False)
-        self._sentinel, end = os.pipe()
-        (out, to_out), (err, to_err) = os.pipe(), os.pipe()
-        self.logs = (self._log(out, False), self._log(err, True))
-        self._status = ""
-        self._kill_timer: threading.Timer | None = None
-        self._thread = threading.Thread(
-            target=self._relay,
-            args=(say, end, (to_out, to_err)),
-            name=f"muster-news-{self.place.node_id}",
-            daemon=True,
+        self._timers: list[threading.Timer] = []
+        self._relay = Relay(
+            self.place,
+            self._program,
+            self._launch.threads,
+            self._launch.pin,
+            self._page,
+            self._roll,
+            self._ask_every,
         )
-        self._thread.start()
+        self.pipe = self._relay.pipe
+        self.logs = (self._log(self._relay.out, False), self._log(self._relay.err, True))
 
     @property
     def sentinel(self) -> int:
         """A descriptor that can be read once the node has ended."""
-        return self._sentinel
+        return self._relay.sentinel
 
     def tell(self, order: object) -> None:
         """Give an order; a node that is gone does not hear it."""
         about = [node for node, _ in order.nodes] if isinstance(order, Present) else []
         with contextlib.suppress(ray.exceptions.RayError):
             told = self._roll.neighbours(about)
-            self._keeper.tell.remote(order, told, self.place.incarnation)
+            self._relay.keeper.tell.remote(order, told, self.place.incarnation)
 
     def kill(self) -> None:
-        """End the node; and its keeper, if that does not see to it."""
-        if not self.alive or self._kill_timer is not None:
+        """End the node; its keeper, if it does not see to that; at last the wait for Ray."""
+        relay = self._relay
+        if not self.alive or relay.unwanted:
             return
-        self._kill_timer = threading.Timer(_KILL_SECONDS, self._end_keeper)
-        self._kill_timer.daemon = True
-        self._kill_timer.start()
-        with contextlib.suppress(ray.exceptions.RayError, AttributeError):
-            self._keeper.kill.remote(self.place.incarnation)
+        relay.unwanted = True
+        if self._watch.is_lost():
+            self._in(_LOST_SECONDS, relay.leave_behind, "its Ray cluster is lost")
+        else:
+            self._in(_KILL_SECONDS, self._end_keeper, relay)
+            self._in(2 * _KILL_SECONDS, relay.leave_behind, "Ray does not say what became of it")
+        if relay.keeper is not None:
+            with contextlib.suppress(ray.exceptions.RayError):
+                relay.keeper.kill.remote(self.place.incarnation)
 
     def join(self) -> None:
         """Wait until it has ended."""
-        while self._thread.is_alive():
+        while not self._relay.wait(0.05):
             for log in self.logs:  # a full one would hold the thread up
                 log.read()
-            self._thread.join(0.05)
 
     def exit_status(self) -> str:
         """Say how it ended."""
-        self._thread.join()
-        return self._status
+        self.join()
+        return self._relay.status
 
     def _release(self) -> None:
-        if self._thread.is_alive():
+        if not self._relay.wait(0.0):
             self.kill()
         self.join()
-        if self._kill_timer is not None:
-            self._kill_timer.cancel()
-            self._kill_timer.join()
-        os.close(self._sentinel)
+        for timer in self._timers:
+            timer.cancel()
+        os.close(self._relay.sentinel)
 
-    def _end_keeper(self) -> None:
+    def _in(self, seconds: float, what: Callable[..., None], *args: object) -> None:
+        timer = threading.Timer(seconds, what, args)
+        timer.daemon = True
+        timer.start()
+        self._timers.append(timer)
+
+    def _end_keeper(self, relay: Relay) -> None:
+        """End the keeper of that incarnation: on a thread, because Ray may take its time."""
         with contextlib.suppress(ray.exceptions.RayError):
-            self._roll.end(self.place.node_id)
-
-    # ---- on the thread
-
-    def _relay(self, say: Connection, end: int, logs: tuple[int, int]) -> None:
-        node = self.place.node_id
-        try:
-            self._keeper = self._roll.keeper_of(node)
-            if self._kill_timer is not None:
-                self._status = "it was ended before it began"
-                return
-            told = Conception(
-                self.place,
-                self._program,
-                self._launch.threads or self._roll.threads_of(node),
-                self._roll.is_spread,
-                self._roll.position(node) if self._launch.pin else None,
-            )
-            ray.get(self._keeper.start.remote(told, self._roll.memory_lost))
-            while not self._status:
-                for news in ray.get(self._keeper.news.remote(self._ask_every)):
-                    self._pass_on(news, say, logs)
-        except ray.exceptions.RayError as error:
-            self._roll.lose(node)
-            self._status = f"its Ray actor is gone: {_first_line(error)}"
-        except MusterError as error:
-            self._roll.lose(node)
-            self._status = f"{error.args[0]}: {error.args[1]}"
-        except BaseException as error:
-            self._roll.lose(node)
-            self._status = f"it could not be watched: {error!r}"
-            raise
-        finally:
-            say.close()
-            for fd in (*logs, end):
-                os.close(fd)
-
-    def _pass_on(self, news: News, say: Connection, logs: tuple[int, int]) -> None:
-        if isinstance(news, Said):
-            say.send(news.order)
-        elif isinstance(news, Printed):
-            _write_all(logs[news.is_error], news.data)
-        elif isinstance(news, Progress):
-            self._page.write(self.place.node_id, news.row)
-        elif isinstance(news, Ended):
-            self._status = news.status
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+            if relay.keeper is None:
+                self._roll.end(self.place.node_id)
+            else:
+                ray.kill(relay.keeper, no_restart=True)

@@ -1,6 +1,7 @@
 """A Ray cluster of our own: on this machine, for this user and one run only."""
 
 import contextlib
+import functools
 import logging
 import os
 import secrets
@@ -13,25 +14,45 @@ from typing import Any
 
 from muster.engines.local.runtime_dir import runtime_directory
 from muster.engines.ray.reaper import end_all
+from muster.engines.ray.servers import Servers
 from muster.engines.ray.side_effects import (
     environment,
     forget_token,
-    groups_of_their_own,
+    let_go,
     loopback,
+    never_stuck,
     our_signals,
+    outlast_the_head,
 )
-from muster.errors import OptionError
+from muster.errors import ClusterError, MusterError, OptionError
 
 _STORE_BYTES = 2**30
 _LEAST_STORE_BYTES = 80 * 2**20
 """Ray refuses less than 75 MiB."""
+_AGAIN = "the same command again, once the machine has less to do; uptime shows how busy it is"
 _RAYS = "r"
 """Of one letter, for the sake of those 107 characters; with the longest ids they are 105."""
 
 
 @contextlib.contextmanager
 def own_cluster(ray: Any, num_cpus: int | None) -> Iterator[str]:
-    """Start a cluster that is reached by loopback and with a token only, and end it."""
+    """Start a cluster that is reached by loopback and with a token only, and end it.
+
+    Raises:
+        OptionError: Ray refuses it.
+        ClusterError: It did not come up, twice.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            address = stack.enter_context(_begun(ray, num_cpus))
+        except ClusterError:
+            # On a busy machine Ray's servers may miss Ray's own deadline.
+            address = stack.enter_context(_begun(ray, num_cpus))
+        yield address
+
+
+@contextlib.contextmanager
+def _begun(ray: Any, num_cpus: int | None) -> Iterator[str]:
     with contextlib.ExitStack() as stack:
         # In /tmp, because the paths of Ray's sockets below may have 107 characters in all.
         short = Path("/tmp") if os.access("/tmp", os.W_OK) else None
@@ -39,10 +60,12 @@ def own_cluster(ray: Any, num_cpus: int | None) -> Iterator[str]:
         # Ray opens its own directory to every user (0777): only one above it can stay private.
         inside = os.path.join(directory, _RAYS)
         stack.enter_context(environment(ray))
+        outlast_the_head()
         _give_token(ray)
         stack.enter_context(_reaped(directory))
-        stack.callback(ray.shutdown)
-        with loopback(), our_signals(), groups_of_their_own():
+        stack.callback(let_go, ray, functools.partial(end_all, os.getpid(), directory))
+        servers = Servers()
+        with loopback(), our_signals(), servers.starting(), never_stuck(servers.stuck):
             try:
                 ray.init(
                     address="local",
@@ -54,13 +77,23 @@ def own_cluster(ray: Any, num_cpus: int | None) -> Iterator[str]:
                     _node_ip_address="127.0.0.1",
                     _temp_dir=inside,
                 )
-            except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
-                raise OptionError(
-                    "a Ray cluster on this machine could not be started",
-                    f"Ray says: {error}",
-                    "python -c 'import ray; ray.init(\"local\")', which shows more of it",
-                ) from error
+            except Exception as error:  # Ray raises that, too
+                raise _refusal(ray, error) from error
         yield str(ray.get_runtime_context().gcs_address)
+
+
+def _refusal(ray: Any, error: Exception) -> MusterError:
+    """Return what to say of a start that failed: a ClusterError if a second one may do better."""
+    said = " ".join(str(error).split())
+    what = "a Ray cluster on this machine could not be started"
+    late = (ConnectionError, TimeoutError, RuntimeError, ray.exceptions.RayError)
+    if type(error) is Exception or isinstance(error, late):
+        return ClusterError(what, f"Ray says: {said:.300}", _AGAIN)
+    return OptionError(
+        what,
+        f"Ray says: {said:.300}",
+        "python -c 'import ray; ray.init(\"local\")', which shows more of it",
+    )
 
 
 @contextlib.contextmanager

@@ -125,6 +125,12 @@ class Roll:
         if self._group is not None:
             remove_placement_group(self._group)
 
+    def bid_farewell(self) -> None:
+        """Tell all keepers to leave, and wait for none: their cluster is lost."""
+        for keeper in self._keepers.values():
+            with contextlib.suppress(ray.exceptions.RayError):
+                keeper.leave.remote()
+
     # ---- a keeper in place of a lost one
 
     def _replace(self, node: int) -> None:

@@ -3,25 +3,40 @@
 Every block here leaves the process as it found it.
 """
 
+import atexit
 import contextlib
-import functools
 import importlib
 import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+from muster.errors import ClusterError
+
+_SHUTDOWN_SECONDS = 8.0
+_LOOK_EVERY = 0.2
+_stragglers: list[str] = []
+"""What threads were left in a call of Ray's that may never return."""
 _LOOPBACK_ENV = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
 
 @contextlib.contextmanager
 def environment(ray: Any) -> Iterator[None]:
-    """Put Ray's variables back to what they are, and have Ray forget what they were meanwhile."""
+    """Put Ray's variables back to what they are, and have Ray forget what they were meanwhile.
+
+    Within, and as long as a thread of ours may still call Ray, Ray does not start by itself.
+    """
     before = _ray_variables()
+    hook: Any = importlib.import_module("ray._private.auto_init_hook")
+    was, hook.enable_auto_connect = hook.enable_auto_connect, False
     try:
         yield
     finally:
+        if not _stragglers:
+            hook.enable_auto_connect = was
         for name in _ray_variables().keys() - before.keys():
             del os.environ[name]
         os.environ.update(before)
@@ -42,6 +57,98 @@ def forget_token(ray: Any) -> None:
     ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
+def leave_thread_behind(name: str) -> None:
+    """Take note that a thread is left in a call of Ray's. When it comes back, no Ray is there."""
+    _stragglers.append(name)
+
+
+def let_go(ray: Any, end_servers: Callable[[], None] | None = None) -> None:
+    """Disconnect this process, in a bounded time whatever has become of Ray's servers.
+
+    Args:
+        ray: The module.
+        end_servers: Ends them, if they are ours: Ray waits for one that is stopped or stuck.
+    """
+    leaving = threading.Thread(target=ray.shutdown, name="muster-ray-shutdown", daemon=True)
+    leaving.start()
+    leaving.join(_SHUTDOWN_SECONDS)
+    if leaving.is_alive() and end_servers is not None:
+        end_servers()
+        leaving.join(_SHUTDOWN_SECONDS)
+    if leaving.is_alive():
+        atexit.register(_exit_without_ray)
+
+
+@contextlib.contextmanager
+def never_stuck(stuck: Callable[[], ClusterError | None]) -> Iterator[None]:
+    """End the process with three lines if a call of Ray's never returns within the block.
+
+    Ray waits for its servers in C++, where no signal and no exception reaches it. By itself it
+    would end the process too, a minute later and with a line of its log.
+
+    Args:
+        stuck: Says why it will not return, if it will not; called from another thread.
+    """
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_LOOK_EVERY):
+            if (error := stuck()) is not None and not over.is_set():
+                print(f"muster: {error}", file=sys.stderr)
+                _leave()
+
+    thread = threading.Thread(target=watch, name="muster-never-stuck", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _exit_without_ray() -> None:
+    """End a process that Ray has got stuck in: it would hold it for ever, or abort it."""
+    atexit.unregister(_exit_without_ray)
+    atexit.unregister(importlib.import_module("ray._private.worker").shutdown)
+    atexit._run_exitfuncs()
+    _leave()
+
+
+def _leave() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(1)
+
+
+def outlast_the_head() -> None:
+    """Have Ray leave it to us what happens when the head is lost: it ends processes after 60 s."""
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "600")
+
+
+@contextlib.contextmanager
+def messages_in(directory: Path | None) -> Iterator[None]:
+    """Have what Ray says of its servers go to `ray.log`, not to the standard output of a program.
+
+    Args:
+        directory: Where to write it; None to have it printed, as Ray does.
+    """
+    if directory is None:
+        yield
+        return
+    file = directory / "ray.log"
+
+    def keep(data: Mapping[str, Any], ignore_prefix: bool) -> None:
+        with contextlib.suppress(OSError), file.open("a") as log:
+            log.writelines(f"({data.get('pid')}) {line}\n" for line in data["lines"])
+
+    worker: Any = importlib.import_module("ray._private.worker")
+    printing, worker.print_to_stdstream = worker.print_to_stdstream, keep
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = printing
+
+
 @contextlib.contextmanager
 def loopback() -> Iterator[None]:
     """Have Ray take 127.0.0.1 for what it is; on Linux it would take this machine's address."""
@@ -59,18 +166,6 @@ def loopback() -> Iterator[None]:
             os.environ.pop(_LOOPBACK_ENV, None)
         else:
             os.environ[_LOOPBACK_ENV] = had
-
-
-@contextlib.contextmanager
-def groups_of_their_own() -> Iterator[None]:
-    """Have Ray's servers be in process groups of their own: a signal to ours is for us to obey."""
-    services: Any = importlib.import_module("ray._private.services")
-    popen = services.ConsolePopen
-    services.ConsolePopen = functools.partial(popen, process_group=0)
-    try:
-        yield
-    finally:
-        services.ConsolePopen = popen
 
 
 @contextlib.contextmanager

@@ -1,0 +1,87 @@
+"""Every known way to hurt Ray under a run, tried on `muster train ppo CartPole-v1 --engine ray`.
+
+    python -m benchmarks.faults.ray_faults --json benchmarks/results/ray_faults.json
+    python -m benchmarks.faults.ray_faults --kind K4-gcs K8 --trials 2
+
+Run it from the repository, as root, on Linux: several machines are network namespaces
+(benchmarks/machines.py). The names are those of the fault catalogue. What has to come of each is in
+ray_scene.py. A fault comes at a seeded moment and is proved to have landed; one trial more in six
+is without a fault. With --json, results are written after each trial, and kinds that are in the
+file and not asked for are kept. Exit code 1 if anything was violated.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.faults import ray_heads
+from benchmarks.faults.node_faults import commit
+from benchmarks.faults.node_report import Report
+from benchmarks.rounds import machine
+
+KINDS: dict[str, Callable[[int, bool], dict[str, Any]]] = {
+    **ray_heads.KINDS,
+}
+
+
+def attempt(
+    kind: str, trials: int, lines: Path | None, tell: Callable[[dict[str, Any]], None]
+) -> None:
+    """Try one kind, with and without the fault; `tell` is told the summary after each trial."""
+    run = KINDS[kind]
+    report = Report(kind, (run.__doc__ or "").strip().split("\n")[0], lines)
+    plan = [(seed, True) for seed in range(trials)]
+    plan += [(seed, False) for seed in range(max(1, trials // 6))]
+    for seed, faulty in plan:
+        try:
+            got = run(seed, faulty)
+        except Exception as error:  # whatever it is, the trial did not pass
+            got = {"broken": str(error) or repr(error)}
+        print(kind, seed, "fault" if faulty else "calm", got, file=sys.stderr, flush=True)
+        report.add(seed, got, faulty)
+        tell({**report.summary(), "asked": trials, "commit": commit()})
+
+
+def main() -> None:
+    """Try everything, and write what came of it where it was asked for."""
+    parser = argparse.ArgumentParser(description="Try every known fault of Ray under a run.")
+    parser.add_argument("--kind", nargs="+", choices=list(KINDS), help="only these")
+    parser.add_argument("--trials", type=int, default=20, help="of each kind, with a fault (20)")
+    parser.add_argument("--json", type=Path, help="write the result to this file")
+    parser.add_argument("--lines", type=Path, help="add one JSON line per trial to this file")
+    options = parser.parse_args()
+    about = machine()
+    faults: dict[str, Any] = {}
+    if options.json and options.json.exists():
+        faults = json.loads(options.json.read_text())["faults"]
+
+    def tell(kind: str, summary: dict[str, Any]) -> None:
+        faults[kind] = summary
+        if options.json:
+            order = [name for name in KINDS if name in faults]
+            totals = {
+                name: sum(faults[each][name] for each in order)
+                for name in ("n", "landed", "no_fault_trials", "violations")
+            }
+            result = {
+                "command": "python -m benchmarks.faults.ray_faults",
+                "machine": about,
+                "totals": totals,
+                "faults": {name: faults[name] for name in order},
+            }
+            aside = options.json.with_name(f".{options.json.name}")
+            aside.write_text(json.dumps(result, indent=2) + "\n")
+            aside.replace(options.json)
+
+    asked = options.kind or list(KINDS)
+    for kind in asked:
+        attempt(kind, options.trials, options.lines, partial(tell, kind))
+    sys.exit(1 if any(faults[kind]["violations"] for kind in asked) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,260 @@
+"""One trial of ray_faults.py: `muster train ppo` on Ray as a process, the fault, the verdict.
+
+Whatever happens to Ray, one of two things has to come of it: the run goes on, and ends with exactly
+the steps and the weights of the serial run of its seed; or it ends within 60 s with exit code 1 and
+three lines, and the same command with --resume gives those steps and weights. Nothing may be left.
+"""
+
+import functools
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from benchmarks.faults.exposed import MARK, processes
+from benchmarks.faults.node_scene import ROOT, SOURCE, Broken
+from benchmarks.machines import Machines
+
+LOOP = 8 * 128
+STEPS = 120 * LOOP
+OPTIONS = (
+    *("--env-steps", str(STEPS), "--stop-at", "1e9", "--eval-every", "40960"),
+    *("--eval-episodes", "2", "--checkpoint-every", "8192", "--quiet"),
+)
+START_WITHIN = 180.0
+STILL_WITHIN = 60.0
+"""Seconds without a step and without an end that are a hang."""
+END_WITHIN = 400.0
+GONE_WITHIN = 20.0
+_THREE_LINES = re.compile(r"muster: [^\n]+\n  why: [^\n]+\n  try: [^\n]+\n")
+
+
+class Run:
+    """One run of the command.
+
+    Args:
+        place: A directory of its own, that is there.
+        seed: Of the run.
+        more: More options.
+        machines: The cluster it runs on; None for one of its own.
+        number: The machine that it is started on.
+        environment: More variables.
+    """
+
+    def __init__(
+        self,
+        place: Path,
+        seed: int,
+        *more: str,
+        machines: Machines | None = None,
+        number: int = 0,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        self.run = place / "run"
+        self.machines = machines
+        self.mark = uuid.uuid4().hex
+        self.output_file = place / f"output-{self.mark[:6]}"
+        words = [sys.executable, "-m", "muster.cli.main", "train", "ppo", "CartPole-v1"]
+        words += ["--engine", "ray", "--workers", "2", "--seed", str(seed), *OPTIONS, *more]
+        words += ["--run-dir", str(self.run)]
+        variables = {"PYTHONPATH": f"{SOURCE}:{ROOT}", MARK: self.mark, **(environment or {})}
+        if machines is not None:
+            words += ["--address", machines.address]
+            words = machines.machines[number].within(words)
+            variables = machines.environment(**variables)
+        with self.output_file.open("wb") as output:
+            self.driver = subprocess.Popen(
+                words,
+                cwd=ROOT,
+                env={**os.environ, **variables},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+
+    # ---- what is there to be seen
+
+    def lines(self) -> int:
+        """Return how many lines of metrics there are."""
+        with suppress(OSError):
+            return (self.run / "metrics.jsonl").read_bytes().count(b"\n")
+        return 0
+
+    def output(self) -> str:
+        """Return what was printed."""
+        return self.output_file.read_text(errors="replace")
+
+    def processes(self, word: str = "") -> list[int]:
+        """Return the live processes of this run whose command has a word in it."""
+        return [pid for pid in processes(self.mark) if word in command_of(pid)]
+
+    def wait(self, condition: Callable[[], Any], what: str, seconds: float) -> Any:
+        """Return what is true in the end; broken if nothing is in time, or the run has ended."""
+        deadline = time.monotonic() + seconds
+        while not (value := condition()):
+            if self.driver.poll() is not None:
+                raise Broken(f"it left with {self.driver.returncode} before: {what}: {self.said()}")
+            if time.monotonic() > deadline:
+                raise Broken(f"waited {seconds:g} s for: {what}")
+            time.sleep(0.01)
+        return value
+
+    def said(self) -> str:
+        """Return the end of what was printed."""
+        return self.output()[-800:]
+
+    def comes_to_the_moment(self, rng: random.Random) -> None:
+        """Wait for a seeded moment in mid-training, from the first checkpoint on."""
+        saved = self.run / "checkpoints" / "last.json"
+        self.wait(saved.exists, "training to begin", START_WITHIN)
+        at = self.lines() + rng.randrange(1, 8)
+        self.wait(lambda: self.lines() >= at, "the moment of the fault", START_WITHIN)
+        time.sleep(rng.uniform(0.0, 0.2))
+
+    # ---- what comes of it
+
+    def verdict(self, seed: int, since: float) -> dict[str, Any]:
+        """Wait for the end, and return what came of it, with all promises checked.
+
+        Args:
+            seed: Of the run.
+            since: When the fault was, by time.monotonic.
+        """
+        still = self._watch_it_end(since)
+        code, took = self.driver.returncode, time.monotonic() - since
+        if code == 0:
+            check_result(self.run, seed)
+            return {"went_on": 1, "t_still": still, "t_end": took}
+        if took > STILL_WITHIN:
+            raise Broken(f"it ended {took:.0f} s after the fault: {self.said()}")
+        if code != 1 or not _THREE_LINES.fullmatch(self.output()):
+            raise Broken(f"it left with {code} and this: {self.output()[:3000]}")
+        return {"ended": 1, "t_end": took, "said": self.output().splitlines()[1].strip()}
+
+    def _watch_it_end(self, since: float) -> float:
+        """Return for how long nothing moved at most."""
+        still, seen, at = 0.0, self.lines(), since
+        while self.driver.poll() is None:
+            if (lines := self.lines()) != seen:
+                still, seen, at = max(still, time.monotonic() - at), lines, time.monotonic()
+            # The last line is written before the last evaluation, and the end of Ray.
+            if time.monotonic() - at > STILL_WITHIN:
+                raise Broken(f"it hangs: nothing for {STILL_WITHIN:g} s; it said: {self.said()}")
+            if time.monotonic() - since > END_WITHIN:
+                raise Broken(f"it did not end in {END_WITHIN:g} s")
+            time.sleep(0.02)
+        return max(still, time.monotonic() - at)
+
+    def leaves_nothing(self) -> None:
+        """Check that no process of it is left."""
+        deadline = time.monotonic() + GONE_WITHIN
+        while left := self.processes():
+            if time.monotonic() > deadline:
+                raise Broken(f"left behind: {[command_of(pid)[:60] for pid in left]}")
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        """See to it that nothing of it is left, whatever happened."""
+        with suppress(ProcessLookupError):
+            self.driver.kill()
+        self.driver.wait()
+        for pid in self.processes():  # they carry our mark
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def command_of(pid: int) -> str:
+    """Return a process's command; nothing for one that has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return ""
+
+
+def result_of(run: Path) -> tuple[int, str]:
+    """Return steps and weights of a run."""
+    result = json.loads((run / "result.json").read_text())
+    return result["env_steps"], result["policy_sha256"]
+
+
+@functools.cache
+def serial(seed: int, more: tuple[str, ...] = ()) -> tuple[int, str]:
+    """Return steps and weights of the serial run of a seed."""
+    with tempfile.TemporaryDirectory(prefix="serial-") as folder:
+        words = [sys.executable, "-m", "muster.cli.main", "train", "ppo", "CartPole-v1"]
+        words += ["--workers", "0", "--seed", str(seed), *OPTIONS, *more]
+        words += ["--run-dir", f"{folder}/run"]
+        env = {**os.environ, "PYTHONPATH": f"{SOURCE}:{ROOT}"}
+        out = subprocess.DEVNULL
+        subprocess.run(words, check=True, cwd=ROOT, env=env, stdout=out, timeout=END_WITHIN)
+        return result_of(Path(folder) / "run")
+
+
+def check_result(run: Path, seed: int, more: tuple[str, ...] = ()) -> None:
+    """Check a run's steps and weights against the serial run of its seed."""
+    got, wanted = result_of(run), serial(seed, more)
+    if got != wanted:
+        raise Broken(
+            f"it has {got[0]} steps and {got[1][:12]}, serial {wanted[0]}, {wanted[1][:12]}"
+        )
+
+
+@contextmanager
+def running(place: Path, seed: int, *more: str, **options: Any) -> Iterator[Run]:
+    """Start a run, and leave nothing of it."""
+    run = Run(place, seed, *more, **options)
+    try:
+        yield run
+    finally:
+        run.close()
+
+
+def resumes(place: Path, seed: int, **options: Any) -> float:
+    """Go on with a run that has ended, and return how long that took; it must come out right."""
+    started = time.monotonic()
+    with running(place, seed, "--resume", **options) as run:
+        try:
+            run.driver.wait(END_WITHIN)
+        except subprocess.TimeoutExpired:
+            raise Broken(f"the resumed run did not end in {END_WITHIN:g} s") from None
+        if run.driver.returncode:
+            raise Broken(f"the resumed run left with {run.driver.returncode}: {run.said()}")
+    check_result(place / "run", seed)
+    return time.monotonic() - started
+
+
+def try_on(
+    seed: int,
+    fault: Callable[[Run, random.Random], dict[str, Any]] | None,
+    again: Callable[[], dict[str, Any]] = dict,
+    **options: Any,
+) -> dict[str, Any]:
+    """Train once, with a fault at a seeded moment or without one, and check all promises.
+
+    Args:
+        seed: Of the run and of the moment.
+        fault: Does it, proves that it landed, and returns figures; None for no fault.
+        again: Makes things ready for the resumed run, and returns its options, if they are others.
+        options: Of the run.
+    """
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory(prefix="ray-fault-") as folder:
+        place = Path(folder)
+        with running(place, seed, **options) as run:
+            run.comes_to_the_moment(rng)
+            since = time.monotonic()
+            got = {} if fault is None else {"landed": 1, **fault(run, rng)}
+            got.update(run.verdict(seed, since))
+            run.leaves_nothing()
+        if "ended" in got:
+            got["t_resume"] = resumes(place, seed, **{**options, **again()})
+    return got

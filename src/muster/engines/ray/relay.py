@@ -1,0 +1,151 @@
+"""`Relay`: one incarnation of a node, as the driver hears of it from the node's keeper.
+
+    keeper ──news──> thread of the relay ──> pipe, logs, progress page ──> supervisor
+
+The thread asks the keeper for news and says them where the supervisor listens, as the node itself
+would on one machine. Where Ray never answers it, it is left behind, and the node counts as ended.
+"""
+
+import os
+import threading
+from multiprocessing.connection import Pipe
+from typing import Any
+
+import ray
+
+from muster.engines.progress import ProgressPage
+from muster.engines.ray.desk import Ended, News, Printed, Progress, Said
+from muster.engines.ray.process import Conception, Program
+from muster.engines.ray.roll import Roll
+from muster.engines.ray.side_effects import leave_thread_behind
+from muster.errors import MusterError
+from muster.framework.node import Place
+
+
+class Relay:
+    """Begins with the node's start.
+
+    Args:
+        place: The node's.
+        program: What it is to do.
+        threads: Of numeric libraries; None for what its resources allow.
+        pin: Whether it is bound to cores of its own.
+        page: Where its progress is noted.
+        roll: Knows the keepers.
+        ask_every: Seconds that the keeper may wait for news.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        program: Program,
+        threads: int | None,
+        pin: bool,
+        page: ProgressPage,
+        roll: Roll,
+        ask_every: float,
+    ) -> None:
+        self._place = place
+        self._program = program
+        self._threads = threads
+        self._pin = pin
+        self._page = page
+        self._roll = roll
+        self._ask_every = ask_every
+        self.pipe, self._say = Pipe(duplex=False)
+        self.sentinel, self._end = os.pipe()
+        (self.out, out), (self.err, err) = os.pipe(), os.pipe()
+        self._logs = out, err
+        self.keeper: Any = None
+        """The node's, once there is one."""
+        self.status = ""
+        """How it ended."""
+        self.unwanted = False
+        """Whether it need not begin any more."""
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._left_behind = False
+        self._thread = threading.Thread(
+            target=self._run, name=f"muster-news-{place.node_id}", daemon=True
+        )
+        self._thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the node has ended, or counts as such; waits for so long if not."""
+        return self._over.wait(seconds)
+
+    def leave_behind(self, why: str) -> None:
+        """Have the node count as ended, whatever its thread is waiting for."""
+        with self._lock:
+            if not self._over.is_set():
+                self._left_behind = True
+                leave_thread_behind(self._thread.name)
+                self._roll.lose(self._place.node_id)
+                self._ended(why)
+                os.write(self._end, b"x")
+                self._over.set()
+
+    # ---- on the thread
+
+    def _run(self) -> None:
+        node = self._place.node_id
+        try:
+            self.keeper = self._roll.keeper_of(node)
+            if self.unwanted:
+                self._ended("it was ended before it began")
+                return
+            told = Conception(
+                self._place,
+                self._program,
+                self._threads or self._roll.threads_of(node),
+                self._roll.is_spread,
+                self._roll.position(node) if self._pin else None,
+            )
+            ray.get(self.keeper.start.remote(told, self._roll.memory_lost))
+            while not self.status:
+                for news in ray.get(self.keeper.news.remote(self._ask_every)):
+                    if self._left_behind:
+                        return
+                    self._pass_on(news)
+        except ray.exceptions.RayError as error:
+            self._roll.lose(node)
+            self._ended(f"its Ray actor is gone: {_first_line(error)}")
+        except MusterError as error:
+            self._roll.lose(node)
+            self._ended(f"{error.args[0]}: {error.args[1]}")
+        except BaseException as error:
+            if self._left_behind:  # nobody listens any more
+                return
+            self._roll.lose(node)
+            self._ended(f"it could not be watched: {error!r}")
+            raise
+        finally:
+            with self._lock:
+                self._say.close()
+                for fd in (*self._logs, self._end):
+                    os.close(fd)
+                self._over.set()
+
+    def _ended(self, status: str) -> None:
+        self.status = self.status or status
+
+    def _pass_on(self, news: News) -> None:
+        if isinstance(news, Said):
+            self._say.send(news.order)
+        elif isinstance(news, Printed):
+            _write_all(self._logs[news.is_error], news.data)
+        elif isinstance(news, Progress):
+            self._page.write(self._place.node_id, news.row)
+        elif isinstance(news, Ended):
+            self._ended(news.status)
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
