@@ -32,7 +32,7 @@ from muster.engines.orders import (
 )
 from muster.engines.progress import LOOPING, STARTING, WAITING, ProgressPage
 from muster.engines.rendezvous import Rendezvous
-from muster.errors import MusterError
+from muster.errors import MusterError, NodeError
 from muster.framework.node import Finish
 from muster.framework.signals import STOP_SIGNALS
 
