@@ -13,6 +13,7 @@ import pytest
 from muster.cli import limits_here
 from muster.cli.limits_here import EnvCost, Machine, say_limits
 from muster.cli.main import main
+from muster.installs import install
 
 GOOD = Machine(
     cores=8, free_bytes=2**34, open_files=1024, compiled=True, gflops=100.0, copy_gb_per_s=10.0
@@ -114,7 +115,7 @@ def test_ray_is_named_or_the_line_that_installs_it(monkeypatch):
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", absent)
-    assert limits_here.ray() == 'not installed; pip install "muster-rl[ray]"'
+    assert limits_here.ray() == f"not installed; {install('ray')}"
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"])

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from muster import container
+from muster.installs import install
 
 WIDTH = 80
 """Columns of a line."""
@@ -89,7 +90,7 @@ def ray() -> str:
     try:
         return importlib.metadata.version("ray")
     except importlib.metadata.PackageNotFoundError:
-        return 'not installed; pip install "muster-rl[ray]"'
+        return f"not installed; {install('ray')}"
 
 
 def look_here() -> Machine:

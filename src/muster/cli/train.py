@@ -5,6 +5,7 @@ environment, and only then is torch loaded.
 """
 
 import functools
+import shlex
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, make_dataclass
@@ -127,8 +128,9 @@ def _run(
             f"{100 * result.eta:.0f} % of what {cores} could do "
             f"(eta {result.eta:.2f}, rho {result.rho:.2f}), limited by {result.limited_by}"
         )
-    print(f"muster play {result.run_dir}")
+    print(f"muster play {shlex.quote(str(result.run_dir))}")
     if result.stop_signal is not None:
+        print(f"muster resume {shlex.quote(str(result.run_dir))}")
         return 128 + signal.Signals(result.stop_signal)
     return 0
 

@@ -138,6 +138,10 @@ class GymnasiumVectorEnv(VectorEnv):
             {"final_obs": final if ended else theirs, "episodes": episodes},
         )
 
+    def render(self) -> Any:
+        """See VectorEnv."""
+        return self._envs[0].render()
+
     def books(self) -> Books:
         """See VectorEnv."""
         lengths = [self._log.length(env) for env in range(self.num_envs)]

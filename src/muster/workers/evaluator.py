@@ -172,8 +172,8 @@ class _Games:
             )
         if self._cut:
             self._warn(
-                f"{self._cut} episodes of the evaluation of {env_id!r} had not ended after "
-                f"{self._max_steps:,} steps: they count with their return so far"
+                f"episodes of the evaluation of {env_id!r} had not ended after "
+                f"{self._max_steps:,} steps: {self._cut} count with their return so far"
             )
         if self.go_on:
             total = len(self._returns) * self._each

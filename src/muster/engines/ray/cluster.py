@@ -38,6 +38,7 @@ from muster.engines.ray.side_effects import (
 from muster.engines.ray.supply import check_supply
 from muster.engines.ray.tokens import check_token, warn_if_readable
 from muster.errors import ClusterError, MusterWarning, OptionError
+from muster.installs import install
 from muster.version import __version__
 
 __all__ = [
@@ -90,9 +91,7 @@ def ray_here() -> Any:
     try:
         import ray
     except ImportError:
-        raise OptionError(
-            f"{_ENGINE} needs Ray", "it is not installed", "pip install 'muster-rl[ray]'"
-        ) from None
+        raise OptionError(f"{_ENGINE} needs Ray", "it is not installed", install("ray")) from None
     return ray
 
 
