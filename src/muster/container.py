@@ -85,14 +85,17 @@ def processes(proc: Path = _PROC) -> Limit | None:
 
 
 def memory_kills(proc: Path = _PROC) -> int | None:
-    """Return how many processes of this container were ended for lack of memory; None: unknown."""
+    """Return how many processes were ended for lack of memory; None if that is not counted.
+
+    Of this container, or of the whole machine if there is none.
+    """
     found = None
     for group in _groups("memory", proc):
         for file in ("memory.events", "memory.oom_control"):
             kills = _of_table(group / file, "oom_kill", 1)
             if kills is not None:  # those below a group count in it, too
                 found = max(found or 0, kills)
-    return found
+    return _of_table(proc / "vmstat", "oom_kill", 1) if found is None else found
 
 
 # ---- where the files are

@@ -16,10 +16,13 @@ from pathlib import Path
 from signal import SIGKILL, SIGSEGV
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from torch import nn
 
 VARIABLE = "MUSTER_FAULT"
+HOG = 400 << 20
+leaked = []
 SMALL = {
     "ppo": {"num_envs": 4, "rollout": 32, "slots": 4, "epochs": 1, "minibatches": 2},
     "dqn": {"learning_starts": 64, "buffer_size": 1000, "batch_size": 16},
@@ -42,7 +45,7 @@ class Fault:
     call: str
     """`init`, `reset`, `step`, `forward`; `episode` for the fifth step of certain episodes."""
     at: int = 40
-    """At which call of that kind; of episodes, one in so many, by their seeds."""
+    """At which call of that kind; of episodes, one in so many, by their seeds; bytes that leak."""
     do: str = "raise"
     role: str | None = None
     """Only on nodes of this role."""
@@ -58,6 +61,11 @@ def meet(call, count):
     fault = Fault(**json.loads(said)) if said else None
     if fault is None or fault.call != call:
         return
+    if fault.do in ("leak", "reserve"):
+        if is_training():
+            # An empty array is only promised by the system; zeros in a bytearray are written.
+            leaked.append(bytearray(fault.at) if fault.do == "leak" else np.empty(fault.at, "u1"))
+        return
     if count % fault.at if call == "episode" else count != fault.at:
         return
     if fault.role is not None and fault.role != role():
@@ -70,7 +78,18 @@ def meet(call, count):
         raise RuntimeError(f"{call} is broken\nand says so on two lines")
     if fault.do == "hang":
         time.sleep(1000)
+    if fault.do == "hog":
+        leaked.append(bytearray(HOG))
+        time.sleep(20)  # until somebody minds
     os.kill(os.getpid(), {"segfault": SIGSEGV, "kill": SIGKILL}[fault.do])
+
+
+def is_training():
+    """Whether a step is one to learn from: not of an evaluation, nor to see how fast it is."""
+    frame = sys._getframe()
+    while frame is not None and frame.f_code.co_name not in ("collect", "load_state_dict"):
+        frame = frame.f_back
+    return frame is not None
 
 
 def role():

@@ -1,5 +1,6 @@
 """What is left of a run that failed: its traceback in `logs/`, and an error that names the file."""
 
+import contextlib
 import traceback
 
 from muster.engines.logs import append
@@ -18,8 +19,11 @@ class RunError(MusterError):
 def keep_failure(error: Exception, run: RunDirectory) -> None:
     """Write the traceback of what ended a run to its logs, and have the error name the file.
 
-    What a node raised is in that node's log already.
+    What a node raised is in that node's log already. A result that another node wrote when it was
+    told to end is none: the run has failed.
     """
+    with contextlib.suppress(OSError):
+        run.forget_result()
     if isinstance(error, MusterError):
         error.run_failed = True
     if isinstance(error, NodeError):

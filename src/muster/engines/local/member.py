@@ -2,10 +2,12 @@
 
 import contextlib
 import os
+import signal
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from muster.container import memory_kills
 from muster.engines.base import Launch
 from muster.engines.local.child import WHERE, Birth, live
 from muster.engines.local.forkserver import SERVER
@@ -71,6 +73,7 @@ class LocalMember(Member):
             log=None if launch.log_dir is None else log_of(self.place, launch.log_dir),
             grace=launch.grace,
         )
+        self._memory_kills = memory_kills()
         try:
             self._process = SERVER.fork(
                 self.place.name,
@@ -117,7 +120,18 @@ class LocalMember(Member):
     def exit_status(self) -> str:
         """Say how its process ended."""
         code = self._process.wait().code
-        return exit_status(code) if code is not None else "it ended with the fork server"
+        if code is None:
+            return "it ended with the fork server"
+        return exit_status(code) + (self._why_killed() if code == -signal.SIGKILL else "")
+
+    def _why_killed(self) -> str:
+        """Return the end of the sentence that says that it was ended by SIGKILL."""
+        now = memory_kills()
+        if now is None or self._memory_kills is None:
+            return ", from outside: maybe by the system, for lack of memory"
+        if now > self._memory_kills:
+            return ", by the system for lack of memory (it counted an oom_kill)"
+        return ""
 
     def _release(self) -> None:
         self.kill()
