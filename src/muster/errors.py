@@ -31,6 +31,8 @@ class MusterError(Exception):
 
     def __init__(self, what: str, why: str, fix: str) -> None:
         super().__init__(what, why, fix)
+        # An OSError takes its arguments for errno and strerror, and keeps two of three.
+        self.args = (what, why, fix)
 
     def __str__(self) -> str:
         what, why, fix = self.args

@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 a run failed, 2 bad input, 130, 143 and 129 after Ctrl-C, 
 
 import contextlib
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -54,6 +55,7 @@ def _obey(arguments: list[str]) -> int:
         print(f"muster {__version__}")
         return 0
     verb, *rest = arguments
+    _check_folder()
     if verb not in VERBS:
         near = nearest(verb, VERBS)
         raise OptionError(
@@ -64,6 +66,15 @@ def _obey(arguments: list[str]) -> int:
     # The verb's module is imported now, so that a typo is answered before torch is loaded.
     code: int = importlib.import_module(f"muster.cli.{verb}").main(rest)
     return code
+
+
+def _check_folder() -> None:
+    """Refuse to work in a folder that was removed: libraries would end the process over it."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        why = "it was removed, or may not be read any more"
+        raise OptionError(f"the current folder is gone: {error.strerror}", why, "cd ~") from None
 
 
 def _complain(error: MusterError) -> None:

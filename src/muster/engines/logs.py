@@ -1,7 +1,9 @@
 """What nodes print: shown by the parent with its name before each line, and kept in files."""
 
 import contextlib
+import errno
 import os
+import stat
 import sys
 from pathlib import Path
 from typing import BinaryIO
@@ -32,7 +34,8 @@ class NodeLog:
         self._file: BinaryIO | None = None
         if directory is not None:
             # Both streams of every incarnation: O_APPEND keeps each write whole.
-            self._file = log_of(place, directory).open("ab", buffering=0)
+            with contextlib.suppress(OSError):  # what is shown is not lost
+                self._file = _opened(log_of(place, directory))
 
     def read(self) -> bool:
         """Show what came; False when nothing is there, now or for good."""
@@ -76,10 +79,20 @@ def log_of(place: Place, directory: Path) -> Path:
     return directory / f"node.{place.node_id}.log"
 
 
+def _opened(file: Path) -> BinaryIO:
+    """Open a log to add to it; not a named pipe, which would wait for somebody to read it."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
+    fd = os.open(file, flags, 0o666)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(file))
+    return open(fd, "ab", buffering=0)
+
+
 def append(file: Path, text: str) -> bool:
     """Add to a log, on lines of its own; False if that is not possible."""
     try:
-        with file.open("ab", buffering=0) as log:
+        with _opened(file) as log:
             log.write(text.rstrip("\n").encode(errors="replace") + b"\n")
     except OSError:
         return False

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from muster.errors import MusterError
 from muster.nets.errors import ModelError
 
 
@@ -36,6 +37,27 @@ def global_generator_seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield
+
+
+def built(factory: Callable[..., Any], obs_space: gym.Space[Any], outputs: int) -> nn.Module:
+    """Return the network that a class or function of the user's makes, or say why it is none."""
+    try:
+        module = factory(obs_space, outputs)
+    except MusterError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"the model cannot be built: {type(error).__name__}: {error}",
+            "it is a class or function that is called with (obs_space, n_outputs)",
+            "def model(obs_space, n_outputs): return MyNetwork(...)",
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise ModelError(
+            f"the model returned {module!r:.200}, which is no torch module",
+            "it is called with (obs_space, n_outputs) and has to return a torch.nn.Module",
+            "def model(obs_space, n_outputs): return MyNetwork(...)",
+        )
+    return module
 
 
 def refuse_two_modes(module: nn.Module, outputs: Callable[[nn.Module], Any]) -> None:

@@ -14,7 +14,7 @@ from muster.recipes.graceful import StopRequest
 from muster.recipes.job import Job
 from muster.recipes.keeping import EVALUATED, keep_best
 from muster.recipes.result import RunResult
-from muster.run import Checkpoint, MetricsWriter, RunDirectory
+from muster.run import Checkpoint, MetricsWriter, RunDirectory, RunDirectoryError
 from muster.workers import (
     Evaluation,
     EvaluationAbandoned,
@@ -82,7 +82,10 @@ def complete(
 
 def _known_result(run: RunDirectory, policy: str) -> RunResult | None:
     """Return the result that is there, if it is that of this policy and the run had ended."""
-    saved = run.read_result()
+    try:
+        saved = run.read_result()
+    except RunDirectoryError:  # it is none: then there is one to write
+        return None
     known = None if saved is None else RunResult.from_json(saved)
     if known is None or known.policy_sha256 != policy or known.stopped_by not in _ENDED:
         return None

@@ -18,7 +18,13 @@ def saved_config(run: RunDirectory) -> dict[str, Any]:
         RunDirectoryError: There is no such file, or it is no text.
         OptionError: It is not what muster writes.
     """
-    return load(run.read_config())
+    text = run.read_config()
+    try:
+        return load(text)
+    except OptionError as error:
+        what, why, _ = error.args
+        fix = f"the config.yaml that muster wrote, in {run.path}"
+        raise OptionError(f"{run.path / 'config.yaml'}: {what}", why, fix) from error
 
 
 def refuse_env_of_a_file(env: str, path: object) -> None:

@@ -199,7 +199,11 @@ class RunDirectory:
 
     def forget_result(self) -> None:
         """Remove `result.json`, which was that of an earlier start, before the run goes on."""
-        (self.path / "result.json").unlink(missing_ok=True)
+        file = self.path / "result.json"
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as error:
+            raise _unreadable(file, error.strerror or str(error)) from error
 
     def read_result(self) -> dict[str, Any] | None:
         """Return the content of `result.json`, or None if the run did not come to an end."""
@@ -258,9 +262,10 @@ class RunDirectory:
             return None
         except OSError as error:
             raise _unreadable(file, str(error)) from error
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise _unreadable(file, "it is not a regular file")
         with open(fd, "rb") as opened:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise _unreadable(file, "it is not a regular file")
             data = opened.read(_MAX_READ + 1)
         if len(data) > _MAX_READ:
             raise _unreadable(file, f"it has more than {_MAX_READ} bytes")
