@@ -104,7 +104,7 @@ MUTATIONS = {
         "a worker that takes over goes on with other weights",
     ),
     "whole runs": Mutation(
-        ("whole_runs", "--only", "ppo-serial", "--count", "3"),
+        ("whole_runs", "--only", "ppo-serial", "--count", "5"),
         "recipes/ppo.py",
         'names = PARTS if options.resume else {"policy"}',
         'names = {"policy"}',

@@ -107,12 +107,12 @@ def kill(process: "subprocess.Popen[bytes]", place: Path, rng: random.Random, t:
 
     In one of five trials at any moment since its start, else at one since its first checkpoint.
     """
-    after = rng.uniform(0.0, 1.1) * t.whole
+    after = rng.uniform(0.0, 1.0) * t.whole
     if rng.random() < 4 / 5:
         deadline = time.monotonic() + TIMEOUT
         while not _saved(place) and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)
-        after = rng.uniform(0.0, 1.1) * t.training
+        after = rng.uniform(0.0, 0.9) * t.training
     try:
         process.wait(after)
         return False

@@ -52,7 +52,8 @@ def test_every_error_can_be_printed():
     for kind in found:
         error = kind.__new__(kind, "what", "why", "fix")
         MusterError.__init__(error, "what", "why", "fix")
-        assert str(error) == "what\n  why: why\n  try: fix", kind
+        plain = kind.__str__ is MusterError.__str__
+        assert str(error) == "what\n  why: why\n  try: fix" if plain else "what" in str(error)
 
 
 @pytest.fixture(scope="module")
