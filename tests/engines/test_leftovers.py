@@ -1,10 +1,16 @@
 """What a node has started and detached from itself does not outlive it (local engine)."""
 
+import os
+import signal
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import failure_programs
 import pytest
-from process_watch import eventually
+from conftest import shared_memory
+from process_watch import descendants, eventually
 
 from muster import NodeError, Parallel
 
@@ -40,3 +46,50 @@ def test_a_detached_process_of_one_node_outlives_another_node(tmp_path):
         failure_programs.sees_a_neighbours_process_alive, place
     )
     assert got == [True, None]
+
+
+LOCKS = """
+    import multiprocessing, os, sys, time
+    from pathlib import Path
+    from muster import Parallel, Task
+
+    def main(place):
+        lock = multiprocessing.Lock()  # as an environment, or tqdm, would make one
+        with Task() as task:
+            Path(place, str(os.getpid())).touch()
+            task.use(lambda ctx: time.sleep(0.01)).run()
+
+    if __name__ == "__main__":
+        Parallel.runner(2)(main, sys.argv[1])
+    """
+
+
+@pytest.mark.parametrize("whom", ["driver", "group", "node"])
+def test_named_semaphores_do_not_stay_behind_whoever_is_killed(tmp_path, whom):
+    script, place = tmp_path / "program.py", tmp_path / "place"
+    script.write_text(textwrap.dedent(LOCKS))
+    place.mkdir()
+    before = shared_memory()
+    child = subprocess.Popen(
+        [sys.executable, script, place], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert eventually(lambda: len(list(place.iterdir())) == 2, 30.0)
+        assert len(shared_memory() - before) >= 2, "there is nothing to leave"
+        below = list(descendants(child.pid))
+        if whom == "node":
+            os.kill(int(next(place.iterdir()).name), signal.SIGKILL)
+        else:
+            (os.kill if whom == "driver" else os.killpg)(child.pid, signal.SIGKILL)
+        _, said = child.communicate(timeout=30)
+    finally:
+        child.kill()
+        child.communicate()
+    assert eventually(lambda: shared_memory() <= before, 5.0), shared_memory() - before
+    assert "resource_tracker" not in said
+    assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), 5.0)
+
+
+def test_a_forked_process_has_no_connection_of_the_node_that_it_comes_from():
+    """Others took it for the node, when that was gone, and waited for its answers for a minute."""
+    assert Parallel.runner(2)(failure_programs.forks)[1] == "-"

@@ -17,13 +17,14 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from multiprocessing import context, reduction, resource_tracker, spawn, util
+from multiprocessing import context, reduction, spawn
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 from muster.engines.local.child import THREAD_VARIABLES
 from muster.engines.local.forked import MOST_FDS, Inherited
+from muster.engines.local.tracker import python_flags, tracker
 from muster.engines.member import exit_status
 from muster.errors import MusterError
 
@@ -191,7 +192,7 @@ class ForkServer:
         self._owner = os.getpid()
         with theirs:
             self._process = subprocess.Popen(
-                [spawn.get_executable(), *_flags(), "-c", code],
+                [spawn.get_executable(), *python_flags(), "-c", code],
                 pass_fds=[theirs.fileno()],
                 env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1")},
                 stdin=subprocess.DEVNULL,
@@ -264,9 +265,7 @@ class _Request:
         """Send it to the server, with where that writes how the process ended."""
         me = os.pidfd_open(os.getpid())
         try:
-            tracker = resource_tracker.getfd()
-            assert tracker is not None
-            fds = [self._data, status, me, tracker, *self._fds]
+            fds = [self._data, status, me, tracker(), *self._fds]
             socket.send_fds(sock, [os.fsencode(self._directory)], fds)
         finally:
             os.close(me)
@@ -293,12 +292,6 @@ def _readable(fd: int, seconds: float | None) -> bool:
     poll = select.poll()  # `select.select` knows no descriptor above 1023
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(None if seconds is None else 1000 * seconds))
-
-
-def _flags() -> list[str]:
-    """Return the options of Python itself that this process was started with."""
-    untyped: Any = util
-    return list(untyped._args_from_interpreter_flags())
 
 
 def _no_process(name: str, why: str) -> ForkError:

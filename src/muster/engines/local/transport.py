@@ -91,6 +91,7 @@ class LocalTransport:
         )
         self._post.watch(self._parent.fileno(), self._hear_parent)
         self._post.start()
+        os.register_at_fork(after_in_child=self._let_go)
         self.tell(Listening())
         self._present.wait()
         for node, incarnation in self._present_nodes:
@@ -183,6 +184,11 @@ class LocalTransport:
         """Tell the parent something."""
         with self._telling:
             self._parent.send(order)
+
+    def _let_go(self) -> None:
+        """Be no node, in a process that was forked from one."""
+        self._post.let_go()
+        self._parent.close()
 
     def _show_life(self) -> None:
         # A process that is stopped, or whose interpreter is held by one call, can not do this.
