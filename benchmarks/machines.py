@@ -67,6 +67,7 @@ class Machines:
         cpus: Of each machine, as Ray is to count them. The first has the head.
         stores: Whether the head stores its state, and its GCS may be killed and started again.
         variables: More of the environment of all of Ray's servers.
+        pythons: By the number of a machine, the Python of its Ray, where that is another one.
     """
 
     def __init__(
@@ -74,10 +75,12 @@ class Machines:
         cpus: Sequence[float],
         stores: bool = False,
         variables: Mapping[str, str] | None = None,
+        pythons: Mapping[int, str] | None = None,
     ) -> None:
         self._cpus = list(cpus)
         self._stores = stores
         self._variables = dict(variables or {})
+        self._pythons = dict(pythons or {})
         self._label = f"m{secrets.token_hex(3)}"
         self._made = 0
         self._switch = ""
@@ -123,6 +126,8 @@ class Machines:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": self.token,
             "RAY_USAGE_STATS_ENABLED": "0",
+            # These machines share one memory, which may be full of something else.
+            "RAY_memory_monitor_refresh_ms": "0",
         }
         return {**kept, **own, **more}
 
@@ -137,7 +142,8 @@ class Machines:
         else:
             where = [f"--address={self.address}"]
         command = [
-            *(sys.executable, "-m", "ray.scripts.scripts", "start"),
+            self._pythons.get(number, sys.executable),
+            *("-m", "ray.scripts.scripts", "start"),
             *where,
             f"--node-ip-address={machine.address}",
             f"--num-cpus={cpus:g}",
@@ -161,6 +167,10 @@ class Machines:
         output.close()
         self._wait_for(number)
         return number
+
+    def logs(self) -> list[Path]:
+        """Return what Ray's processes have written on all machines."""
+        return sorted(self._root.glob("**/session_2*/logs/*.*"))
 
     def remove(self, number: int, unplug: bool = False) -> None:
         """Kill all that runs on a machine, and take it away.

@@ -26,17 +26,30 @@ from benchmarks.faults.node_scene import ROOT, SOURCE, Broken
 from benchmarks.machines import Machines
 
 LOOP = 8 * 128
-STEPS = 120 * LOOP
-OPTIONS = (
-    *("--env-steps", str(STEPS), "--stop-at", "1e9", "--eval-every", "40960"),
-    *("--eval-episodes", "2", "--checkpoint-every", "8192", "--quiet"),
-)
+LOOPS = 120
 START_WITHIN = 180.0
 STILL_WITHIN = 60.0
 """Seconds without a step and without an end that are a hang."""
 END_WITHIN = 400.0
 GONE_WITHIN = 20.0
+_INJECTED = re.compile(r"^(\[.*(rpc_chaos|Inject RPC)|RAY_testing_).*\n", re.M)
+"""What Ray says of faults that it was told to make."""
 _THREE_LINES = re.compile(r"muster: [^\n]+\n  why: [^\n]+\n  try: [^\n]+\n")
+
+
+def train(seed: int, run: Path, loops: int, *more: str) -> list[str]:
+    """Return the command of a run that evaluates and saves on its way."""
+    options = {
+        "--seed": seed,
+        "--env-steps": loops * LOOP,
+        "--stop-at": 1e9,
+        "--eval-every": 40 * LOOP,
+        "--eval-episodes": 2,
+        "--checkpoint-every": 8 * LOOP,
+        "--run-dir": run,
+    }
+    words = [sys.executable, "-m", "muster.cli.main", "train", "ppo", "CartPole-v1", "--quiet"]
+    return [*words, *(str(word) for pair in options.items() for word in pair), *more]
 
 
 class Run:
@@ -49,6 +62,7 @@ class Run:
         machines: The cluster it runs on; None for one of its own.
         number: The machine that it is started on.
         environment: More variables.
+        loops: How many rollouts it has.
     """
 
     def __init__(
@@ -59,15 +73,21 @@ class Run:
         machines: Machines | None = None,
         number: int = 0,
         environment: dict[str, str] | None = None,
+        loops: int = LOOPS,
     ) -> None:
         self.run = place / "run"
+        self.loops = loops
         self.machines = machines
         self.mark = uuid.uuid4().hex
         self.output_file = place / f"output-{self.mark[:6]}"
-        words = [sys.executable, "-m", "muster.cli.main", "train", "ppo", "CartPole-v1"]
-        words += ["--engine", "ray", "--workers", "2", "--seed", str(seed), *OPTIONS, *more]
-        words += ["--run-dir", str(self.run)]
-        variables = {"PYTHONPATH": f"{SOURCE}:{ROOT}", MARK: self.mark, **(environment or {})}
+        words = train(seed, self.run, loops, "--engine", "ray", "--workers", "2", *more)
+        # What other programs of this machine do to its memory is not what is tried here.
+        variables = {
+            "PYTHONPATH": f"{SOURCE}:{ROOT}",
+            "RAY_memory_monitor_refresh_ms": "0",
+            MARK: self.mark,
+            **(environment or {}),
+        }
         if machines is not None:
             words += ["--address", machines.address]
             words = machines.machines[number].within(words)
@@ -133,13 +153,14 @@ class Run:
         still = self._watch_it_end(since)
         code, took = self.driver.returncode, time.monotonic() - since
         if code == 0:
-            check_result(self.run, seed)
+            check_result(self.run, seed, self.loops)
             return {"went_on": 1, "t_still": still, "t_end": took}
         if took > STILL_WITHIN:
             raise Broken(f"it ended {took:.0f} s after the fault: {self.said()}")
-        if code != 1 or not _THREE_LINES.fullmatch(self.output()):
+        said = _INJECTED.sub("", self.output())
+        if code != 1 or not _THREE_LINES.fullmatch(said):
             raise Broken(f"it left with {code} and this: {self.output()[:3000]}")
-        return {"ended": 1, "t_end": took, "said": self.output().splitlines()[1].strip()}
+        return {"ended": 1, "t_end": took, "said": said.splitlines()[1].strip()}
 
     def _watch_it_end(self, since: float) -> float:
         """Return for how long nothing moved at most."""
@@ -187,21 +208,24 @@ def result_of(run: Path) -> tuple[int, str]:
 
 
 @functools.cache
-def serial(seed: int, more: tuple[str, ...] = ()) -> tuple[int, str]:
+def serial(seed: int, loops: int = LOOPS) -> tuple[int, str]:
     """Return steps and weights of the serial run of a seed."""
     with tempfile.TemporaryDirectory(prefix="serial-") as folder:
-        words = [sys.executable, "-m", "muster.cli.main", "train", "ppo", "CartPole-v1"]
-        words += ["--workers", "0", "--seed", str(seed), *OPTIONS, *more]
-        words += ["--run-dir", f"{folder}/run"]
-        env = {**os.environ, "PYTHONPATH": f"{SOURCE}:{ROOT}"}
-        out = subprocess.DEVNULL
-        subprocess.run(words, check=True, cwd=ROOT, env=env, stdout=out, timeout=END_WITHIN)
-        return result_of(Path(folder) / "run")
+        run = Path(folder) / "run"
+        subprocess.run(
+            train(seed, run, loops, "--workers", "0"),
+            check=True,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": f"{SOURCE}:{ROOT}"},
+            stdout=subprocess.DEVNULL,
+            timeout=END_WITHIN,
+        )
+        return result_of(run)
 
 
-def check_result(run: Path, seed: int, more: tuple[str, ...] = ()) -> None:
+def check_result(run: Path, seed: int, loops: int) -> None:
     """Check a run's steps and weights against the serial run of its seed."""
-    got, wanted = result_of(run), serial(seed, more)
+    got, wanted = result_of(run), serial(seed, loops)
     if got != wanted:
         raise Broken(
             f"it has {got[0]} steps and {got[1][:12]}, serial {wanted[0]}, {wanted[1][:12]}"
@@ -228,7 +252,7 @@ def resumes(place: Path, seed: int, **options: Any) -> float:
             raise Broken(f"the resumed run did not end in {END_WITHIN:g} s") from None
         if run.driver.returncode:
             raise Broken(f"the resumed run left with {run.driver.returncode}: {run.said()}")
-    check_result(place / "run", seed)
+        check_result(run.run, seed, run.loops)
     return time.monotonic() - started
 
 
@@ -236,6 +260,7 @@ def try_on(
     seed: int,
     fault: Callable[[Run, random.Random], dict[str, Any]] | None,
     again: Callable[[], dict[str, Any]] = dict,
+    from_the_start: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
     """Train once, with a fault at a seeded moment or without one, and check all promises.
@@ -244,13 +269,17 @@ def try_on(
         seed: Of the run and of the moment.
         fault: Does it, proves that it landed, and returns figures; None for no fault.
         again: Makes things ready for the resumed run, and returns its options, if they are others.
+        from_the_start: Whether it is in force already when the run begins.
         options: Of the run.
     """
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="ray-fault-") as folder:
         place = Path(folder)
         with running(place, seed, **options) as run:
-            run.comes_to_the_moment(rng)
+            if from_the_start:
+                run.wait(run.lines, "training to begin", START_WITHIN)
+            else:
+                run.comes_to_the_moment(rng)
             since = time.monotonic()
             got = {} if fault is None else {"landed": 1, **fault(run, rng)}
             got.update(run.verdict(seed, since))

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from muster.cli import cluster_report
 from muster.cli.cluster_report import Node, say
+from muster.engines.ray import versions
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.timeout(120)
@@ -101,5 +101,5 @@ from ray import cloudpickle
 found = cloudpickle.loads(sys.stdin.buffer.read())()
 assert found["muster"] is None and found["ray"], found
 """
-    sent = cloudpickle.dumps(cluster_report._asker())
+    sent = cloudpickle.dumps(versions.asker())
     subprocess.run([sys.executable, "-c", code], input=sent, check=True, timeout=30)

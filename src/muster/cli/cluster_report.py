@@ -8,12 +8,13 @@ Only looking touches the cluster; what is said follows from what was seen.
 
 import textwrap
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from muster.cli.limits_here import WIDTH
 from muster.engines.ray.cluster import joined, look_at, my_versions, ray_here
+from muster.engines.ray.versions import asker
 
 _ANSWER_SECONDS = 20.0
 _GIB = 2**30
@@ -59,7 +60,7 @@ def look(seconds: float = _ANSWER_SECONDS) -> list[Node]:
     ray = ray_here()
     free = ray._private.state.available_resources_per_node()
     strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-    ask = ray.remote(num_cpus=0, max_retries=0)(_asker())
+    ask = ray.remote(num_cpus=0, max_retries=0)(asker())
     seen = ray.nodes()
     answers = {
         node["NodeID"]: ask.options(
@@ -87,34 +88,6 @@ def look(seconds: float = _ANSWER_SECONDS) -> list[Node]:
         shared = told.pop("shared_memory", None)
         found.append(Node(address, node["Resources"], free.get(key, {}), told, shared, silent))
     return sorted(found, key=lambda node: (node.died != "", node.address))
-
-
-def _asker() -> Callable[[], dict[str, Any]]:
-    """Return what nodes run: a nested function, which is sent whole, as muster may not be there."""
-
-    def report_versions() -> dict[str, Any]:
-        import importlib
-        import importlib.metadata
-        import platform
-        import shutil
-
-        found: dict[str, Any] = {"python": platform.python_version()}
-        for name in ("ray", "torch"):
-            try:
-                found[name] = importlib.metadata.version(name)
-            except importlib.metadata.PackageNotFoundError:
-                found[name] = None
-        try:
-            found["muster"] = importlib.import_module("muster.version").__version__
-        except ImportError:
-            found["muster"] = None
-        try:
-            found["shared_memory"] = shutil.disk_usage("/dev/shm").total
-        except OSError:
-            found["shared_memory"] = None
-        return found
-
-    return report_versions
 
 
 def say(

@@ -4,7 +4,7 @@
                       an address           -> asked what it is (ask.py), then connected to
                       none                 -> a cluster of our own (own.py), gone afterwards
     check_supply      what the nodes of a run need, against what the cluster has (supply.py)
-    check_versions    a worker's versions, against ours
+    check_versions    a worker's versions, against ours (versions.py)
 
 Everything that makes a cluster useless is refused here, within seconds, in three lines.
 """
@@ -14,7 +14,6 @@ import ipaddress
 import json
 import logging
 import os
-import platform
 import socket
 import subprocess
 import sys
@@ -37,9 +36,13 @@ from muster.engines.ray.side_effects import (
 )
 from muster.engines.ray.supply import check_supply
 from muster.engines.ray.tokens import check_token, warn_if_readable
+from muster.engines.ray.versions import check_versions, my_versions, ray_here
 from muster.errors import ClusterError, MusterWarning, OptionError
+<<<<<<< HEAD
 from muster.installs import install
 from muster.version import __version__
+=======
+>>>>>>> ray
 
 __all__ = [
     "About",
@@ -82,6 +85,7 @@ class About:
     """Whether it can be reached by loopback and not by this machine's own address."""
 
 
+<<<<<<< HEAD
 def ray_here() -> Any:
     """Return the module `ray`.
 
@@ -95,6 +99,8 @@ def ray_here() -> Any:
     return ray
 
 
+=======
+>>>>>>> ray
 @contextlib.contextmanager
 def joined(address: str | None = None, num_cpus: int | None = None) -> Iterator[Joined]:
     """Connect this process to a Ray cluster for the length of a block.
@@ -159,48 +165,6 @@ def look_at(address: str) -> About:
         dashboard=found["dashboard"],
         loopback_only=_is_loopback(host) and not _answers(ray.util.get_node_ip_address(), port),
     )
-
-
-def check_versions(
-    theirs: Mapping[str, str], where: str = "a worker", mine: Mapping[str, str] | None = None
-) -> None:
-    """Refuse a worker with other versions than the driver.
-
-    Args:
-        theirs: Of `muster`, `python` and `ray`, as the worker reports them.
-        where: What the worker is called.
-        mine: The driver's; None for those of this process.
-
-    Raises:
-        OptionError: Naming both.
-    """
-    mine = my_versions() if mine is None else mine
-    other = [name for name in mine if mine[name] != theirs.get(name)]
-    if not other:
-        return
-    have = ", ".join(f"{name} {theirs.get(name) or '(none)'}" for name in other)
-    want = ", ".join(f"{name} {mine[name]}" for name in other)
-    raise OptionError(
-        f"{where} has {have}; the program that started it has {want}",
-        "what nodes send each other is only understood between equal versions",
-        f"{_install(mine, other)} on every machine of the cluster",
-    )
-
-
-def my_versions() -> dict[str, str]:
-    """Return what a worker's versions are compared with."""
-    return {
-        "muster": __version__,
-        "python": platform.python_version(),
-        "ray": str(ray_here().__version__),
-    }
-
-
-def _install(versions: Mapping[str, str], names: list[str]) -> str:
-    packages = {"muster": "muster-rl", "ray": "ray"}
-    wanted = [f"{packages.get(name, name)}=={versions[name]}" for name in names if name != "python"]
-    parts = [f"Python {versions['python']}"] if "python" in names else []
-    return " and ".join([*parts, *([f"pip install {' '.join(wanted)}"] if wanted else [])])
 
 
 # ---- a cluster that is there

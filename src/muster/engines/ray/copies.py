@@ -99,10 +99,12 @@ class Copy:
             nodes: How many there are.
         """
         with self._lock:
+            if self._waiting is None:  # it was filled already, and has got on since
+                return
             self._reaching(len(image))[: len(image)] = image
             for node in range(nodes):
                 _COUNTER.pack_into(self._view, node * ROW + LIVED, 0)
-            waiting, self._waiting = self._waiting or [], None
+            waiting, self._waiting = self._waiting, None
             for each in waiting:
                 self._write(*each)
 

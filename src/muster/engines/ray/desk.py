@@ -73,6 +73,9 @@ class Desk:
         self._page = page
         self._publish = publish
         self._news: list[News] = []
+        self._told: list[News] = []
+        self._number = 0
+        """Of the batch that was told last; it is kept until it is known that it was heard."""
         self._changed = threading.Condition()
         self._selector = selectors.DefaultSelector()
         self._asked: list[Callable[[], None]] = []
@@ -87,7 +90,9 @@ class Desk:
     # ---- for any thread
 
     def start(self, told: Conception, progress_fd: int, memory_fd: int) -> None:
-        """Start a process; the one before has ended."""
+        """Start a process; the one before has ended, and what was said of it is done with."""
+        with self._changed:
+            self._news, self._told, self._number = [], [], 0
         self._ask(partial(self._start, told, progress_fd, memory_fd))
 
     def tell(self, order: object) -> None:
@@ -98,12 +103,25 @@ class Desk:
         """End the process, and all that it has started, at once."""
         self._ask(self._kill)
 
-    def news(self, seconds: float) -> list[News]:
-        """Return what happened since the last call; waits for so long if nothing did."""
+    def news(self, heard: int, seconds: float) -> tuple[int, list[News]]:
+        """Return a number and what happened since; waits for so long if nothing did.
+
+        Args:
+            heard: The number of the last answer that came; one that got lost is given again.
+            seconds: How long to wait.
+        """
         with self._changed:
+<<<<<<< HEAD
             self._changed.wait_for(lambda: bool(self._news), seconds)
             news, self._news = self._news, []
         return [*news, Progress(self._page.read(self._node))]
+=======
+            if heard == self._number:
+                self._changed.wait_for(lambda: bool(self._news), seconds)
+                self._told, self._news = self._news, []
+                self._number += 1
+            return self._number, [*self._told, Progress(*self._page.read(self._node))]
+>>>>>>> ray
 
     # ---- on the thread
 

@@ -25,14 +25,15 @@ from muster.engines.local.runtime_dir import runtime_directory
 from muster.engines.memory import SharedMemory
 from muster.engines.orders import Present
 from muster.engines.progress import ProgressPage
-from muster.engines.ray.cluster import my_versions
 from muster.engines.ray.copies import Copy, Copying, Part, Publication
 from muster.engines.ray.desk import Desk, News
 from muster.engines.ray.process import Conception
 from muster.engines.ray.stand_in import Letter, StandIn
+from muster.engines.ray.versions import my_versions
 from muster.engines.ray.watch import servers_here
 from muster.framework.node import Place
 
+_util: Any = ray.util
 _END_SECONDS = 30.0
 _AFTER_RAYLET_SECONDS = 12.0
 
@@ -43,6 +44,8 @@ class Whereabouts:
 
     machine: str
     """Ray's id of it."""
+    address: str
+    """What it is called by people."""
     directory: Path
     """Where its node's socket is."""
     pid: int
@@ -61,8 +64,30 @@ class Neighbour:
     keeper: Any
 
 
+@dataclass(frozen=True)
+class Order:
+    """What the node is told, and who it is about."""
+
+    number: int
+    """One more than that of the order before, for the same incarnation."""
+    order: object
+    neighbours: Sequence[Neighbour]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a driver hears that asks for news."""
+
+    number: int
+    news: Sequence[News]
+    orders_heard: int
+    """The number of the last order that the node was given."""
+
+
 class Keeper:
     """Keeps one node.
+
+    Any call may be made again, because whether it was heard is not known when its answer is lost.
 
     Args:
         place: The node's, as it is at first.
@@ -83,6 +108,8 @@ class Keeper:
         self._copy = Copy(self._memory)
         self._copying = Copying(place.node_id, self._copy)
         self._desk = Desk(self._page, self._copying.publish)
+        self._begun = -1
+        self._orders_heard = 0
         self._left = threading.Event()
         threading.Thread(target=self._end_with_raylet, name="muster-fate", daemon=True).start()
 
@@ -90,8 +117,14 @@ class Keeper:
 
     def whereabouts(self) -> Whereabouts:
         """Say where this keeper is."""
-        memory = self._memory.fileno()
-        return Whereabouts(self._machine, self._directory, os.getpid(), memory, my_versions())
+        return Whereabouts(
+            self._machine,
+            _util.get_node_ip_address(),
+            self._directory,
+            os.getpid(),
+            self._memory.fileno(),
+            my_versions(),
+        )
 
     def join_memory(self, pid: int, fd: int) -> None:
         """Use the memory of another keeper of this machine, instead of one of its own."""
@@ -106,8 +139,12 @@ class Keeper:
         self._copying.know(machines)
 
     def start(self, told: Conception, memory_lost: bool) -> None:
-        """Start the node's process."""
+        """Start the node's process; once, however often this is said of one incarnation."""
         place = told.place
+        if place.incarnation <= self._begun:
+            return
+        self._begun = place.incarnation
+        self._orders_heard = 0
         self._copying.drain()
         self._place = place
         self._page.reset(place.node_id)
@@ -118,18 +155,27 @@ class Keeper:
     # ---- while it lives
 
     @ray.method(concurrency_group="news")
-    def news(self, seconds: float) -> list[News]:
+    def news(self, heard: int, seconds: float) -> Answer:
         """Return what happened to the node; waits for so long if nothing did."""
-        return self._desk.news(seconds)
+        number, news = self._desk.news(heard, seconds)
+        return Answer(number, news, self._orders_heard)
 
     @ray.method(concurrency_group="orders")
-    def tell(self, order: object, neighbours: Sequence[Neighbour], incarnation: int) -> None:
-        """Give this incarnation of the node an order, once it can reach those it is about."""
-        if isinstance(order, Present):
-            for each in neighbours:
-                self._introduce(each)
-        if incarnation == self._place.incarnation:
-            self._desk.tell(order)
+    def tell(self, orders: Sequence[Order], incarnation: int) -> None:
+        """Give this incarnation of the node orders, each once, and in order.
+
+        An order that is about others is given when they can be reached.
+        """
+        if incarnation != self._begun:
+            return
+        for each in orders:
+            if each.number != self._orders_heard + 1:
+                continue
+            if isinstance(each.order, Present):
+                for neighbour in each.neighbours:
+                    self._introduce(neighbour)
+            self._desk.tell(each.order)
+            self._orders_heard = each.number
 
     @ray.method(concurrency_group="kills")
     def kill(self, incarnation: int) -> None:

@@ -80,8 +80,7 @@ class RayMember(Member):
         """Give an order; a node that is gone does not hear it."""
         about = [node for node, _ in order.nodes] if isinstance(order, Present) else []
         with contextlib.suppress(ray.exceptions.RayError):
-            told = self._roll.neighbours(about)
-            self._relay.keeper.tell.remote(order, told, self.place.incarnation)
+            self._relay.tell(order, self._roll.neighbours(about))
 
     def kill(self) -> None:
         """End the node; its keeper, if it does not see to that; at last the wait for Ray."""

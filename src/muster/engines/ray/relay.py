@@ -8,18 +8,25 @@ would on one machine. Where Ray never answers it, it is left behind, and the nod
 
 import os
 import threading
+import time
+from collections.abc import Sequence
+from functools import partial
 from multiprocessing.connection import Pipe
 from typing import Any
 
 import ray
 
 from muster.engines.progress import ProgressPage
+from muster.engines.ray.calls import heard
 from muster.engines.ray.desk import Ended, News, Printed, Progress, Said
+from muster.engines.ray.keeper import Neighbour, Order
 from muster.engines.ray.process import Conception, Program
 from muster.engines.ray.roll import Roll
 from muster.engines.ray.side_effects import leave_thread_behind
 from muster.errors import MusterError
 from muster.framework.node import Place
+
+_TELL_AGAIN_SECONDS = 1.0
 
 
 class Relay:
@@ -62,9 +69,14 @@ class Relay:
         """How it ended."""
         self.unwanted = False
         """Whether it need not begin any more."""
+        self._orders: list[Order] = []
+        """Those that may not have been heard yet."""
+        self._told = 0
+        self._told_at = 0.0
+        self._orders_lock = threading.Lock()
         self._over = threading.Event()
         self._lock = threading.Lock()
-        self._left_behind = False
+        self._left_behind = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name=f"muster-news-{place.node_id}", daemon=True
         )
@@ -74,11 +86,27 @@ class Relay:
         """Whether the node has ended, or counts as such; waits for so long if not."""
         return self._over.wait(seconds)
 
+    def tell(self, order: object, neighbours: Sequence[Neighbour]) -> None:
+        """Give the node an order, after those before it; does not wait until it is heard."""
+        with self._orders_lock:
+            self._told += 1
+            self._orders.append(Order(self._told, order, neighbours))
+            self._told_at = time.monotonic()
+            self.keeper.tell.remote(list(self._orders), self._place.incarnation)
+
+    def _tell_again(self, heard_of: int) -> None:
+        """Repeat orders that the node has not heard; the call that they were in is lost."""
+        with self._orders_lock:
+            self._orders = [each for each in self._orders if each.number > heard_of]
+            if self._orders and time.monotonic() - self._told_at > _TELL_AGAIN_SECONDS:
+                self._told_at = time.monotonic()
+                self.keeper.tell.remote(list(self._orders), self._place.incarnation)
+
     def leave_behind(self, why: str) -> None:
         """Have the node count as ended, whatever its thread is waiting for."""
         with self._lock:
             if not self._over.is_set():
-                self._left_behind = True
+                self._left_behind.set()
                 leave_thread_behind(self._thread.name)
                 self._roll.lose(self._place.node_id)
                 self._ended(why)
@@ -101,12 +129,17 @@ class Relay:
                 self._roll.is_spread,
                 self._roll.position(node) if self._pin else None,
             )
-            ray.get(self.keeper.start.remote(told, self._roll.memory_lost))
-            while not self.status:
-                for news in ray.get(self.keeper.news.remote(self._ask_every)):
-                    if self._left_behind:
+            heard(partial(self.keeper.start.remote, told, self._roll.memory_lost))
+            number = 0
+            while not self.status and not self._left_behind.is_set():
+                answer = heard(partial(self.keeper.news.remote, number, self._ask_every))
+                news = answer.news if answer.number > number else ()
+                number = answer.number
+                self._tell_again(answer.orders_heard)
+                for each in news:
+                    if self._left_behind.is_set():
                         return
-                    self._pass_on(news)
+                    self._pass_on(each)
         except ray.exceptions.RayError as error:
             self._roll.lose(node)
             self._ended(f"its Ray actor is gone: {_first_line(error)}")
@@ -114,7 +147,7 @@ class Relay:
             self._roll.lose(node)
             self._ended(f"{error.args[0]}: {error.args[1]}")
         except BaseException as error:
-            if self._left_behind:  # nobody listens any more
+            if self._left_behind.is_set():  # nobody listens any more
                 return
             self._roll.lose(node)
             self._ended(f"it could not be watched: {error!r}")

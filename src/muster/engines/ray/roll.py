@@ -7,6 +7,7 @@ a keeper is lost      -> a new one in its bundle, which knows the others and wha
 import contextlib
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import ray
@@ -15,8 +16,9 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from muster.engines.base import Launch
 from muster.engines.local.handshake import Secrets
-from muster.engines.ray.cluster import check_versions
+from muster.engines.ray.calls import heard
 from muster.engines.ray.keeper import KeeperActor, Neighbour, Whereabouts
+from muster.engines.ray.versions import check_machines, check_versions
 from muster.errors import OptionError, TaskError
 from muster.framework.node import Place
 from muster.version import __version__
@@ -74,7 +76,7 @@ class Roll:
         for nodes in self._machines().values():
             first = self._where[nodes[0]]
             for node in nodes[1:]:
-                ray.get(self._keepers[node].join_memory.remote(first.pid, first.memory))
+                heard(partial(self._keepers[node].join_memory.remote, first.pid, first.memory))
         self._tell_machines()
 
     def keeper_of(self, node: int) -> Any:
@@ -152,9 +154,9 @@ class Roll:
         beside = machines.get(where.machine, [])
         if beside:
             elder = self._where[beside[0]]
-            ray.get(keeper.join_memory.remote(elder.pid, elder.memory))
+            heard(partial(keeper.join_memory.remote, elder.pid, elder.memory))
         elif machines and self.is_spread:
-            ray.get(keeper.expect.remote())
+            heard(keeper.expect.remote)
         else:
             self.memory_lost = True
         self._lost.discard(node)
@@ -163,7 +165,8 @@ class Roll:
             return
         source = self._spread_last_of(node, [nodes[0] for nodes in machines.values()])
         if not beside:
-            ray.get(keeper.fill.remote(self._keepers[source].image.remote()))
+            image = self._keepers[source].image
+            heard(lambda: keeper.fill.remote(image.remote()))  # from one to the other
 
     def _spread_last_of(self, node: int, asked: Sequence[int]) -> int:
         """Have all machines know as much of a lost node as any, and return the keeper of one.
@@ -171,7 +174,7 @@ class Roll:
         What it published last may have reached some of them only.
         """
         known = {
-            other: ray.get(self._keepers[other].known_of.remote(node))
+            other: heard(partial(self._keepers[other].known_of.remote, node))
             for other in asked
             if other not in self._lost
         }
@@ -185,7 +188,7 @@ class Roll:
                         "the machines that had it are gone",
                         "--resume, which goes on from the last checkpoint",
                     )
-                ray.get(self._keepers[other].copy.remote(*last[0]))
+                heard(partial(self._keepers[other].copy.remote, *last[0]))
         return next(other for other in known)
 
     # ---- parts of it
@@ -206,14 +209,18 @@ class Roll:
         """Wait until a keeper is there, and note where."""
         seconds = self._launch.start_within
         try:
-            where: Whereabouts = ray.get(keeper.whereabouts.remote(), timeout=seconds)
+            where: Whereabouts = heard(keeper.whereabouts.remote, seconds)
         except ray.exceptions.GetTimeoutError:
             raise OptionError(
                 f"{self.places[node].name} has no machine",
                 f"in {seconds:g} s there was none with room for {dict(self._needs[node])}",
                 "a larger cluster, or fewer nodes; ray status shows who has what",
             ) from None
-        check_versions(where.versions, self.places[node].name)
+        except ray.exceptions.RayError as error:
+            if _is_of_the_machine(error):
+                check_machines(ray)
+            raise
+        check_versions(where.versions, f"the machine {where.address}")
         self._where[node] = where
         return where
 
@@ -235,10 +242,18 @@ class Roll:
                 for name, there in machines.items()
                 if name != machine
             ]
-            asked.update({node: self._keepers[node].know_machines.remote(others) for node in nodes})
+            asked.update(
+                {node: partial(self._keepers[node].know_machines.remote, others) for node in nodes}
+            )
+        under_way = {node: call() for node, call in asked.items()}
         for node, call in asked.items():
             try:
-                ray.get(call)
+                heard(call, begun=under_way[node])
             except ray.exceptions.RayError:  # lost, too; its own thread will find out
                 self._lost.add(node)
                 self.end(node)
+
+
+def _is_of_the_machine(error: Exception) -> bool:
+    """Whether an actor could not even begin where it was put, or not say so in our terms."""
+    return not isinstance(error, ray.exceptions.RayActorError) or "creation task" in str(error)

@@ -1,0 +1,129 @@
+"""Which versions the machines of a cluster have, against those of this process."""
+
+import platform
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from muster.errors import OptionError
+from muster.version import __version__
+
+_ENGINE = 'engine="ray"'
+_ANSWER_SECONDS = 20.0
+
+
+def ray_here() -> Any:
+    """Return the module `ray`.
+
+    Raises:
+        OptionError: It is not installed.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise OptionError(
+            f"{_ENGINE} needs Ray", "it is not installed", "pip install 'muster-rl[ray]'"
+        ) from None
+    return ray
+
+
+def check_versions(
+    theirs: Mapping[str, str], where: str = "a worker", mine: Mapping[str, str] | None = None
+) -> None:
+    """Refuse a worker with other versions than the driver.
+
+    Args:
+        theirs: Of `muster`, `python` and `ray`, as the worker reports them.
+        where: What the worker is called.
+        mine: The driver's; None for those of this process.
+
+    Raises:
+        OptionError: Naming both.
+    """
+    mine = my_versions() if mine is None else mine
+    other = [name for name in mine if mine[name] != theirs.get(name)]
+    if not other:
+        return
+    if not theirs.get("muster"):
+        raise OptionError(
+            f"{where} has no muster",
+            "nodes of this program are to run there, and need it",
+            f"{_install(mine, other)} there, in the Python that runs Ray",
+        )
+    have = ", ".join(f"{name} {theirs.get(name) or '(none)'}" for name in other)
+    want = ", ".join(f"{name} {mine[name]}" for name in other)
+    raise OptionError(
+        f"{where} has {have}; the program that started it has {want}",
+        "what nodes send each other is only understood between equal versions",
+        f"{_install(mine, other)} on every machine of the cluster",
+    )
+
+
+def my_versions() -> dict[str, str]:
+    """Return what a worker's versions are compared with."""
+    return {
+        "muster": __version__,
+        "python": platform.python_version(),
+        "ray": str(ray_here().__version__),
+    }
+
+
+def _install(versions: Mapping[str, str], names: list[str]) -> str:
+    packages = {"muster": "muster-rl", "ray": "ray"}
+    wanted = [f"{packages.get(name, name)}=={versions[name]}" for name in names if name != "python"]
+    parts = [f"Python {versions['python']}"] if "python" in names else []
+    return " and ".join([*parts, *([f"pip install {' '.join(wanted)}"] if wanted else [])])
+
+
+def check_machines(ray: Any) -> None:
+    """Refuse the first machine of the joined cluster that has other versions, by its address.
+
+    Asked by a task that needs nothing of muster's; who does not answer is not judged.
+
+    Raises:
+        OptionError: Naming the machine, both versions, and how to have them equal.
+    """
+    strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+    ask = ray.remote(num_cpus=0, max_retries=0)(asker())
+    asked = {
+        node["NodeManagerAddress"]: ask.options(
+            scheduling_strategy=strategy(node["NodeID"], soft=False)
+        ).remote()
+        for node in ray.nodes()
+        if node["Alive"]
+    }
+    until = time.monotonic() + _ANSWER_SECONDS
+    for address, answer in sorted(asked.items()):
+        try:
+            theirs = ray.get(answer, timeout=max(0.0, until - time.monotonic()))
+        except ray.exceptions.RayError:
+            continue
+        check_versions(theirs, f"the machine {address}")
+
+
+def asker() -> Callable[[], dict[str, Any]]:
+    """Return what nodes run: a nested function, which is sent whole, as muster may not be there."""
+
+    def report_versions() -> dict[str, Any]:
+        import importlib
+        import importlib.metadata
+        import platform
+        import shutil
+
+        found: dict[str, Any] = {"python": platform.python_version()}
+        for name in ("ray", "torch"):
+            try:
+                found[name] = importlib.metadata.version(name)
+            except importlib.metadata.PackageNotFoundError:
+                found[name] = None
+        try:
+            found["muster"] = importlib.import_module("muster.version").__version__
+        except ImportError:
+            found["muster"] = None
+        try:
+            found["shared_memory"] = shutil.disk_usage("/dev/shm").total
+        except OSError:
+            found["shared_memory"] = None
+        return found
+
+    return report_versions
