@@ -38,11 +38,6 @@ from muster.engines.ray.supply import check_supply
 from muster.engines.ray.tokens import check_token, warn_if_readable
 from muster.engines.ray.versions import check_versions, my_versions, ray_here
 from muster.errors import ClusterError, MusterWarning, OptionError
-<<<<<<< HEAD
-from muster.installs import install
-from muster.version import __version__
-=======
->>>>>>> ray
 
 __all__ = [
     "About",
@@ -85,22 +80,6 @@ class About:
     """Whether it can be reached by loopback and not by this machine's own address."""
 
 
-<<<<<<< HEAD
-def ray_here() -> Any:
-    """Return the module `ray`.
-
-    Raises:
-        OptionError: It is not installed.
-    """
-    try:
-        import ray
-    except ImportError:
-        raise OptionError(f"{_ENGINE} needs Ray", "it is not installed", install("ray")) from None
-    return ray
-
-
-=======
->>>>>>> ray
 @contextlib.contextmanager
 def joined(address: str | None = None, num_cpus: int | None = None) -> Iterator[Joined]:
     """Connect this process to a Ray cluster for the length of a block.

@@ -111,17 +111,11 @@ class Desk:
             seconds: How long to wait.
         """
         with self._changed:
-<<<<<<< HEAD
-            self._changed.wait_for(lambda: bool(self._news), seconds)
-            news, self._news = self._news, []
-        return [*news, Progress(self._page.read(self._node))]
-=======
             if heard == self._number:
                 self._changed.wait_for(lambda: bool(self._news), seconds)
                 self._told, self._news = self._news, []
                 self._number += 1
-            return self._number, [*self._told, Progress(*self._page.read(self._node))]
->>>>>>> ray
+            return self._number, [*self._told, Progress(self._page.read(self._node))]
 
     # ---- on the thread
 
