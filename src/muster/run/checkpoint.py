@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, SupportsIndex
 
 from muster.errors import MusterWarning, OptionError
+from muster.framework.node import saving
 from muster.run import manifest as manifests
 from muster.run import reading, tensors
 from muster.run.errors import CheckpointError
@@ -238,7 +239,7 @@ class CheckpointStore:
         self._check_writable()
         try:
             make_directories(self.path, self._files)
-            with FileLock(self.path / ".lock", wait=_LOCK_WAIT):
+            with saving(), FileLock(self.path / ".lock", wait=_LOCK_WAIT):
                 self._place.clean()
                 yield
         except OSError as error:
