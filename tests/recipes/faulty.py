@@ -20,6 +20,8 @@ import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from torch import nn
 
+from muster.run.files import Files
+
 VARIABLE = "MUSTER_FAULT"
 HOG = 400 << 20
 leaked = []
@@ -53,6 +55,24 @@ class Fault:
     """Where to leave a file each time that it happens."""
     times: int = 10**9
     """How often, by the files in that place."""
+
+
+def slow_disk():
+    """Have one sync to the disk take long, once the file that MUSTER_SLOW_DISK names is there."""
+    flag, sync = os.environ.get("MUSTER_SLOW_DISK"), Files.fsync
+
+    def fsync(self, fd):
+        if Path(flag).exists():
+            Files.fsync = sync
+            time.sleep(SLOW_SECONDS)
+        sync(self, fd)
+
+    if flag:
+        Files.fsync = fsync
+
+
+SLOW_SECONDS = 14.0
+slow_disk()
 
 
 def meet(call, count):

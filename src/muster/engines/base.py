@@ -164,6 +164,9 @@ class Transport(Protocol):
     def waiting(self) -> AbstractContextManager[None]:
         """Within this block a thread of the program waits for others in a way of its own."""
 
+    def saving(self) -> AbstractContextManager[None]:
+        """Within this block the node writes what must not be lost, however long that takes."""
+
     def shared_memory(self, size: int) -> memoryview:
         """Return the first bytes of memory that all nodes see, and every incarnation of them.
 

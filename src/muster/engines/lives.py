@@ -6,7 +6,7 @@ crashes does it again at the same place, for ever: that is noticed by how much w
 
 from dataclasses import dataclass, field
 
-from muster.engines.progress import LOOPING, OUTSIDE, STARTING, Row
+from muster.engines.progress import LOOPING, OUTSIDE, SAVING, STARTING, Row
 
 HEALTHY_AFTER = 60.0
 """A node that got on for so many seconds has its restarts forgiven."""
@@ -56,7 +56,7 @@ class Lives:
         born = death.at.state not in (STARTING, OUTSIDE)
         self._stillborn = 0 if born else self._stillborn + 1
         # Who waits for others does nothing that could end it: that came from outside.
-        if death.at.state == LOOPING or death.hung:
+        if death.at.state in (LOOPING, SAVING) or death.hung:
             if self._deaths and death.at.mark > self._deaths[0].at.mark:
                 self._deaths.clear()
             self._deaths.append(death)

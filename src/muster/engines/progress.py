@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from muster.engines.memory import SharedMemory
 
-STARTING, OUTSIDE, LOOPING, WAITING = range(4)
-"""Not linked yet; in `main` but not in a loop; in a loop; in it, and waiting for other nodes."""
+STARTING, OUTSIDE, LOOPING, WAITING, SAVING = range(5)
+"""Not linked yet; in `main` but not in a loop; in a loop; in it, and waiting for other nodes;
+writing what must not be lost, to a disk that may be slow."""
 
 
 class Row(NamedTuple):

@@ -30,7 +30,7 @@ from muster.engines.orders import (
     Replaced,
     Returned,
 )
-from muster.engines.progress import LOOPING, STARTING, WAITING, ProgressPage
+from muster.engines.progress import LOOPING, SAVING, STARTING, WAITING, ProgressPage
 from muster.engines.rendezvous import Rendezvous
 from muster.errors import MusterError, NodeError
 from muster.framework.node import Finish
@@ -38,6 +38,8 @@ from muster.framework.signals import STOP_SIGNALS
 
 _LEAVING = 2.0
 """Seconds that a node may take beyond its grace time: it says itself what holds it up."""
+_SAVE_SECONDS = 600.0
+"""That the disk may take for one thing: what is saved is worth more than the time."""
 _WATCH_EVERY = 0.1
 """Seconds from one look at the progress page to the next, at most."""
 
@@ -301,7 +303,10 @@ class Supervisor:
         if now >= self._end_by:
             self._end_by = float("inf")
             for member in self._members:
-                member.kill()
+                if self._is_saving(member):  # it has its grace time after that
+                    self._end_by = now + self._launch.grace
+                else:
+                    member.kill()
 
     def _watch(self, member: Member) -> None:
         if not member.alive or member.kill_at is not None:
@@ -318,11 +323,16 @@ class Supervisor:
             limit = self._launch.start_within
         elif self._finishing is not None and state in (LOOPING, WAITING):
             limit = min(self._launch.grace, self._launch.hang_after)
+        elif state == SAVING:
+            limit = max(_SAVE_SECONDS, self._launch.hang_after)
         else:
             limit = self._launch.hang_after
         if seconds > limit:
             member.hung = f"it made no progress for {seconds:.1f} s"
             member.kill_at = now + member.ask_where()
+
+    def _is_saving(self, member: Member) -> bool:
+        return member.alive and self._page.read(member.place.node_id).state == SAVING
 
     # ---- signals
 

@@ -74,6 +74,10 @@ class ProgramNode:
         """Within this block the node waits for others, which is no hang."""
         return self._transport.waiting()
 
+    def saving(self) -> AbstractContextManager[None]:
+        """Within this block the node writes what must not be lost, however long that takes."""
+        return self._transport.saving()
+
     def on_finish(self, fn: Callable[[], None]) -> None:
         """Have `fn` called when the run is to end; it must not block."""
         self._on_finish.append(fn)

@@ -7,7 +7,7 @@ An engine runs `main` on a node and says so with `on_node`; every `Task` made me
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -125,6 +125,9 @@ class Node(Protocol):
     def advance(self) -> None:
         """Note that the main thread got on. What never does this for long counts as hung."""
 
+    def saving(self) -> AbstractContextManager[None]:
+        """Within this block the node writes what must not be lost, however long that takes."""
+
 
 _current: Node | None = None
 _entering = threading.Lock()
@@ -139,6 +142,11 @@ def advance() -> None:
     """Note that this node's work gets on; does nothing where no one watches."""
     if _current is not None:
         _current.advance()
+
+
+def saving() -> AbstractContextManager[None]:
+    """Have nobody end this node for being slow within this block; it writes to the disk."""
+    return nullcontext() if _current is None else _current.saving()
 
 
 def replacements() -> int | None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, SupportsIndex
 
 from muster.errors import MusterWarning, OptionError
+from muster.framework.node import saving
 from muster.run import manifest as manifests
 from muster.run import reading, tensors
 from muster.run.errors import CheckpointError
@@ -213,7 +214,7 @@ class CheckpointStore:
         try:
             make_directories(self.path, self._files)
             # Processes of one run take turns; that there is one run is what its claim says.
-            with FileLock(self.path / ".lock", wait=_LOCK_WAIT):
+            with saving(), FileLock(self.path / ".lock", wait=_LOCK_WAIT):
                 self._place.clean()
                 yield
         except OSError as error:

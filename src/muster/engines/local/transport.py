@@ -27,7 +27,7 @@ from muster.engines.orders import (
     Publish,
     Replaced,
 )
-from muster.engines.progress import LOOPING, OUTSIDE, WAITING, ProgressRow
+from muster.engines.progress import LOOPING, OUTSIDE, SAVING, WAITING, ProgressRow
 from muster.errors import TaskError
 from muster.framework.labels import Labels
 from muster.framework.node import Place, Use
@@ -160,6 +160,18 @@ class LocalTransport:
                 self._waiters -= 1
                 if self._waiters == 0:
                     self._progress.set_state(self._unwaited)
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Within this block the node writes what must not be lost, however long that takes."""
+        before, self._unwaited = self._unwaited, SAVING
+        self._progress.set_state(SAVING)
+        try:
+            yield
+        finally:
+            self._unwaited = before
+            with self._waiters_lock:
+                self._progress.set_state(WAITING if self._waiters else before)
 
     def shared_memory(self, size: int) -> memoryview:
         """Return memory that all nodes of this machine see."""
