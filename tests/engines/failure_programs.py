@@ -223,6 +223,12 @@ def leaves_running(directory, how, times=1, end="returns"):
         return me
 
 
+def starts_and_stays(directory, how):
+    """Leaves a process, and does not end."""
+    leaves_running(directory, how)
+    time.sleep(1000)
+
+
 def sees_a_neighbours_process_alive(directory):
     """Node 1 has a detached process; node 0 dies once and then says whether it is there still."""
     with Task() as task:

@@ -90,6 +90,36 @@ def test_named_semaphores_do_not_stay_behind_whoever_is_killed(tmp_path, whom):
     assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), 5.0)
 
 
+DETACHED = """
+    import sys, time
+    from muster import Parallel
+    import failure_programs
+
+    if __name__ == "__main__":
+        Parallel.runner(2)(failure_programs.starts_and_stays, sys.argv[1], sys.argv[2])
+    """
+
+
+@pytest.mark.parametrize("how", ["exec", "fork"])
+def test_a_detached_process_is_ended_when_the_driver_is_killed(tmp_path, how):
+    script, place = tmp_path / "program.py", tmp_path / "place"
+    script.write_text(textwrap.dedent(DETACHED))
+    place.mkdir()
+    child = subprocess.Popen(
+        [sys.executable, script, place, how],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        start_new_session=True,
+    )
+    try:
+        assert eventually(lambda: any(place.iterdir()), 30.0)
+        (pid,) = (path.name for path in place.iterdir())
+        assert Path(f"/proc/{pid}").exists()
+    finally:
+        child.kill()
+        child.wait()
+    assert eventually(lambda: not Path(f"/proc/{pid}").exists(), 5.0)
+
+
 def test_a_forked_process_has_no_connection_of_the_node_that_it_comes_from():
     """Others took it for the node, when that was gone, and waited for its answers for a minute."""
     assert Parallel.runner(2)(failure_programs.forks)[1] == "-"

@@ -115,9 +115,15 @@ class _Server:
             os.close(fd)
 
     def _leave(self) -> NoReturn:
-        """End with the driver, and remove what it could not; the kernel ends the nodes."""
+        """End with the driver, with all nodes and what they started; remove what is left."""
+        for pid in self._nodes:
+            os.kill(pid, signal.SIGKILL)
         for directory in self._directories:
             shutil.rmtree(directory, ignore_errors=True)
+        deadline = time.monotonic() + _END_SECONDS
+        while self._nodes and time.monotonic() < deadline:
+            self._bury()
+            time.sleep(0.001)
         os._exit(0)
 
     def _become(self, server: int, data: int, status: int, fds: list[int]) -> NoReturn:
