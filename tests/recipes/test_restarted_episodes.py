@@ -50,7 +50,6 @@ def buffers(monkeypatch):
     return made
 
 
-
 def transitions_across(buffer, row):
     """How many of the n-step transitions that begin before `row` look at what comes after it."""
     ids = np.arange(len(buffer)) + buffer.inserted - len(buffer)
