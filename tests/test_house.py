@@ -65,4 +65,14 @@ def test_every_dependency_has_an_exact_version_in_the_constraints():
     for requirement in wanted:
         name = re.split("[^a-zA-Z0-9-]", requirement)[0].lower()
         assert name in pinned or name == "muster-rl", f"{name} has no version in constraints.txt"
-    assert pinned["torch"] == "2.13.0"
+
+
+def test_any_recent_torch_is_good_enough_and_ours_is_pinned():
+    """A CUDA user keeps the torch that is there; `make` never installs another than this one."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (wanted,) = (Requirement(each) for each in project["dependencies"] if "torch" in each)
+    for version in ("2.8.0", "2.9.1+cu128", "2.13.0", "2.14.0"):
+        assert wanted.specifier.contains(version), version
+    assert not wanted.specifier.contains("2.7.1")
+    assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text().splitlines()
+    assert "PIP_CONSTRAINT=constraints.txt" in (ROOT / "Makefile").read_text()

@@ -2,12 +2,14 @@
 
 import io
 import time
+from dataclasses import replace
 
 import numpy as np
 
 from muster import Context, StepTimer, Task
 from muster.data import ReplayBuffer, SamplesPerInsert, Transitions
-from muster.flow import GradientSum, ParameterServer
+from muster.errors import TaskError
+from muster.flow import Channel, GradientSum, ParameterServer
 
 
 def pushes_versions(count):
@@ -146,3 +148,46 @@ def cores_and_threads():
     import os
 
     return sorted(os.sched_getaffinity(0)), int(os.environ["OMP_NUM_THREADS"])
+
+
+def two_buffers(count):
+    """Node 1 pushes actions 0 into one buffer and 1 into another; return what each received."""
+    from gymnasium.spaces import Box, Discrete
+
+    spaces = Box(-1e9, 1e9, (2,), np.float32), Discrete(2)
+    pieces = {"num_envs": 2, "home": 0, "min_size": 8 * count}
+    buffers = [ReplayBuffer(1000, *spaces, name=name, **pieces) for name in "ab"]
+    with Task() as task:
+        if task.router.node_id:
+            for number in range(count):
+                for action, buffer in enumerate(buffers):
+                    data = _transitions(1, 8 * number)
+                    buffer.push(replace(data, action=np.full_like(data.action, action)))
+            task.run(max_step=1, end="own")
+            return None
+        received = [buffer.receive(16) for buffer in buffers]
+        task.run(max_step=1)
+    assert received == [True, True]
+    return [np.unique(buffer.sample(16).action).tolist() for buffer in buffers]
+
+
+def opens_twice():
+    """Return what each kind says to a second one of its name on this node."""
+    from gymnasium.spaces import Box, Discrete
+
+    spaces = Box(-1, 1, (2,), np.float32), Discrete(2)
+    kinds = {
+        "channel": lambda: Channel("twice"),
+        "server": lambda: ParameterServer(name="twice"),
+        "sum": lambda: GradientSum([0, 1], name="twice"),
+        "replay": lambda: ReplayBuffer(10, *spaces, num_envs=1, home=0),
+    }
+    said = {}
+    for kind, open_one in kinds.items():
+        first = open_one()
+        try:
+            open_one()
+        except TaskError as error:
+            said[kind] = str(error)
+        del first
+    return said

@@ -72,3 +72,13 @@ def test_nodes_share_the_cores_and_are_bound_to_their_own_when_asked(engine, run
     assert first[1] == second[1] == 3
     assert len(first[0]) == len(second[0]) == each
     assert len(cores) == 1 or not set(first[0]) & set(second[0])
+
+
+def test_two_replay_buffers_of_one_program_keep_their_own(run):
+    assert run(flow_programs.two_buffers, 3)[0] == [[0], [1]]
+
+
+def test_a_second_opener_of_a_name_is_refused_on_every_node(run):
+    for said in run(flow_programs.opens_twice):
+        assert set(said) == {"channel", "server", "sum", "replay"}
+        assert all("is opened twice on this node" in error for error in said.values())

@@ -84,8 +84,8 @@ class ReplayBuffer:
         check_count("n_step", n_step, 1)
         check_count("min_size", min_size, 0)
         check_count("seed", seed, 0)
-        for name, fraction in (("gamma", gamma), ("alpha", alpha), ("beta", beta)):
-            check_fraction(name, fraction)
+        for option, fraction in (("gamma", gamma), ("alpha", alpha), ("beta", beta)):
+            check_fraction(option, fraction)
         layout = ObsLayout(obs_space)
         action = field_of("action_space", action_space)
         self._store = TransitionStore(capacity // num_envs, num_envs, layout, action)

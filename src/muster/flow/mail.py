@@ -8,10 +8,11 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING
 
 from muster.engines.base import Delivery, Parcel, Transport
+from muster.errors import TaskError
 from muster.flow import heads
 from muster.flow.registry import WireError
 from muster.flow.wire import Packed
@@ -71,6 +72,7 @@ class Mail:
     def add_publisher(self, publisher: "Publisher") -> None:
         """Have a board of this node sent to whoever is, or will be, there."""
         with self._lock:
+            _refuse_second(publisher.board, self._publishers, publisher.board)
             self._publishers[publisher.board] = publisher
             for node in self._gone:
                 publisher.gone(node)
@@ -80,12 +82,14 @@ class Mail:
     def add_subscriber(self, subscriber: "Subscriber") -> None:
         """Have a board read."""
         with self._lock:
+            _refuse_second(subscriber.board, self._subscribers, subscriber.board)
             self._subscribers[subscriber.board] = subscriber
             self._catch_up(f"board {subscriber.board}")
 
     def add_outlet(self, outlet: "Outlet") -> None:
         """Have a stream sent once its reader is there."""
         with self._lock:
+            _refuse_second(outlet.name, self._outlets, outlet.name[0])
             self._outlets[outlet.name] = outlet
             node = outlet.name[1]
             if node in self._gone:
@@ -96,6 +100,7 @@ class Mail:
     def add_inlet(self, inlet: "Inlet") -> None:
         """Have a stream read."""
         with self._lock:
+            _refuse_second(inlet.stream, self._inlets, inlet.stream)
             self._inlets[inlet.stream] = inlet
             self._catch_up(f"stream {inlet.stream}")
 
@@ -198,3 +203,13 @@ class Mail:
                     outlet.acknowledged(number)
             case heads.Bye():
                 self.gone(delivery.sender)
+
+
+def _refuse_second(key: object, opened: Container[object], name: str) -> None:
+    """Refuse to open a name twice on one node: each would take what belongs to the other."""
+    if key in opened:
+        raise TaskError(
+            f"{name!r} is opened twice on this node",
+            "what is sent to one would arrive at the other",
+            "a name of its own for each, such as name='second'",
+        )

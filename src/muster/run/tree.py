@@ -169,11 +169,10 @@ def _join(value: Any, path: str, depth: int, left: dict[str, np.ndarray[Any, Any
         if key.startswith("$") and not key.startswith("$$"):
             return _special(key, value[key], path, left)
     tree = {}
-    for key, each in value.items():
-        if key.startswith("$"):
-            if not key.startswith("$$"):
-                raise ValueError(f"{path!r} has the unknown key {key!r}")
-            key = key[1:]
+    for written, each in value.items():
+        if written.startswith("$") and not written.startswith("$$"):
+            raise ValueError(f"{path!r} has the unknown key {written!r}")
+        key = written.removeprefix("$")
         tree[key] = _join(each, f"{path}/{key}", depth + 1, left)
     return tree
 
