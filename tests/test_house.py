@@ -6,6 +6,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+from packaging.requirements import Requirement
+
 import muster
 
 ROOT = Path(__file__).parent.parent
