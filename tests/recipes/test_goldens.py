@@ -1,4 +1,4 @@
-"""Golden policies: what today's code trains, to the last bit, so that a change of shape changes none.
+"""Golden policies: what the code trains today, to the last bit; a change of shape changes none.
 
 `python tests/recipes/test_goldens.py` writes `goldens.json` anew, where a change is the point. The
 bits belong to one kind of CPU and to the pinned libraries: elsewhere nothing is compared.
