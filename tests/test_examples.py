@@ -75,8 +75,8 @@ def test_the_tutorial_with_real_workers_solves_cartpole(tmp_path):
     [
         ["tutorial_three_nodes.py"],
         ["tutorial_evaluator_apart.py", "--how", "loop"],
-        ["tutorial_evaluator_apart.py", "--how", "wait"],
-        ["tutorial_evaluator_apart.py", "--nodes", "1"],
+        pytest.param(["tutorial_evaluator_apart.py", "--how", "wait"], marks=pytest.mark.slow),
+        pytest.param(["tutorial_evaluator_apart.py", "--nodes", "1"], marks=pytest.mark.slow),
     ],
     ids=" ".join,
 )

@@ -170,7 +170,14 @@ def test_the_command_line_of_the_building_blocks_is_the_signature(tmp_path):
     assert "--epoch-count" in run(["ray_building_blocks.py", "--epoch-count", "1"], tmp_path, 2)
 
 
-@pytest.mark.parametrize("backend", ["single", "local", "ray"])
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "single",
+        pytest.param("local", marks=pytest.mark.slow),
+        pytest.param("ray", marks=pytest.mark.slow),
+    ],
+)
 def test_the_shared_agent_learns_on_every_backend_with_one_program(backend, tmp_path):
     out = run(
         ["shared_agent_dqn.py", "--backend", backend, "--episodes", "40", "--folder", "r"], tmp_path

@@ -13,7 +13,7 @@ from process_watch import descendants, eventually
 
 from muster import Parallel
 
-QUICK_ON_RAY = ("test_channels", "test_flow")
+QUICK_ON_RAY = ("test_flow",)
 """What is tried on Ray whenever tests run; a start takes seconds there, so the rest is slow."""
 
 RAY_OWN = ("/ray/", "ray::")

@@ -86,7 +86,15 @@ def start(engine, tmp_path):
         child.communicate()
 
 
-@pytest.mark.parametrize("how", ["fast", "slow", "another fails", "does not end"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "fast",
+        "slow",
+        pytest.param("another fails", marks=pytest.mark.slow),
+        pytest.param("does not end", marks=pytest.mark.slow),
+    ],
+)
 def test_what_is_being_saved_is_saved_and_the_grace_time_comes_after_it(start, how):
     child, place = start(how)
     if how == "another fails":
@@ -98,7 +106,7 @@ def test_what_is_being_saved_is_saved_and_the_grace_time_comes_after_it(start, h
     assert CheckpointStore(place / "checkpoints").load().counters["env_step"] > 0
     if how != "fast":  # and one that does not end afterwards has ended all the same
         took = (place / "saved").stat().st_mtime - (place / "saving").stat().st_mtime
-        assert took >= 4.0, "the disk was not slow"
+        assert took > 3.9, "the disk was not slow"  # the clock of files is a coarse one
 
 
 def test_a_second_signal_does_not_wait_for_the_save(start):

@@ -94,7 +94,14 @@ def test_as_many_samples_are_drawn_for_each_insert_as_was_asked_for(tmp_path):
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("role", [LEARNER, EVALUATOR, ACTOR])
+@pytest.mark.parametrize(
+    "role",
+    [
+        LEARNER,
+        pytest.param(EVALUATOR, marks=pytest.mark.slow),
+        pytest.param(ACTOR, marks=pytest.mark.slow),
+    ],
+)
 def test_a_killed_node_is_replaced_and_training_goes_on(tmp_path, role):
     limits = ("--env-steps", "30000", "--stop-at", "1000", "--checkpoint-every", "2000")
     driver = start(tmp_path, *limits, "--eval-episodes", "10")
@@ -115,7 +122,9 @@ def test_a_killed_node_is_replaced_and_training_goes_on(tmp_path, role):
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
+)
 def test_a_signal_saves_and_the_run_goes_on_from_there(tmp_path, number):
     driver = start(tmp_path, "--env-steps", "400000", "--stop-at", "1000")
     run = tmp_path / "run"

@@ -33,7 +33,7 @@ def lines_of(run):
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("shards", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_replay_in_shards_learns_to_balance(tmp_path, shards):
     result = muster.train(
         "dqn",
@@ -79,7 +79,15 @@ def test_samples_per_insert_hold_over_all_shards(tmp_path, prioritized):
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("victim", [None, LEARNER, SHARD, ACTOR])
+@pytest.mark.parametrize(
+    "victim",
+    [
+        None,
+        pytest.param(LEARNER, marks=pytest.mark.slow),
+        SHARD,
+        pytest.param(ACTOR, marks=pytest.mark.slow),
+    ],
+)
 def test_a_killed_node_is_replaced_and_training_goes_on(tmp_path, victim):
     limits = ("--env-steps", "12000", "--stop-at", "1000", "--checkpoint-every", "2000")
     run = tmp_path / "run"
@@ -107,6 +115,7 @@ def test_a_killed_node_is_replaced_and_training_goes_on(tmp_path, victim):
         assert gone == 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_signal_ends_all_and_the_run_goes_on_from_there(tmp_path):
     run = tmp_path / "run"

@@ -35,7 +35,7 @@ def refused(done, place):
     return lines
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("workers", [pytest.param("0", marks=pytest.mark.slow), "2"])
 def test_without_ray_training_works(tmp_path, workers):
     done = muster(tmp_path / "run", "--workers", workers, *SMALL, code=WITHOUT_RAY)
     assert done.returncode == 0, done.stderr

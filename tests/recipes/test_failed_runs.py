@@ -25,7 +25,10 @@ def check(tmp_path, algo, workers, fault, **options):
         return lines, log.read()
 
 
-@pytest.mark.parametrize(("algo", "workers"), MODES)
+@pytest.mark.parametrize(
+    ("algo", "workers"),
+    [*MODES[:2], *(pytest.param(*mode, marks=pytest.mark.slow) for mode in MODES[2:])],
+)
 def test_an_env_that_raises_leaves_its_traceback_in_the_log(tmp_path, algo, workers):
     lines, log = check(tmp_path, algo, workers, Fault("step"))
     assert "step is broken and says so on two lines" in lines[0]

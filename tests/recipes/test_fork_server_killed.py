@@ -23,9 +23,8 @@ def killed(training):
     return training.env_step()
 
 
-@pytest.mark.parametrize(
-    ("algo", "workers"), [MODES[0], pytest.param(*MODES[1], marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("algo", "workers"), MODES)
 def test_the_run_goes_on_and_ends_as_without(tmp_path, algo, workers):
     with Started(algo, tmp_path / "run", workers, **LONG) as training:
         killed(training)

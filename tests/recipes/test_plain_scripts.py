@@ -63,12 +63,20 @@ def test_a_script_of_two_lines_trains_with_workers(tmp_path, algo, workers):
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("entry", ["Mine", "'__main__:Mine'", "lambda **options: Mine(**options)"])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "Mine",
+        pytest.param("'__main__:Mine'", marks=pytest.mark.slow),
+        pytest.param("lambda **options: Mine(**options)", marks=pytest.mark.slow),
+    ],
+)
 def test_an_environment_and_a_network_of_the_script_work_with_workers(tmp_path, entry):
     done = run(tmp_path, OWN.format(entry=entry, algo="ppo", workers=(0, 2)))
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_they_do_on_nodes_of_their_own_too(tmp_path):
     done = run(tmp_path, OWN.format(entry="Mine", algo="dqn", workers=(3,)))

@@ -217,7 +217,9 @@ def curve(place):
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize(
+    "seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("env", KINDS)
 def test_any_number_of_workers_comes_to_the_same_policy(tmp_path, serial, env, seed, workers):
     wanted, place = serial(env, seed, **KINDS[env])

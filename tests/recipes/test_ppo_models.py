@@ -74,6 +74,7 @@ def nets(tmp_path, monkeypatch):
     gym.registry.pop("Pixels-v0", None)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_residual_cnn_by_class_trains_from_the_command_line_on_any_number_of_workers(nets):
     shas = set()

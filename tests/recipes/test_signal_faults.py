@@ -6,9 +6,17 @@ The same code as benchmarks/faults/signals.py, with fewer trials.
 import pytest
 from benchmarks.faults import signals
 
+QUICK = ("F1 F2 one signal in training", "F4 during start-up")
+
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("kind", signals.KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        each if each in QUICK else pytest.param(each, marks=pytest.mark.slow)
+        for each in signals.KINDS
+    ],
+)
 def test_a_signal_at_any_moment_ends_in_time_with_its_code_and_a_run_that_is_whole(kind, tmp_path):
     found = signals.attempt(kind, tmp_path, 3)
     assert found["examples_of_violations"] == []

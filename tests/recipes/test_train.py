@@ -160,7 +160,10 @@ TRAIN = [
 ]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)],
+)
 def test_a_signal_ends_with_a_checkpoint_its_exit_code_and_a_run_to_resume(tmp_path, number, code):
     child = subprocess.Popen(
         [sys.executable, *TRAIN], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE

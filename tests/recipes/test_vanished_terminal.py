@@ -46,7 +46,9 @@ def wait_for(master, words):
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=pytest.mark.slow if "serial" in way else ()) for way in WAYS]
+)
 def test_a_closed_terminal_ends_the_run_well(tmp_path, way):
     run, master = in_a_terminal(tmp_path, command(way, 10_000_000))
     try:
@@ -63,7 +65,7 @@ def test_a_closed_terminal_ends_the_run_well(tmp_path, way):
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("way", ["ppo-nodes", "dqn-serial"])
+@pytest.mark.parametrize("way", ["ppo-nodes", pytest.param("dqn-serial", marks=pytest.mark.slow)])
 def test_under_nohup_it_goes_on_to_its_end(tmp_path, way):
     words = ["/bin/sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command(way, 30_000)]
     run, master = in_a_terminal(tmp_path, words)
@@ -101,7 +103,7 @@ def test_every_signal_that_asks_leaves_a_checkpoint_and_its_code(tmp_path, way, 
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("way", ["ppo-serial", "dqn-nodes"])
+@pytest.mark.parametrize("way", ["ppo-serial", pytest.param("dqn-nodes", marks=pytest.mark.slow)])
 def test_a_pipe_that_nobody_reads_any_more_does_not_end_a_run(tmp_path, way):
     """As `muster train ... 2>&1 | head -1` does."""
     run = subprocess.Popen(
