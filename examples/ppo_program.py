@@ -3,7 +3,7 @@
     python examples/ppo_program.py            0 workers, then 2: prints the same hash twice
 
 What `muster train ppo` does besides (evaluation, run directory, progress) is in
-`muster/recipes/ppo.py`, made of the same parts.
+`muster/recipes/in_step.py`, made of the same parts.
 """
 
 from muster import Context, Parallel, Task, middleware

@@ -2,7 +2,7 @@
 
 The same shape as `tutorial/stage_4_context.py`, with a real environment and a real network. For all
 that a run needs besides (checkpoints, metrics, resume) see `muster train` and its program,
-`muster/recipes/dqn.py`.
+`muster/recipes/replay.py`.
 """
 
 from collections.abc import Callable, Generator

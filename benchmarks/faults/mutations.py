@@ -105,9 +105,9 @@ MUTATIONS = {
     ),
     "whole runs": Mutation(
         ("whole_runs", "--only", "ppo-serial", "--count", "5"),
-        "recipes/ppo.py",
-        'names = PARTS if options.resume else {"policy"}',
-        'names = {"policy"}',
+        "recipes/in_step.py",
+        'names = agent.parts() if options.resume else ("policy",)',
+        'names = ("policy",)',
         "a resumed run begins with an empty optimiser",
     ),
     "second user": Mutation(

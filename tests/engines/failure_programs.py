@@ -302,3 +302,13 @@ def forks():
             os.write(write, ",".join(each for each in found if "socket" in each).encode() or b"-")
             os._exit(0)
         return os.read(read, 4096).decode()
+
+
+def dies_after(seconds):
+    """Node 1 dies when it has lived for so long; return the age of each node."""
+    with Task() as task:
+        if task.router.node_id == 1 and task.router.incarnation == 0:
+            time.sleep(seconds)
+            os.kill(os.getpid(), signal.SIGKILL)
+        task.run(max_step=1, end="own")
+        return task.router.age

@@ -185,3 +185,9 @@ def test_a_node_that_is_done_and_does_not_end_is_ended_and_says_why(run, engine,
         assert 1.0 <= seconds < 15.0
         why = "its thread 'the-forgotten'" if (how, engine) == ("thread", "local") else "ended"
         assert len(said) == 1 and why in said[0], said
+
+
+def test_a_node_that_is_replaced_knows_how_long_ago_it_began(run):
+    ages = run(failure_programs.dies_after, 0.5, runner={"on_failure": {1: "restart"}})
+    assert ages[0] == 0.0, "it was never replaced"
+    assert ages[1] >= 0.5

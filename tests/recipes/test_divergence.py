@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
-import muster.recipes.dqn as recipe
+from muster.algos.dqn import DQN
 from muster.cli.main import main
 from muster.middleware.guard import GuardError
 from muster.recipes.policy import load_policy
@@ -108,7 +108,7 @@ def test_the_command_ends_with_code_1_and_three_lines(tmp_path, capsys):
 @pytest.mark.parametrize("part", ["policy", "target", "optimizer"])
 def test_no_checkpoint_with_a_nan_is_ever_published(tmp_path, monkeypatch, part, every):
     """Five seeds each; with every=32 each loop saves, so the fault is always in one that does."""
-    update_many = recipe.DQN.update_many
+    update_many = DQN.update_many
     stopped = 0
     for seed in range(5):
         rng = random.Random(seed)
@@ -123,7 +123,7 @@ def test_no_checkpoint_with_a_nan_is_ever_published(tmp_path, monkeypatch, part,
                 poison(agent, part, rng, value)
             return metrics
 
-        monkeypatch.setattr(recipe.DQN, "update_many", poisoned)
+        monkeypatch.setattr(DQN, "update_many", poisoned)
         path = tmp_path / str(seed)
         options = {**SMALL, "checkpoint_every": every, "eval_every": every, "seed": seed}
         try:

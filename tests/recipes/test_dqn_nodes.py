@@ -93,6 +93,23 @@ def test_as_many_samples_are_drawn_for_each_insert_as_was_asked_for(tmp_path):
     assert any(lag is not None for lag in lags)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_the_seconds_of_a_run_do_not_begin_anew_with_a_new_learner(tmp_path):
+    driver = start(tmp_path, "--seconds", "12", "--env-steps", "100000000", "--stop-at", "1000")
+    run = tmp_path / "run"
+    wait_until(lambda: env_steps(run) > 1_000)
+    began, first_life = time.time(), 5.0
+    wait_until(lambda: time.time() - began > first_life)
+    os.kill(nodes_of(driver)[LEARNER], signal.SIGKILL)
+    out, _ = driver.communicate(timeout=100)
+    assert driver.returncode == 0 and "was replaced" in out, out
+    result = json.loads((run / "result.json").read_text())
+    since = (run / "result.json").stat().st_mtime - began
+    assert result["stopped_by"] == "time"
+    assert since - result["seconds"] < first_life / 2, "its first life is not counted"
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "role",

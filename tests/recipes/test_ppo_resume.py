@@ -71,13 +71,13 @@ def test_a_run_with_a_lag_goes_on_with_a_lag_only(tmp_path):
 def test_a_result_of_before_is_gone_while_a_run_goes_on(run, monkeypatch):
     seen = []
     before = json.loads((run / "result.json").read_text())
-    from muster.recipes import ppo
+    from muster.recipes import in_step
 
     def main(job, stop=None):
         seen.append((run / "result.json").exists())
         raise MusterError("it ends", "here", "again")
 
-    monkeypatch.setattr(ppo, "main", main)
+    monkeypatch.setattr(in_step, "main", main)
     with pytest.raises(MusterError, match="it ends"):
         resume(run)
     assert seen == [False] and before["env_steps"] == 256

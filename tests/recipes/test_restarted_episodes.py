@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
-import muster.recipes.dqn as recipe
+import muster.recipes.replay_places as recipe
 from muster.errors import MusterWarning
 from muster.recipes.train import train
 

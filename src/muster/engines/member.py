@@ -50,14 +50,17 @@ class Member(ABC):
         self.logs: tuple[NodeLog, ...] = ()
         self._launch = launch
         self._page = page
-        self._started = 0.0
+        self._first_started = self._started = 0.0
         self._starts = 0
 
     def start(self) -> None:
         """Start it, for the first time or again."""
         if self._starts:
             resumed = self.policy == "resume"
-            self.place = replace(self.place, incarnation=self._starts, resumed=resumed)
+            age = time.monotonic() - self._first_started
+            self.place = replace(self.place, incarnation=self._starts, resumed=resumed, age=age)
+        else:
+            self._first_started = time.monotonic()
         self._starts += 1
         self.restart_at = None
         self.hung = self.kill_at = self.done_at = None

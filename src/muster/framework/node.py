@@ -20,7 +20,7 @@ NODE_MODULE = "muster.flow.node"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a node stands in its program. The same in every incarnation but for that number."""
+    """Where a node stands in its program. Incarnations differ only in what tells them apart."""
 
     node_id: int
     size: int
@@ -38,6 +38,8 @@ class Place:
     """How often the node was replaced before."""
     resumed: bool = False
     """Whether it replaces one that is to go on from its last checkpoint."""
+    age: float = 0.0
+    """Seconds from the start of its first incarnation to that of this one."""
 
     @property
     def name(self) -> str:

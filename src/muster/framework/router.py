@@ -22,6 +22,8 @@ class Router:
     """How often this node was replaced before."""
     resumed: bool = False
     """Whether it replaces a node that is to go on from its last checkpoint."""
+    age: float = 0.0
+    """Seconds from the start of the node's first incarnation to that of this one."""
 
     @classmethod
     def alone(cls, async_mode: bool, own: Iterable[str]) -> Self:
@@ -40,4 +42,5 @@ class Router:
             role=place.role,
             incarnation=place.incarnation,
             resumed=place.resumed,
+            age=place.age,
         )

@@ -27,13 +27,13 @@ ALGORITHMS = {
     "dqn": Algorithm(
         "muster.algos.dqn_config:DQNConfig",
         "muster.algos.dqn:DQN",
-        "muster.recipes.dqn:train_dqn",
-        "muster.recipes.dqn_nodes",
+        "muster.recipes.replay:train_by_replay",
+        "muster.recipes.replay",
     ),
     "ppo": Algorithm(
         "muster.algos.ppo_config:PPOConfig",
         "muster.algos.ppo:PPO",
-        "muster.recipes.ppo:train_ppo",
+        "muster.recipes.in_step:train_in_step",
         "muster.recipes.warm_ppo",
     ),
 }
@@ -56,6 +56,11 @@ def load(algo: str, part: str) -> Any:
     check_algorithm(algo)
     module, _, name = getattr(ALGORITHMS[algo], part).partition(":")
     return getattr(importlib.import_module(module), name)
+
+
+def make_agent(algo: str, cfg: Any, spaces: tuple[Any, Any], seed: int) -> Any:
+    """Make what acts and learns, for these spaces of observations and actions."""
+    return load(algo, "agent")(cfg, *spaces, seed)
 
 
 def unknown(kind: str, name: str, known: Collection[str], fix: str | None = None) -> OptionError:

@@ -13,6 +13,7 @@ from muster.errors import MusterWarning
 from muster.recipes.graceful import StopRequest
 from muster.recipes.job import Job
 from muster.recipes.keeping import EVALUATED, keep_best
+from muster.recipes.metric_sinks import metric_sinks
 from muster.recipes.result import RunResult
 from muster.run import Checkpoint, MetricsWriter, RunDirectory, RunDirectoryError
 from muster.workers import (
@@ -117,6 +118,7 @@ def _write_down(job: Job, run: RunDirectory, last: Checkpoint, evaluation: Evalu
     if best is None or evaluation.mean > best:
         learned = {"policy": last.parts["policy"]}
         keep_best(run, job, learned, last.counters, evaluation.mean)
-    with MetricsWriter(run, resume_from=last.step) as writer:
+    sinks = metric_sinks(run, job.options)
+    with MetricsWriter(run, resume_from=last.step, sinks=sinks) as writer:
         if writer.last_step("eval/return") != last.step:
             writer.write(last.step, {"eval/return": evaluation.mean})

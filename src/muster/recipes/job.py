@@ -4,6 +4,8 @@ import time
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import gymnasium as gym
+
 from muster.envs import VectorEnv, make_envs
 from muster.framework import Context
 from muster.framework.node import replacements
@@ -12,6 +14,9 @@ from muster.recipes.options import TrainOptions
 from muster.recipes.own_code import OwnCode
 from muster.recipes.result import RunResult
 from muster.run import Checkpoint, RunDirectory
+
+Spaces = tuple[gym.Space[Any], gym.Space[Any]]
+"""Of one observation, of one action."""
 
 _LAST_EVALUATION = 0.1
 """What an evaluation may take at least, as a part of `--seconds`: the last one begins when they
@@ -55,6 +60,11 @@ class Job:
         seed = self.options.seed if seed is None else seed
         backend = self.options.backend
         return make_envs(self.env, count, seed, backend=backend, first_env=first_env)
+
+    def spaces(self) -> Spaces:
+        """Return the spaces of one observation and one action of the run's environment."""
+        with self.make_envs() as envs:
+            return envs.single_observation_space, envs.single_action_space
 
     def evaluation_seconds(self, started: float) -> float:
         """Return how long an evaluation may take that begins now.

@@ -6,7 +6,7 @@ begin as copies of one that has called them have them at once.
 
 import contextlib
 
-import muster.recipes.ppo  # noqa: F401  # what workers run
+import muster.recipes.in_step  # noqa: F401  # what workers run
 from muster.algos.ppo import PPO, PPOConfig
 from muster.envs import make_envs
 from muster.nets.threads import one_torch_thread

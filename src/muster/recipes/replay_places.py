@@ -1,12 +1,11 @@
-"""Where the replay of DQN on nodes lies: at the learner, or in shards on nodes of their own.
+"""Where replay lies: in the process that is alone, at the learner, or in shards on nodes.
 
+alone                 ReplayBuffer
 --replay-shards 0     learner ReplayBuffer        actors the same one, which sends
 --replay-shards K     learner ShardedReplay       actors ShardFeed        K nodes ReplayShard
 """
 
 from typing import Any
-
-import gymnasium as gym
 
 from muster.data import (
     ReplayBuffer,
@@ -16,11 +15,8 @@ from muster.data import (
     ShardFeed,
 )
 from muster.framework.router import Router
-from muster.recipes.job import Job
+from muster.recipes.job import Job, Spaces
 from muster.seeding import derive_seed
-
-Spaces = tuple[gym.Space[Any], gym.Space[Any]]
-"""Of one observation, of one action."""
 
 ON_FAILURE = {
     "learner": "resume",
@@ -40,6 +36,13 @@ def roles_of(job: Job) -> dict[str, int]:
         "actor": job.workers - 2 - shards,
     }
     return {role: count for role, count in roles.items() if count}
+
+
+def buffer_alone(job: Job, spaces: Spaces) -> ReplayBuffer:
+    """Return the buffer of a run in one process."""
+    seed = derive_seed(job.options.seed, "replay")
+    size = job.cfg.buffer_size
+    return _buffer(job, spaces, size, min_size=job.cfg.learning_starts, seed=seed)
 
 
 def replay_to_send_to(job: Job, spaces: Spaces, router: Router) -> ReplayBuffer | ShardFeed:

@@ -1,0 +1,221 @@
+"""What every training program does besides collecting and learning: one text for all of them.
+
+    record:    progress -> checkpoint -> metrics and sinks
+    evaluate:  here, or on a node of its own -> best checkpoint, target
+    limit:     guard -> steps, seconds -> signals
+
+A program makes one harness in each of its processes, and calls these in the order of its loop. Only
+one process writes the run's files, and only that one records and evaluates.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from muster import middleware
+from muster.framework import Context, Task
+from muster.recipes.graceful import StopRequest
+from muster.recipes.job import Job, result_of
+from muster.recipes.keeping import counters_of, keep_best, meta_of
+from muster.recipes.metric_sinks import metric_sinks
+from muster.recipes.progress import Progress, opened
+from muster.recipes.result import RunResult
+from muster.run import MetricsWriter, RunDirectory
+from muster.workers import Evaluator
+from muster.workers.apart import EvaluationApart, Judged
+from muster.workers.episode_log import EpisodeLog
+
+
+class Agent(Protocol):
+    """What a harness keeps, evaluates and hashes."""
+
+    def act(self, obs: Any) -> Any:
+        """Return a greedy action for each of N observations."""
+
+    def parts(self) -> dict[str, dict[str, Any]]:
+        """Return a copy of all that changes, `policy` among it."""
+
+    def load_parts(self, parts: Mapping[str, dict[str, Any]]) -> None:
+        """Take over what `parts` returned."""
+
+    def policy_sha256(self) -> str:
+        """Return a hash of the policy's weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the agent was when an evaluation was asked for."""
+
+    learned: dict[str, Any]
+    counters: dict[str, int]
+
+
+class Harness:
+    """Records, evaluates and ends a run.
+
+    Args:
+        task: Of the program.
+        job: What to do.
+        agent: What learns.
+        started: When the run began, by `time.monotonic`.
+        first_step: Environment steps that were made before that.
+        state: Returns what a checkpoint holds besides the parts of the agent.
+        stop: Tells when a signal asks to end. None on a node, whose parent has the signals.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        job: Job,
+        agent: Agent,
+        started: float,
+        first_step: int,
+        state: Callable[[Context], Mapping[str, Any]] = lambda ctx: {},
+        stop: StopRequest | None = None,
+    ) -> None:
+        self.run = RunDirectory.join(job.run_dir)
+        self.stop = stop or StopRequest.by_parent(task)
+        self.episodes = EpisodeLog()
+        """The episodes that are still to be written."""
+        self._task = task
+        self._job = job
+        self._agent = agent
+        self._started = started
+        self._first_step = first_step
+        self._state = state
+        self._best = self.run.best.score()
+        self._writer: MetricsWriter | None = None
+        self._evaluator: Evaluator | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Return it."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close what was opened."""
+        self._stack.close()
+
+    def record(
+        self,
+        resume_from: int | None,
+        every: int = 1_000,
+        note: Callable[[Context], object] | None = None,
+    ) -> None:
+        """Show progress, save checkpoints and write metrics.
+
+        Args:
+            resume_from: The step that metrics are continued from; None for a new run.
+            every: Environment steps from one line of metrics to the next.
+            note: Called in each loop, when its episodes were counted.
+        """
+        options = self._job.options
+        sinks = metric_sinks(self.run, options)
+        writer = self._stack.enter_context(
+            MetricsWriter(self.run, resume_from=resume_from, sinks=sinks)
+        )
+        self._writer = writer
+        shown_on = opened(self._job.terminal)
+        self._task.use(Progress(self._job.env_steps, options.quiet, shown_on))
+        self._task.use(middleware.checkpoint(self._save, options.checkpoint_every))
+        log = middleware.log_metrics(writer, self.episodes, every, options.checkpoint_every, note)
+        self._task.use(log)
+
+    def evaluate(self) -> None:
+        """Evaluate in this process."""
+        options = self._job.options
+        self._evaluator = Evaluator(
+            self._agent,
+            self._job.env,
+            episodes=options.eval_episodes,
+            stop_at=options.stop_at,
+            seed=options.seed,
+            abandon=self.stop.is_requested,
+            max_steps=options.eval_max_steps,
+            seconds=lambda: self._job.evaluation_seconds(self._started),
+            env_kwargs={"backend": options.backend},
+        )
+        on_best = self._save_best
+        every = options.eval_every
+        self._task.use(middleware.evaluate(self._evaluator, every, on_best, self._best))
+
+    def evaluate_apart(self, apart: EvaluationApart) -> None:
+        """Ask the evaluator's node, and go on while it evaluates."""
+        every = self._job.options.eval_every
+        self._task.use(middleware.judge(apart, every, self._ask, self._judged))
+
+    def limit(self) -> None:
+        """End the run: at a number that is none, at its limits, at a signal."""
+        options = self._job.options
+        self._task.use(middleware.guard(self.run.checkpoints.last))
+        self._task.use(
+            middleware.stop_after(
+                self._job.env_steps, options.seconds, self._started, self._reserve
+            )
+        )
+        self._task.use(self.stop.middleware())
+
+    def train(self, end: str = "all") -> RunResult:
+        """Run the task, and return what came of it."""
+        with middleware.guarded(self._task, self.run.checkpoints.last):
+            ctx = self._task.run(end=end)
+        result = result_of(self._job, ctx, self._agent, self._started, self._first_step)
+        return replace(result, stop_signal=self.stop.signal)
+
+    def finish(self, result: RunResult) -> RunResult:
+        """Write the result, where files are written; alone, return the policy with it."""
+        if self._job.workers == 0:
+            return replace(result, policy=self._agent)
+        if self._writer is not None:
+            self.run.write_result(result.as_json())
+        return result
+
+    def _save(self, ctx: Context) -> None:
+        learned = self._agent.parts()
+        middleware.check_state(learned)
+        parts = {**learned, **self._state(ctx)}
+        store = self.run.checkpoints
+        store.save(ctx.env_step, parts, counters_of(ctx), meta_of(self._job, ctx))
+        store.prune()
+
+    def _save_best(self, ctx: Context) -> None:
+        mean = ctx.evaluation.mean
+        keep_best(self.run, self._job, self._agent.parts(), counters_of(ctx), mean)
+
+    def _reserve(self) -> float:
+        return 0.0 if self._evaluator is None else self._evaluator.last_seconds
+
+    def _ask(self, ctx: Context) -> tuple[Any, _Asked, float]:
+        asked = _Asked(self._agent.parts(), counters_of(ctx))
+        return asked.learned["policy"], asked, self._job.evaluation_seconds(self._started)
+
+    def _judged(self, ctx: Context, answer: Judged) -> None:
+        if answer.evaluation is None:
+            return
+        asked: _Asked = answer.state
+        mean = answer.evaluation.mean
+        assert self._writer is not None
+        # The answer is about the weights of the question: its step and its score are theirs.
+        step, train_iter = asked.counters["env_step"], asked.counters["train_iter"]
+        self._writer.write(step, {"eval/return": mean}, train_iter=train_iter)
+        ctx.eval_return = mean
+        if self._best is None or mean > self._best:
+            self._best = mean
+            keep_best(self.run, self._job, asked.learned, asked.counters, mean)
+        if ctx.get("stopped_by") == "target":  # an earlier answer has ended the run
+            return
+        stop_at = self._job.options.stop_at
+        if stop_at is not None and mean >= stop_at:
+            # The policy that was evaluated is the one that is kept, not what came of it since.
+            self._agent.load_parts(asked.learned)
+            ctx.train_iter = train_iter
+            ctx.finish, ctx.stopped_by = True, "target"
+        if ctx.train_iter == train_iter:
+            ctx.evaluation = answer.evaluation

@@ -1,0 +1,104 @@
+"""The program of algorithms that learn in step with what they collect: PPO and its kin.
+
+    collect -> learn -> (way back) evaluate -> agree -> log -> checkpoint
+
+The same program is the whole run with `--workers 0`, and each of N equal workers with `--workers N`
+(docs/ppo.md). The first worker also evaluates and writes the files. Copy it and change it.
+"""
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+from muster import middleware
+from muster.framework import Context, Parallel, Task
+from muster.recipes.algorithms import make_agent
+from muster.recipes.graceful import StopRequest
+from muster.recipes.harness import Harness
+from muster.recipes.job import Job
+from muster.recipes.result import RunResult
+from muster.recipes.speed import Speed
+from muster.run import RunDirectory
+from muster.workers import SlotWorker
+
+MAX_RESTARTS = 100
+"""How often a worker may be replaced; living for a minute makes up for it."""
+
+
+def train_in_step(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
+    """Train until a limit is reached: in this process, or in `job.workers` others."""
+    if job.workers == 0:
+        return main(job, stop)
+    runner = Parallel.runner(
+        job.workers,
+        on_failure="restart",
+        max_restarts=MAX_RESTARTS,
+        threads=1,  # the last bit of a product may depend on how many there are
+        log_dir=run.logs,
+        engine=job.options.engine,
+        address=job.options.address,
+        quiet=job.options.quiet,
+    )
+    result: RunResult = runner(main, job)[0]
+    return result
+
+
+def main(job: Job, stop: StopRequest | None = None) -> RunResult:
+    """Be one of the workers, or all there is.
+
+    Args:
+        job: What to do.
+        stop: Tells when a signal asks to end. None on a node, whose parent has the signals.
+    """
+    options = job.options
+    job.arrive()
+    agent = make_agent(job.algo, job.cfg, job.spaces(), options.seed)
+
+    def begin() -> Mapping[str, Any] | None:
+        start_from = job.checkpoint()
+        if start_from is None:
+            return None
+        names = agent.parts() if options.resume else ("policy",)
+        agent.load_parts({name: start_from.parts[name] for name in names})
+        return start_from.parts["rollouts"] if options.resume else None
+
+    worker = SlotWorker(
+        agent, job.env, options.num_envs, options.seed, begin, backend=options.backend
+    )
+    speed = Speed(worker, job)
+
+    def state(ctx: Context) -> dict[str, Any]:
+        rollouts = worker.state_dict(ctx.env_step // worker.env_steps(1))
+        middleware.check_state(rollouts)
+        return {"rollouts": rollouts}
+
+    with (
+        Task() as task,
+        Harness(task, job, agent, worker.started, worker.first_step, state, stop) as harness,
+        closing(worker),
+    ):
+        task.use_step_wrapper(speed)
+        task.ctx.share("env_step")  # what workers need of each other is in their common memory
+        task.ctx.keep("rollout", "env_step", "train_iter")
+        first_step = worker.env_steps(worker.rollout)
+        task.ctx.rollout, task.ctx.env_step = worker.rollout, first_step
+        task.ctx.train_iter = agent.train_iter
+        if worker.is_first:
+            episodes = harness.episodes
+            episodes.state[:] = worker.episodes_noted(worker.rollout)
+            goes_on = options.resume or worker.pace.taken_over
+            harness.record(
+                first_step if goes_on else None,
+                every=4 * worker.env_steps(1),
+                note=lambda ctx: worker.note_episodes(ctx.rollout, episodes.state),
+            )
+        task.use(middleware.agree(worker))
+        if worker.is_first:
+            harness.evaluate()
+        task.use(middleware.collect_rollout(worker))
+        task.use(middleware.learn(worker))
+        harness.limit()
+        result = harness.train(end="agreed")
+    hurry = harness.stop.is_requested()
+    return harness.finish(replace(result, **speed.measured(hurry=hurry)))

@@ -1,0 +1,188 @@
+"""The program of algorithms that learn from replay: one text for one process and for roles.
+
+    alone:     collect -> replay -> learn -> (way back) evaluate -> metrics -> checkpoint
+    in roles:  actors ──fragments──> replay ──batches──> learner ──weights, by version──> actors
+                                              learner ──weights──> evaluator ──returns──> learner
+
+With `--replay-shards K` replay is on K more nodes, and the learner asks them for batches. Only the
+learner writes files. Anyone may be killed: actors, the evaluator and shards are started again (a
+shard is empty then), the learner goes on from its last checkpoint. Copy it and change it.
+"""
+
+import time
+import warnings
+from typing import Any
+
+from muster import middleware
+from muster.errors import MusterWarning
+from muster.flow import ParameterServer
+from muster.framework import Context, Parallel, Task
+from muster.recipes.algorithms import make_agent
+from muster.recipes.graceful import StopRequest
+from muster.recipes.harness import Harness
+from muster.recipes.job import Job, load_checkpoint
+from muster.recipes.replay_places import ON_FAILURE, replay_to_send_to, roles_of, shard_of_replay
+from muster.recipes.replay_sources import FRAGMENT, Actors, OwnActor
+from muster.recipes.result import RunResult
+from muster.run import Checkpoint, RunDirectory
+from muster.seeding import derive_seed
+from muster.workers import (
+    Collector,
+    EvaluationAbandoned,
+    EvaluationUnfinished,
+    Learner,
+    evaluate_policy,
+)
+from muster.workers.apart import EvaluationApart
+
+
+def train_by_replay(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
+    """Train until a limit is reached: in this process, or on `job.workers` nodes.
+
+    Args:
+        job: What to do.
+        run: Where to write.
+        stop: Tells when a signal asks to end.
+    """
+    if not job.workers:
+        job.arrive()
+        with Task() as task:
+            return learn(task, job, stop)
+    roles = roles_of(job)
+    runner = Parallel.runner(
+        roles=roles,
+        on_failure={role: ON_FAILURE[role] for role in roles},
+        log_dir=run.logs,
+        engine=job.options.engine,
+        address=job.options.address,
+        quiet=job.options.quiet,
+    )
+    results: list[Any] = runner(main, job)
+    result: RunResult = results[0]
+    return result
+
+
+def main(job: Job) -> RunResult | None:
+    """Be one of the nodes."""
+    job.arrive()
+    with Task() as task:
+        # Nobody reads the contexts of others: weights, experience and answers have their own ways.
+        task.ctx.share("env_step")
+        if task.router.role == "learner":
+            return learn(task, job)
+        {"actor": act, "evaluator": evaluate, "replay": hold}[str(task.router.role)](task, job)
+        return None
+
+
+def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
+    """Learn from what actors send, or from what is collected here, and write the run's files."""
+    started = time.monotonic() - task.router.age
+    agent = make_agent(job.algo, job.cfg, job.spaces(), job.options.seed)
+    source: OwnActor | Actors
+    source = Actors(task, job, agent) if task.router.is_active else OwnActor(job, agent)
+    resumed = _checkpoint_to_resume(task, job)
+    if resumed is not None:
+        agent.load_parts({name: resumed.parts[name] for name in agent.parts()})
+        source.resume(resumed)
+        task.ctx.keep("env_step", "train_iter")
+        task.ctx.update(resumed.counters)
+    elif job.start_from is not None:
+        agent.load_parts({"policy": load_checkpoint(job.start_from).parts["policy"]})
+    first_step = source.begin()
+
+    def state(ctx: Context) -> dict[str, Any]:
+        parts = {"episodes": harness.episodes.state_dict(), **source.state_dict()}
+        if job.options.save_replay:
+            replay = source.buffer.state_dict()
+            if replay is not None:
+                parts["replay"] = replay
+            else:  # shards that a signal has ended too cannot tell any more
+                warnings.warn(
+                    f"the checkpoint of step {ctx.env_step} is without replay: its shards ended "
+                    "before they were asked; a resumed run begins with an empty one",
+                    MusterWarning,
+                    stacklevel=1,
+                )
+        return parts
+
+    with Harness(task, job, agent, started, first_step, state, stop) as harness:
+        # A learner that was replaced before its first checkpoint begins anew; so do its metrics.
+        written = 0 if task.router.resumed else None
+        if resumed is not None:
+            written = resumed.step
+            if "episodes" in resumed.parts:  # not in one of an earlier version
+                harness.episodes.load_state_dict(resumed.parts["episodes"])
+        harness.record(written)
+        if task.router.is_active:
+            harness.evaluate_apart(EvaluationApart())
+        else:
+            harness.evaluate()
+        task.use(source.middleware())
+        task.use(middleware.train(Learner(agent), source.buffer, source.updates, agent.beta))
+        task.use(source.after_learning())
+        harness.limit()
+        result = harness.train()
+    source.close()
+    return harness.finish(result)
+
+
+def act(task: Task, job: Job) -> None:
+    """Collect with the newest weights."""
+    router = task.router
+    seed = derive_seed(job.options.seed, "actor", router.node_id, router.incarnation)
+    envs = job.make_envs(job.options.num_envs, seed)
+    spaces = envs.single_observation_space, envs.single_action_space
+    agent = make_agent(job.algo, job.cfg, spaces, seed)
+    collector = Collector(agent, envs, steps=FRAGMENT)
+    server = ParameterServer(home="role.learner")
+    buffer = replay_to_send_to(job, spaces, router)
+    task.use(middleware.act(collector, buffer, server, agent, agent.epsilon))
+    task.run()
+    collector.close()
+
+
+def hold(task: Task, job: Job) -> None:
+    """Hold a part of replay."""
+    task.use(middleware.serve(shard_of_replay(job, job.spaces(), task.router)))
+    task.run()
+
+
+def evaluate(task: Task, job: Job) -> None:
+    """Evaluate what the learner asks about."""
+    agent = make_agent(job.algo, job.cfg, job.spaces(), job.options.seed)
+    apart = EvaluationApart()
+
+    def _evaluate(ctx: Context) -> None:
+        question = apart.next_question()
+        if question is None:
+            return
+        agent.load_policy(question.values)
+        found = None
+        try:
+            found = evaluate_policy(
+                agent,
+                job.env,
+                job.options.eval_episodes,
+                job.options.seed,
+                lambda: ctx.finish,
+                job.options.eval_max_steps,
+                question.info["seconds"],
+                backend=job.options.backend,
+            )
+        except EvaluationAbandoned:
+            return
+        except EvaluationUnfinished as unfinished:
+            warnings.warn(str(unfinished), MusterWarning, stacklevel=1)
+        apart.answer(question, found)
+
+    task.use(_evaluate)
+    task.run()
+
+
+def _checkpoint_to_resume(task: Task, job: Job) -> Checkpoint | None:
+    store = RunDirectory.join(job.run_dir).checkpoints
+    if task.router.resumed and store.last() is not None:
+        return store.load()
+    if job.options.resume and job.start_from is not None:
+        return load_checkpoint(job.start_from)
+    return None

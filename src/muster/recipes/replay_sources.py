@@ -1,0 +1,128 @@
+"""Where the experience of a replay learner comes from: its own environments, or actors.
+
+OwnActor   collects as many steps as one round of updates wants, in this process
+Actors     receives what nodes send, as fast as may be learnt, and gives them weights
+"""
+
+from typing import Any
+
+from muster import middleware
+from muster.data import ReplayBuffer, ShardedReplay
+from muster.flow import ParameterServer
+from muster.framework import Middleware, Task
+from muster.recipes.job import Job
+from muster.recipes.replay_places import buffer_alone, load_replay, replay_to_learn_from
+from muster.run import Checkpoint
+from muster.workers import Collector
+
+FRAGMENT = 16
+"""Vector steps that an actor sends at once."""
+
+
+class OwnActor:
+    """Collects in the learner's own process.
+
+    Args:
+        job: What to do.
+        agent: What acts.
+    """
+
+    def __init__(self, job: Job, agent: Any) -> None:
+        self._agent = agent
+        steps = max(1, job.cfg.train_every // job.options.num_envs)
+        self._collector = Collector(agent, job.make_envs(job.options.num_envs), steps)
+        self.buffer = buffer_alone(job, (agent.obs_space, agent.action_space))
+        """What is learnt from."""
+        self.updates: int = job.cfg.updates_per_train
+        """Gradient steps in each loop."""
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Continue what a checkpoint holds."""
+        parts = checkpoint.parts
+        if "replay" in parts:
+            self.buffer.load_state_dict(parts["replay"])
+        if "collector" in parts:
+            self._collector.load_state_dict(parts["collector"])
+            self.buffer.cut_episodes(self._collector.restarted)
+        else:  # it was trained on several nodes, whose episodes ended with them
+            self._collector.envstep = int(checkpoint.counters["env_step"])
+            self.buffer.cut_episodes()
+
+    def begin(self) -> int:
+        """Return the environment steps so far."""
+        return self._collector.envstep
+
+    def middleware(self) -> Middleware:
+        """Return what brings experience into the buffer."""
+        return middleware.collect(self._collector, self.buffer, self._agent.epsilon)
+
+    def after_learning(self) -> Middleware:
+        """Return what follows the updates: nothing, as the actor has the learner's weights."""
+        return lambda ctx: None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint has to hold, besides replay."""
+        return {"collector": self._collector.state_dict()}
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._collector.close()
+
+
+class Actors:
+    """Receives from nodes of the role `actor`, and sends them weights.
+
+    Args:
+        task: The learner's.
+        job: What to do.
+        agent: What learns.
+    """
+
+    def __init__(self, task: Task, job: Job, agent: Any) -> None:
+        cfg = job.cfg
+        self._agent = agent
+        self._server = ParameterServer(home="role.learner")
+        self._batch_size: int = cfg.batch_size
+        self._steps_before = 0
+        spaces = agent.obs_space, agent.action_space
+        self.buffer: ReplayBuffer | ShardedReplay = replay_to_learn_from(job, spaces, task.router)
+        """What is learnt from."""
+        steps = FRAGMENT * job.options.num_envs
+        self.updates = max(1, steps * cfg.updates_per_train // cfg.train_every)
+        """Gradient steps in each loop."""
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Continue what a checkpoint holds."""
+        if "replay" in checkpoint.parts:
+            load_replay(self.buffer, checkpoint.parts["replay"])
+        self._steps_before = int(checkpoint.counters["env_step"]) - self.buffer.inserted
+
+    def begin(self) -> int:
+        """Give the actors the first weights, and return the environment steps so far."""
+        limiter = self.buffer.limiter
+        assert limiter is not None
+        # The samples that were taken of a buffer that was loaded, up to rounding.
+        due = max(0, round((self.buffer.inserted - limiter.min_size) * limiter.ratio))
+        limiter.inserts, limiter.samples = self.buffer.inserted, due
+        steps = self._steps_before + self.buffer.inserted
+        self._server.push(self._weights(), env_step=steps, train_iter=self._agent.train_iter)
+        return steps
+
+    def middleware(self) -> Middleware:
+        """Return what brings experience into the buffer."""
+        samples = self.updates * self._batch_size
+        return middleware.receive(self.buffer, samples, self._steps_before)
+
+    def after_learning(self) -> Middleware:
+        """Return what follows the updates: actors get the new weights."""
+        return middleware.push_weights(self._server, self._weights)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint has to hold, besides replay: actors have no state."""
+        return {}
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _weights(self) -> Any:
+        return self._agent.parts()["policy"]
