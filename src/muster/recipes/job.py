@@ -19,8 +19,9 @@ Spaces = tuple[gym.Space[Any], gym.Space[Any]]
 """Of one observation, of one action."""
 
 _LAST_EVALUATION = 0.1
-"""What an evaluation may take at least, as a part of `--seconds`: the last one begins when they
-are nearly over."""
+_LEAST_EVALUATION_SECONDS = 1.0
+"""What an evaluation may take at least, as a part of `--seconds` and in itself: the last one begins
+when they are nearly over."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Job:
         if limit is None:
             return longest
         left = limit - (time.monotonic() - started)
-        return min(longest, max(left, _LAST_EVALUATION * limit))
+        return min(longest, max(left, _LAST_EVALUATION * limit, _LEAST_EVALUATION_SECONDS))
 
     def checkpoint(self) -> Checkpoint | None:
         """Load what to start from."""

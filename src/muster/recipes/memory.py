@@ -7,8 +7,7 @@ from typing import Any
 import gymnasium as gym
 
 from muster import container
-from muster.algos.dqn_config import DQNConfig
-from muster.algos.ppo_config import PPOConfig
+from muster.algos.in_step_config import InStepConfig
 from muster.errors import OptionError
 from muster.recipes.settings import Settings
 
@@ -23,11 +22,8 @@ def check_memory(
     config = settings.config
     numbers, size = _numbers(obs_space)
     weights = 0 if config.model else _weights(numbers, obs_space, config.hidden)
-    if isinstance(config, DQNConfig):
-        needs = _needs_of_dqn(config, size)
-    else:
-        actions = 8 * max(1, math.prod(action_space.shape or ()))
-        needs = _needs_of_ppo(config, settings, size + actions)
+    actions = 8 * max(1, math.prod(action_space.shape or ()))
+    needs = config.memory_needs(settings.options.num_envs, size, actions)
     needs["hidden"] = weights * 4 * COPIES_OF_WEIGHTS
     here = container.memory()
     for name, need in needs.items():
@@ -41,8 +37,8 @@ def check_memory(
 
 
 def check_shared_memory(settings: Settings, agent: Any) -> None:
-    """Raise OptionError if what PPO's workers have in common is larger than memory."""
-    if not isinstance(settings.config, PPOConfig):
+    """Raise OptionError if what workers in step have in common is larger than memory."""
+    if not isinstance(settings.config, InStepConfig):
         return
     from muster.data.slots import nbytes
     from muster.workers.slot_worker import slot_fields, slot_plan
@@ -55,30 +51,12 @@ def check_shared_memory(settings: Settings, agent: Any) -> None:
             f"slots={settings.config.slots} and workers={settings.workers} do not fit into memory",
             f"rollouts, a gradient per slot and the weights of each worker need "
             f"{_gib(need)} GiB, and {_gib(here.amount)} is {here.by}",
-            f"slots={PPOConfig.slots}",
+            f"slots={InStepConfig.slots}",
         )
 
 
 def _gib(amount: int) -> str:
     return f"{amount / 2**30:,.1f}"
-
-
-def _needs_of_dqn(config: DQNConfig, size: int) -> dict[str, int]:
-    transition = size + 13  # and an action, a reward and a flag
-    pair = 2 * size  # a batch, and what is on its way to replay, has the next observation too
-    return {
-        "buffer_size": config.buffer_size * transition,
-        "batch_size": config.batch_size * pair,
-        "updates_per_train": config.updates_per_train * config.batch_size * pair,
-        "train_every": config.train_every * pair,
-    }
-
-
-def _needs_of_ppo(config: PPOConfig, settings: Settings, size: int) -> dict[str, int]:
-    step = size + 30  # and six numbers and two flags
-    rows = settings.options.num_envs * (config.rollout + 1) * (1 + config.lag)
-    orders = config.epochs * settings.options.num_envs * config.rollout * 8
-    return {"num_envs": settings.options.num_envs * step, "rollout": rows * step, "epochs": orders}
 
 
 def _weights(numbers: int, obs_space: gym.Space[Any], hidden: tuple[int, ...]) -> int:

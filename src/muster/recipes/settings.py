@@ -11,9 +11,7 @@ from dataclasses import dataclass, fields, make_dataclass
 from pathlib import Path
 from typing import Any
 
-from muster.algos.dqn_config import DQNConfig
-from muster.algos.options import refuse_together
-from muster.algos.ppo_config import PPOConfig
+from muster.algos.base import Configuration
 from muster.container import whole_cores
 from muster.errors import MusterError, OptionError
 from muster.recipes.algorithms import configuration_of, unknown
@@ -28,7 +26,7 @@ class Settings:
 
     options: TrainOptions
     """What every run can be told."""
-    config: DQNConfig | PPOConfig
+    config: Configuration
     """What the algorithm can be told."""
 
     def value(self, name: str) -> Any:
@@ -40,9 +38,7 @@ class Settings:
         """Processes that train; 0 for this one alone."""
         if self.options.workers is not None:
             return self.options.workers
-        if isinstance(self.config, PPOConfig):
-            return min(whole_cores(), self.config.slots)
-        return 0
+        return self.config.default_workers(whole_cores())
 
 
 @functools.cache
@@ -86,7 +82,7 @@ def resolve(
     common = {field.name for field in fields(TrainOptions)}
     options = TrainOptions(**{k: v for k, v in found.items() if k in common})
     config = configuration_of(algo)(**{k: v for k, v in found.items() if k not in common})
-    _check_together(options, config)
+    config.check_run(options.workers, options.num_envs)
     check_model(config.model)
     return Settings(options, config)
 
@@ -144,62 +140,3 @@ def _about_file(path: str | Path, error: Exception) -> OptionError:
             f"{name} cannot be read", error.strerror or str(error), "--config runs/.../config.yaml"
         )
     return OptionError(f"{name} cannot be read", str(error), "a text file of key: value lines")
-
-
-def _check_together(options: TrainOptions, config: DQNConfig | PPOConfig) -> None:
-    """Refuse what only the algorithm and the run together make impossible."""
-    if isinstance(config, PPOConfig):
-        config.check_envs(options.num_envs)
-        if options.workers is not None and options.workers > config.slots:
-            refuse_together(
-                f"workers={options.workers}",
-                f"slots={config.slots}",
-                "every worker has a slot at least",
-                f"workers={config.slots}",
-            )
-        return
-    if options.workers in (1, 2):
-        raise OptionError(
-            f"workers={options.workers} is not possible",
-            "a learner, an evaluator and an actor are three processes; 0 is this one alone",
-            "workers=3",
-        )
-    envs, size = f"num_envs={options.num_envs}", f"buffer_size={config.buffer_size}"
-    if options.num_envs > config.buffer_size:
-        fix = f"buffer_size={100 * options.num_envs}"
-        refuse_together(envs, size, "not one step of all environments would fit", fix)
-    # Replay stores whole rows, one transition of each environment.
-    parts = max(1, config.replay_shards)
-    in_each = config.buffer_size // parts // options.num_envs * options.num_envs
-    capacity = parts * in_each
-    _check_shards(options, config, in_each)
-    for name in ("batch_size", "learning_starts", "n_step"):
-        if getattr(config, name) > capacity:
-            refuse_together(
-                f"{name}={getattr(config, name)}",
-                size,
-                f"with {envs} the buffer holds {capacity}, so learning would never begin",
-                f"buffer_size={10 * max(getattr(config, name), options.num_envs)}",
-            )
-
-
-def _check_shards(options: TrainOptions, config: DQNConfig, in_each: int) -> None:
-    """Refuse shards of replay that there are no nodes for, or that would hold next to nothing."""
-    shards = config.replay_shards
-    if not shards:
-        return
-    given = f"replay_shards={shards}"
-    if (options.workers or 0) < 3 + shards:
-        refuse_together(
-            f"workers={options.workers or 0}",
-            given,
-            "a learner, an evaluator, an actor and each shard are processes of their own",
-            f"workers={3 + shards}",
-        )
-    if in_each <= max(options.num_envs, config.n_step):
-        refuse_together(
-            given,
-            f"buffer_size={config.buffer_size}",
-            f"each shard would hold {in_each} transitions",
-            "replay_shards=1",
-        )

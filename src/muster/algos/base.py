@@ -1,0 +1,52 @@
+"""What every algorithm's configuration answers, so that nobody else asks which algorithm it is."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol
+
+import gymnasium as gym
+
+
+class Configuration(Protocol):
+    """How an algorithm learns: a frozen dataclass of its options, checked when it is made."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    FIXED_ON_RESUME: ClassVar[frozenset[str]]
+    """Options that make a run what it is; a resumed run cannot change them."""
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Width of each hidden layer."""
+
+    @property
+    def model(self) -> str | None:
+        """Another network by its name; None for layers of these widths."""
+
+    @property
+    def horizon(self) -> int:
+        """Environment steps that a run is planned for."""
+
+    def default_workers(self, cores: int) -> int:
+        """Return how many processes train where nobody says it; 0 for one that does all."""
+
+    def check_run(self, workers: int | None, num_envs: int) -> None:
+        """Raise OptionError for what only these together make impossible."""
+
+    def check_resume(self, parts: Mapping[str, Any], num_envs: int) -> None:
+        """Raise OptionError if a checkpoint's parts cannot be resumed with these options."""
+
+    def memory_needs(self, num_envs: int, obs_bytes: int, action_bytes: int) -> dict[str, int]:
+        """Return the bytes that options ask for, by the name of the option.
+
+        Args:
+            num_envs: Environments of the run.
+            obs_bytes: Of one observation as it is stored.
+            action_bytes: Of one action.
+        """
+
+    @staticmethod
+    def check_actions(action_space: gym.Space[Any]) -> None:
+        """Raise OptionError for actions that the algorithm cannot choose."""
+
+    @staticmethod
+    def lacks_replay(parts: Mapping[str, Any]) -> bool:
+        """Whether a checkpoint is without the replay that its learning continues with."""

@@ -1,0 +1,126 @@
+"""Options of every algorithm that learns in step with its rollouts, and what they ask of a run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from muster.algos.options import check_flag, check_number, check_whole, refuse_together
+from muster.errors import OptionError
+
+MOST_SLOTS = 4_096
+MOST_ROLLOUT = 1_000_000
+
+
+@dataclass(frozen=True)
+class InStepConfig:
+    """How rollouts are collected, cut and normalised."""
+
+    FIXED_ON_RESUME: ClassVar[frozenset[str]] = frozenset(
+        {"normalize_obs", "normalize_reward", "model", "rollout", "sequence", "slots", "lag"}
+    )
+    """How rollouts are cut, and what is a part of the policy."""
+
+    gamma: float = 0.99
+    """Discount per environment step."""
+    rollout: int = 128
+    """Steps of every environment from one phase of learning to the next."""
+    epochs: int = 4
+    """How often each rollout is learnt from."""
+    minibatches: int = 4
+    """Into how many parts a rollout is cut for it: updates per epoch."""
+    normalize_obs: bool = False
+    """Bring observations to mean 0 and spread 1; a part of the policy."""
+    normalize_reward: bool = False
+    """Divide rewards by the spread of the discounted return."""
+    model: str | None = None
+    """Another network: mlp, nature_cnn, impala_cnn, lstm, or module:Class of your own."""
+    sequence: int = 16
+    """Recurrent networks: steps that are learnt from in one piece."""
+    slots: int = 4
+    """Blocks of environments, the most workers there can be. The result depends on it."""
+    lag: int = 0
+    """1: collect a rollout while learning from the one before, with weights of before that."""
+
+    def __post_init__(self) -> None:
+        check_number("gamma", self.gamma, high=1, low_too=True, high_too=True)
+        check_whole("rollout", self.rollout, high=MOST_ROLLOUT)
+        check_whole("sequence", self.sequence, high=MOST_ROLLOUT)
+        check_whole("slots", self.slots, high=MOST_SLOTS)
+        check_whole("lag", self.lag, low=0, high=1)
+        for name in ("epochs", "minibatches"):
+            check_whole(name, getattr(self, name), high=100_000)
+        for name in ("normalize_obs", "normalize_reward"):
+            check_flag(name, getattr(self, name))
+        if self.model == "lstm" and self.rollout % self.sequence:
+            refuse_together(
+                f"rollout={self.rollout}",
+                f"sequence={self.sequence}",
+                "a rollout is cut into whole sequences",
+                f"sequence={_divisor(self.rollout, self.sequence)}",
+            )
+
+    def default_workers(self, cores: int) -> int:
+        """Return one worker per core: the result does not depend on it."""
+        return min(cores, self.slots)
+
+    def check_run(self, workers: int | None, num_envs: int) -> None:
+        """Raise OptionError for what only these together make impossible."""
+        if num_envs % self.slots:
+            refuse_together(
+                f"num_envs={num_envs}",
+                f"slots={self.slots}",
+                "every slot has the same number of environments",
+                f"num_envs={-(-num_envs // self.slots) * self.slots}",
+            )
+        rows = self.rollout * (num_envs // self.slots)
+        pieces = rows // self.sequence if self.model == "lstm" else rows
+        if pieces % self.minibatches:
+            what = "sequences" if self.model == "lstm" else "steps"
+            refuse_together(
+                f"minibatches={self.minibatches}",
+                f"rollout={self.rollout}",
+                f"a slot has {pieces} {what}, which are not cut into {self.minibatches} equal "
+                "parts",
+                f"minibatches={_divisor(pieces, self.minibatches)}",
+            )
+        if workers is not None and workers > self.slots:
+            refuse_together(
+                f"workers={workers}",
+                f"slots={self.slots}",
+                "every worker has a slot at least",
+                f"workers={self.slots}",
+            )
+
+    def check_resume(self, parts: Mapping[str, Any], num_envs: int) -> None:
+        """Refuse to resume a run whose rollouts were cut otherwise."""
+        saved = parts["rollouts"]
+        now = {"num_envs": num_envs, "rollout": self.rollout, "lag": self.lag}
+        before = {
+            "num_envs": int(saved["envs"]["num_envs"]),
+            "rollout": int(saved["steps"]),
+            "lag": int(saved["lag"]),
+        }
+        for name, value in before.items():
+            if value != now[name]:
+                raise OptionError(
+                    f"the run was saved with {name}={value}",
+                    f"this one has {name}={now[name]}, and its steps would be counted otherwise",
+                    f"{name}={value}",
+                )
+
+    def memory_needs(self, num_envs: int, obs_bytes: int, action_bytes: int) -> dict[str, int]:
+        """Return the bytes that options ask for, by the name of the option."""
+        step = obs_bytes + action_bytes + 30  # and six numbers and two flags
+        rows = num_envs * (self.rollout + 1) * (1 + self.lag)
+        orders = self.epochs * num_envs * self.rollout * 8
+        return {"num_envs": num_envs * step, "rollout": rows * step, "epochs": orders}
+
+    @staticmethod
+    def lacks_replay(parts: Mapping[str, Any]) -> bool:
+        """Whether a checkpoint is without replay that it should have: there is none in step."""
+        return False
+
+
+def _divisor(number: int, near: int) -> int:
+    """Return the largest divisor of `number` that is not above `near`."""
+    return next(each for each in range(min(near, number), 0, -1) if number % each == 0)

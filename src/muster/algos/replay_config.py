@@ -1,0 +1,151 @@
+"""Options of every algorithm that learns from replay, and what they ask of a run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from muster.algos.options import (
+    MOST_ROWS,
+    check_flag,
+    check_number,
+    check_whole,
+    refuse_together,
+)
+from muster.errors import OptionError
+
+MOST_SHARDS = 64
+"""One learner has to hear all of them."""
+
+
+@dataclass(frozen=True)
+class ReplayConfig:
+    """How experience is stored and drawn."""
+
+    FIXED_ON_RESUME: ClassVar[frozenset[str]] = frozenset(
+        {"buffer_size", "replay_shards", "prioritized", "alpha"}
+    )
+    """What replay was made for."""
+
+    gamma: float = 0.99
+    """Discount per environment step."""
+    batch_size: int = 64
+    """Transitions per update."""
+    buffer_size: int = 100_000
+    """Transitions that replay holds."""
+    replay_shards: int = 0
+    """With --workers: nodes that hold a part of replay each; 0 keeps it at the learner."""
+    learning_starts: int = 1_000
+    """Environment steps before the first update."""
+    train_every: int = 256
+    """Environment steps from one phase of updates to the next."""
+    updates_per_train: int = 128
+    """Updates in each such phase."""
+    n_step: int = 1
+    """Steps whose rewards are summed before the value of what follows is added."""
+    prioritized: bool = False
+    """Draw transitions by the size of their TD error."""
+    alpha: float = 0.6
+    """Prioritised replay: 0 draws all alike, 1 in proportion to the error."""
+    beta_start: float = 0.4
+    """Prioritised replay: how much of the drawing's bias is corrected at first."""
+    beta_end: float = 1.0
+    """The same after `horizon` environment steps; linear in between."""
+
+    def __post_init__(self) -> None:
+        check_number("gamma", self.gamma, high=1, low_too=True, high_too=True, example=0.99)
+        for name in ("batch_size", "buffer_size", "n_step"):
+            check_whole(name, getattr(self, name), high=MOST_ROWS)
+        for name in ("train_every", "updates_per_train"):
+            check_whole(name, getattr(self, name))
+        check_whole("learning_starts", self.learning_starts, low=0)
+        check_whole("replay_shards", self.replay_shards, low=0, high=MOST_SHARDS)
+        for name in ("alpha", "beta_start", "beta_end"):
+            check_number(name, getattr(self, name), high=1, low_too=True, high_too=True)
+        check_flag("prioritized", self.prioritized)
+        size = f"buffer_size={self.buffer_size}"
+        if self.batch_size > self.buffer_size:
+            fix = f"buffer_size={100 * self.batch_size}"
+            refuse_together(f"batch_size={self.batch_size}", size, "no batch would ever fit", fix)
+        if self.n_step >= self.buffer_size:
+            why = "no sum of rewards would ever be complete"
+            refuse_together(f"n_step={self.n_step}", size, why, "n_step=1")
+
+    def default_workers(self, cores: int) -> int:
+        """Return 0: one process is repeatable to the bit, and roles are not."""
+        return 0
+
+    def check_run(self, workers: int | None, num_envs: int) -> None:
+        """Raise OptionError for what only these together make impossible."""
+        if workers in (1, 2):
+            raise OptionError(
+                f"workers={workers} is not possible",
+                "a learner, an evaluator and an actor are three processes; 0 is this one alone",
+                "workers=3",
+            )
+        envs, size = f"num_envs={num_envs}", f"buffer_size={self.buffer_size}"
+        if num_envs > self.buffer_size:
+            fix = f"buffer_size={100 * num_envs}"
+            refuse_together(envs, size, "not one step of all environments would fit", fix)
+        # Replay stores whole rows, one transition of each environment.
+        parts = max(1, self.replay_shards)
+        in_each = self.buffer_size // parts // num_envs * num_envs
+        capacity = parts * in_each
+        self._check_shards(workers or 0, num_envs, in_each)
+        for name in ("batch_size", "learning_starts", "n_step"):
+            if getattr(self, name) > capacity:
+                refuse_together(
+                    f"{name}={getattr(self, name)}",
+                    size,
+                    f"with {envs} the buffer holds {capacity}, so learning would never begin",
+                    f"buffer_size={10 * max(getattr(self, name), num_envs)}",
+                )
+
+    def check_resume(self, parts: Mapping[str, Any], num_envs: int) -> None:
+        """Refuse other shards; what else does not fit is refused by who loads it."""
+        if "replay" not in parts:
+            return
+        saved = parts["replay"].get("shards")
+        there = 0 if saved is None else len(saved)
+        if there != self.replay_shards:
+            raise OptionError(
+                f"replay_shards={self.replay_shards} is not possible here",
+                f"the checkpoint has replay {f'in {there} shards' if there else 'of one buffer'}, "
+                "and each goes on only with what one like it has stored",
+                f"replay_shards={there}",
+            )
+
+    def memory_needs(self, num_envs: int, obs_bytes: int, action_bytes: int) -> dict[str, int]:
+        """Return the bytes that options ask for, by the name of the option."""
+        transition = obs_bytes + action_bytes + 5  # and a reward and a flag
+        pair = 2 * obs_bytes  # a batch, and what is on its way, has the next observation too
+        return {
+            "buffer_size": self.buffer_size * transition,
+            "batch_size": self.batch_size * pair,
+            "updates_per_train": self.updates_per_train * self.batch_size * pair,
+            "train_every": self.train_every * pair,
+        }
+
+    @staticmethod
+    def lacks_replay(parts: Mapping[str, Any]) -> bool:
+        """Whether a checkpoint is without the replay that its learning continues with."""
+        return "replay" not in parts
+
+    def _check_shards(self, workers: int, num_envs: int, in_each: int) -> None:
+        """Refuse shards that there are no nodes for, or that would hold next to nothing."""
+        if not self.replay_shards:
+            return
+        given = f"replay_shards={self.replay_shards}"
+        if workers < 3 + self.replay_shards:
+            refuse_together(
+                f"workers={workers}",
+                given,
+                "a learner, an evaluator, an actor and each shard are processes of their own",
+                f"workers={3 + self.replay_shards}",
+            )
+        if in_each <= max(num_envs, self.n_step):
+            refuse_together(
+                given,
+                f"buffer_size={self.buffer_size}",
+                f"each shard would hold {in_each} transitions",
+                "replay_shards=1",
+            )
