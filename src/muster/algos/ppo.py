@@ -1,6 +1,7 @@
 """PPO: a policy that is moved by what it experienced, but never far from it.
 
     act:      obs -> network -> distribution -> action, its log-probability, the value
+    prepare:  rewards, values -> advantages, targets                 (of one slot)
     gradient: rows of a rollout -> clipped loss -> gradient          (by `net`, rows of one slot)
     step:     sum of the slots' gradients -> norm clipped -> Adam
 
@@ -20,13 +21,15 @@ from numpy.typing import NDArray
 
 from muster.algos.batches import count_rows
 from muster.algos.ppo_config import PPOConfig
+from muster.data.slots import Slots
 from muster.errors import OptionError
 from muster.nets import Adam, FlatParameters, NonFiniteError
 from muster.nets.action_head import ActionHead
 from muster.nets.build_policy import build_policy, make_policy_net
 from muster.nets.normalizer import ObsNorm
-from muster.nets.policy_net import LossTerms
+from muster.nets.policy_net import STATS, LossTerms, Rollout
 from muster.nets.registry import Factory
+from muster.rl_utils.gae import gae
 from muster.seeding import derive_seed, generator
 
 Array = NDArray[Any]
@@ -49,6 +52,11 @@ class PPO:
         model: A class or function of (obs_space, outputs) that makes the torch module from
             observations to (outputs, value). None: what the config says.
     """
+
+    stats: tuple[str, ...] = STATS
+    """What `gradient` sums up, by name."""
+    watched: str = "approx_kl"
+    """That one of them by which `learnt_enough` decides."""
 
     def __init__(
         self,
@@ -141,6 +149,44 @@ class PPO:
         if self._low is None:
             return shaped
         return np.clip(shaped, self._low, self._high)
+
+    @property
+    def standardizes(self) -> bool:
+        """Whether advantages are brought to mean 0 and spread 1."""
+        return self.cfg.normalize_advantage
+
+    def prepare(self, slots: Slots, reward: Array, columns: slice) -> None:
+        """Fill the columns advantage and target of some environments.
+
+        Args:
+            slots: A rollout.
+            reward: Of all its environments, scaled.
+            columns: Which environments.
+        """
+        gae(
+            reward,
+            slots.value,
+            slots.terminated,
+            slots.truncated,
+            slots.final_value,
+            self.cfg.gamma,
+            self.cfg.gae_lambda,
+            slots.advantage,
+            columns.start,
+            columns.stop,
+        )
+        advantage, value = slots.advantage[:, columns], slots.value[: len(reward), columns]
+        np.add(advantage, value, out=slots.target[:, columns])
+
+    def gradient(
+        self, rollout: Rollout, rows: Array, terms: LossTerms, out: Array, stats: Array
+    ) -> None:
+        """Write the gradient of some rows' loss, and the sums of their metrics."""
+        self.net.gradient(rollout, rows, terms, out, stats)
+
+    def learnt_enough(self, watched: float) -> bool:
+        """Whether the policy has moved so far from the one that collected that this is enough."""
+        return self.cfg.target_kl is not None and watched > self.cfg.target_kl
 
     def terms(self, env_step: int, rows: int) -> LossTerms:
         """Return the numbers of the loss, as the schedules have them at a step.

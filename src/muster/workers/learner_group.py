@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.algos.ppo import PPO
+from muster.algos.in_step import InStepAgent
 from muster.data.slots import Fields, SlotPlan, Slots, rows_of, slots_in
 from muster.errors import TaskError
 from muster.flow import Team
-from muster.nets.policy_net import STATS, Rollout
-from muster.rl_utils.gae import gae
+from muster.nets.policy_net import Rollout
 from muster.rl_utils.moments import NOTHING, Moments
 from muster.seeding import generator
 from muster.workers.episode_log import WINDOW, Ended
@@ -35,10 +34,9 @@ from muster.workers.rollouts import (
 
 Array = NDArray[Any]
 
-_KL = STATS.index("approx_kl")
-_NORM, _COUNT, _EPOCH_KL, _SUMS = range(len(STATS), len(STATS) + 4)
-"""After the sums of the loss: that of gradient norms, the updates they are of, and the divergence
-of this epoch alone. Then: how many sums there are."""
+_NORM, _COUNT, _WATCHED = range(-3, 0)
+"""Last of the sums: that of gradient norms, the updates they are of, and what is watched, in this
+epoch alone. The others are those of the agent's `stats`."""
 _SMALL = 1e-8
 
 
@@ -55,7 +53,7 @@ class LearnerGroup:
     """
 
     def __init__(
-        self, agent: PPO, plan: SlotPlan, team: Team, pace: Pace, mine: range, seed: int
+        self, agent: InStepAgent, plan: SlotPlan, team: Team, pace: Pace, mine: range, seed: int
     ) -> None:
         self.learn_seconds = 0.0
         """Spent on gradients and updates."""
@@ -83,19 +81,19 @@ class LearnerGroup:
         self._rows = {slot: rows[:, plan.columns(slot)].reshape(-1) for slot in mine}
 
     @staticmethod
-    def fields(agent: PPO, plan: SlotPlan, members: int) -> Fields:
+    def fields(agent: InStepAgent, plan: SlotPlan, members: int) -> Fields:
         """Return what a team needs for this."""
         size = agent.weights.vector.size
         return {
             "advantage_books": ((2, plan.slots, 2), np.float64),
             "grads": ((2, plan.slots, size), np.float32),
-            "stats": ((2, plan.slots, len(STATS)), np.float64),
+            "stats": ((2, plan.slots, len(agent.stats)), np.float64),
             "reward_scale": ((2, 3), np.float64),
             "obs_norm": ((2, len(_known(agent))), np.float64),
             # Before what it is the version of, so that in a copy of all this it is never newer.
             "version": ((members, 8), np.int64),
             "weights": ((2, members, 3, size), np.float32),
-            "sums": ((2, members, _SUMS), np.float64),
+            "sums": ((2, members, len(_no_sums(agent))), np.float64),
             "start": ((2, size), np.float32),
         }
 
@@ -110,7 +108,7 @@ class LearnerGroup:
         """
         self._reward[loop % 2] = 0.0 if reward_scale is None else reward_scale
         self._norm[loop % 2] = _known(self._agent)
-        self._show(np.zeros(_SUMS))
+        self._show(_no_sums(self._agent))
 
     def restore(self, loop: int) -> None:
         """Become what the member before had become in rollout `loop`."""
@@ -152,7 +150,7 @@ class LearnerGroup:
         an update behind is caught up with.
         """
         if not updates:  # what it is made with, or was at the start of the rollout
-            self._show(np.zeros(_SUMS))
+            self._show(_no_sums(self._agent))
             return
         member, behind = self._member_after(updates), 0
         if member is None:
@@ -202,25 +200,12 @@ class LearnerGroup:
             reward = reward * np.float32(1 / self._reward_std(loop))
         for slot in self._mine:
             columns = plan.columns(slot)
-            gae(
-                reward,
-                slots.value,
-                slots.terminated,
-                slots.truncated,
-                slots.final_value,
-                cfg.gamma,
-                cfg.gae_lambda,
-                slots.advantage,
-                columns.start,
-                columns.stop,
-            )
-            advantage = slots.advantage[:, columns]
-            np.add(advantage, slots.value[: plan.steps, columns], out=slots.target[:, columns])
-            found = Moments.of(advantage.reshape(-1))
+            self._agent.prepare(slots, reward, columns)
+            found = Moments.of(slots.advantage[:, columns].reshape(-1))
             self._advantages[page, slot] = found.mean, found.m2
         self._team.show("advantage_books", (page, self._own))
         self.meet(loop, PREPARED)
-        if cfg.normalize_advantage:
+        if self._agent.standardizes:
             count = plan.steps * plan.width
             all_slots = NOTHING
             for mean, m2 in self._advantages[page]:
@@ -231,14 +216,14 @@ class LearnerGroup:
                 advantage *= np.float32(1 / (all_slots.std + _SMALL))
 
     def learn(self, loop: int) -> dict[str, float]:
-        """Learn from rollout `loop`, and return the means of what `STATS` names."""
+        """Learn from rollout `loop`, and return the means of the agent's `stats`."""
         agent, cfg, plan = self._agent, self._agent.cfg, self._plan
         env_step = loop * plan.steps * plan.envs
         agent.adam.lr = agent.lr(env_step)
         rows_of_minibatch = plan.steps * plan.envs // cfg.minibatches
         terms = agent.terms(env_step, rows_of_minibatch)
         rollout = self._rollouts[loop % plan.buffers]
-        sums = np.zeros(_SUMS)
+        sums = _no_sums(self._agent)
         update = self._pace.first_update
         if agent.train_iter > update:  # by who was here before
             sums = self._sums[agent.train_iter % 2].copy()
@@ -250,9 +235,8 @@ class LearnerGroup:
                     started = time.perf_counter()
                     for slot in self._mine:
                         rows = shuffled[slot][epoch, part]
-                        agent.net.gradient(
-                            rollout, rows, terms, self._grads[page, slot], self._stats[page, slot]
-                        )
+                        grad, stats = self._grads[page, slot], self._stats[page, slot]
+                        agent.gradient(rollout, rows, terms, grad, stats)
                     self._team.show("grads", (page, self._own))
                     self._team.show("stats", (page, self._own))
                     self.learn_seconds += time.perf_counter() - started
@@ -260,13 +244,12 @@ class LearnerGroup:
                 update += 1
                 if agent.train_iter < update:
                     self._apply(page, sums, begins_epoch=part == 0)
-            mean_kl = sums[_EPOCH_KL] / cfg.minibatches
             is_last = agent.train_iter == update  # else who was here before went on
-            if cfg.target_kl is not None and is_last and mean_kl > cfg.target_kl:
+            if is_last and agent.learnt_enough(sums[_WATCHED] / cfg.minibatches):
                 break
         self._learn_norm(loop)
         count = sums[_COUNT]
-        means = dict(zip(STATS, (sums[: len(STATS)] / count).tolist(), strict=True))
+        means = dict(zip(agent.stats, (sums[:_NORM] / count).tolist(), strict=True))
         return {**means, "grad_norm": sums[_NORM] / count, "updates": count, "lr": agent.adam.lr}
 
     def episodes(self, loop: int) -> Ended:
@@ -294,8 +277,9 @@ class LearnerGroup:
         for row in grads[1:]:  # in this order, whoever adds
             total += row
         stats = self._stats[page].sum(axis=0)
-        sums[: len(STATS)] += stats
-        sums[_EPOCH_KL] = stats[_KL] + (0.0 if begins_epoch else sums[_EPOCH_KL])
+        sums[:_NORM] += stats
+        watched = stats[self._agent.stats.index(self._agent.watched)]
+        sums[_WATCHED] = watched + (0.0 if begins_epoch else sums[_WATCHED])
         sums[_NORM] += self._agent.step(total)
         sums[_COUNT] += 1
         self._show(sums)
@@ -362,6 +346,11 @@ def _rollout(slots: Slots) -> Rollout:
     )
 
 
-def _known(agent: PPO) -> Array:
+def _known(agent: InStepAgent) -> Array:
     """Return what an agent's normaliser knows, as one vector."""
     return np.zeros(0) if agent.normalizer is None else agent.normalizer.known()
+
+
+def _no_sums(agent: InStepAgent) -> Array:
+    """Return the sums of no update."""
+    return np.zeros(len(agent.stats) + 3)

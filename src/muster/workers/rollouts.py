@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.algos.ppo import PPO
+from muster.algos.in_step import InStepAgent
 from muster.data.slots import Fields, SlotPlan, Slots, at, obs_parts, put, slots_in
 from muster.data.standing import Standing
 from muster.envs import VectorEnv
@@ -51,7 +51,13 @@ class Rollouts:
     """
 
     def __init__(
-        self, agent: PPO, envs: VectorEnv, plan: SlotPlan, team: Team, mine: range, seed: int
+        self,
+        agent: InStepAgent,
+        envs: VectorEnv,
+        plan: SlotPlan,
+        team: Team,
+        mine: range,
+        seed: int,
     ) -> None:
         self.act_seconds = 0.0
         """Spent on choosing actions."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.algos.ppo import PPO
+from muster.algos.in_step import InStepAgent
 from muster.data.slots import Fields, SlotPlan
 from muster.data.standing import Standing, columns_of
 from muster.envs import make_envs
@@ -29,7 +29,7 @@ from muster.workers.pace import COLLECTED, ENDED, Pace
 from muster.workers.rollouts import Rollouts, book_fields
 
 
-def slot_plan(agent: PPO, num_envs: int) -> SlotPlan:
+def slot_plan(agent: InStepAgent, num_envs: int) -> SlotPlan:
     """Return how so many environments are cut into slots, as an agent's configuration says."""
     cfg = agent.cfg
     return SlotPlan(
@@ -46,7 +46,7 @@ def slot_plan(agent: PPO, num_envs: int) -> SlotPlan:
     )
 
 
-def slot_fields(agent: PPO, plan: SlotPlan, workers: int) -> Fields:
+def slot_fields(agent: InStepAgent, plan: SlotPlan, workers: int) -> Fields:
     """Return all that a team of so many workers has in common."""
     return {
         **plan.fields(),
@@ -75,7 +75,7 @@ class SlotWorker:
 
     def __init__(
         self,
-        agent: PPO,
+        agent: InStepAgent,
         env: str,
         num_envs: int,
         seed: int,
