@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from muster.algos.dqn_config import DQNConfig
-from muster.algos.ppo_config import PPOConfig
 from muster.cli.main import VERBS, main
+from muster.recipes.algorithms import ALGORITHMS, configuration_of
 from muster.recipes.options import TrainOptions
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-DQN = (ROOT / "docs" / "dqn.md").read_text()
-PPO = (ROOT / "docs" / "ppo.md").read_text()
+OF_ALGORITHMS = {algo: (ROOT / "docs" / f"{algo}.md").read_text() for algo in ALGORITHMS}
+DQN = OF_ALGORITHMS["dqn"]
 TROUBLE = (ROOT / "docs" / "troubleshooting.md").read_text()
 BLOCK = re.compile(r"```(\w+)\n(.*?)```(?:\n\nIt prints `([^`]*)`)?", re.DOTALL)
 
@@ -91,30 +90,27 @@ def test_a_link_leads_to_a_file_that_is_there(page):
     assert absent == []
 
 
-@pytest.mark.parametrize(
-    ("page", "config"),
-    [(DQN, DQNConfig), (DQN, TrainOptions), (PPO, PPOConfig), (PPO, TrainOptions)],
-    ids=["dqn", "dqn all", "ppo", "ppo all"],
-)
-def test_the_page_of_an_algorithm_names_every_option(page, config):
-    names = ["--" + each.name.replace("_", "-") for each in dataclasses.fields(config)]
-    assert [name for name in names if f"`{name}`" not in page] == []
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_the_page_of_an_algorithm_names_every_option(algo):
+    fields = dataclasses.fields(configuration_of(algo)) + dataclasses.fields(TrainOptions)
+    names = ["--" + each.name.replace("_", "-") for each in fields]
+    assert [name for name in names if f"`{name}`" not in OF_ALGORITHMS[algo]] == []
 
 
-@pytest.mark.parametrize(("algo", "page"), [("dqn", DQN), ("ppo", PPO)], ids=["dqn", "ppo"])
-def test_the_page_of_an_algorithm_names_no_option_that_is_not_there(algo, page, options_of):
-    table = page.partition("## Options")[2].partition("## Metrics")[0]
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_the_page_of_an_algorithm_names_no_option_that_is_not_there(algo, options_of):
+    table = OF_ALGORITHMS[algo].partition("## Options")[2].partition("## Metrics")[0]
     assert set(re.findall(r"--[a-z][a-z0-9-]*", table)) <= options_of("train", algo)
 
 
-@pytest.mark.parametrize(("algo", "page"), [("dqn", DQN), ("ppo", PPO)], ids=["dqn", "ppo"])
-def test_the_page_of_an_algorithm_explains_every_metric_and_no_other(algo, page, tmp_path):
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_the_page_of_an_algorithm_explains_every_metric_and_no_other(algo, tmp_path):
     run = tmp_path / "run"
     small = ["--env-steps", "2048", "--eval-episodes", "2", "--workers", "0", "--quiet"]
     assert main(["train", algo, "CartPole-v1", "--run-dir", str(run), *small]) == 0
     lines = (run / "metrics.jsonl").read_text().splitlines()
     written = {name for line in lines for name in json.loads(line)}
-    table = page.partition("## Metrics")[2].partition("\n## ")[0]
+    table = OF_ALGORITHMS[algo].partition("## Metrics")[2].partition("\n## ")[0]
     assert set(re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)) == written
 
 

@@ -24,10 +24,6 @@ class InStepConfig:
     """Discount per environment step."""
     rollout: int = 128
     """Steps of every environment from one phase of learning to the next."""
-    epochs: int = 4
-    """How often each rollout is learnt from."""
-    minibatches: int = 4
-    """Into how many parts a rollout is cut for it: updates per epoch."""
     normalize_obs: bool = False
     """Bring observations to mean 0 and spread 1; a part of the policy."""
     normalize_reward: bool = False
@@ -47,8 +43,6 @@ class InStepConfig:
         check_whole("sequence", self.sequence, high=MOST_ROLLOUT)
         check_whole("slots", self.slots, high=MOST_SLOTS)
         check_whole("lag", self.lag, low=0, high=1)
-        for name in ("epochs", "minibatches"):
-            check_whole(name, getattr(self, name), high=100_000)
         for name in ("normalize_obs", "normalize_reward"):
             check_flag(name, getattr(self, name))
         if self.model == "lstm" and self.rollout % self.sequence:
@@ -58,6 +52,10 @@ class InStepConfig:
                 "a rollout is cut into whole sequences",
                 f"sequence={_divisor(self.rollout, self.sequence)}",
             )
+
+    def passes(self) -> tuple[int, int]:
+        """Return how often each rollout is learnt from, and into how many parts it is cut."""
+        return 1, 1
 
     def default_workers(self, cores: int) -> int:
         """Return one worker per core: the result does not depend on it."""
@@ -74,14 +72,14 @@ class InStepConfig:
             )
         rows = self.rollout * (num_envs // self.slots)
         pieces = rows // self.sequence if self.model == "lstm" else rows
-        if pieces % self.minibatches:
+        _, minibatches = self.passes()
+        if pieces % minibatches:
             what = "sequences" if self.model == "lstm" else "steps"
             refuse_together(
-                f"minibatches={self.minibatches}",
+                f"minibatches={minibatches}",
                 f"rollout={self.rollout}",
-                f"a slot has {pieces} {what}, which are not cut into {self.minibatches} equal "
-                "parts",
-                f"minibatches={_divisor(pieces, self.minibatches)}",
+                f"a slot has {pieces} {what}, which are not cut into {minibatches} equal parts",
+                f"minibatches={_divisor(pieces, minibatches)}",
             )
         if workers is not None and workers > self.slots:
             refuse_together(
@@ -112,7 +110,8 @@ class InStepConfig:
         """Return the bytes that options ask for, by the name of the option."""
         step = obs_bytes + action_bytes + 30  # and six numbers and two flags
         rows = num_envs * (self.rollout + 1) * (1 + self.lag)
-        orders = self.epochs * num_envs * self.rollout * 8
+        epochs, _ = self.passes()
+        orders = epochs * num_envs * self.rollout * 8
         return {"num_envs": num_envs * step, "rollout": rows * step, "epochs": orders}
 
     @staticmethod

@@ -4,102 +4,39 @@ A file of its own, without torch: what is wrong with an option is said before th
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
-import gymnasium as gym
-
-from muster.algos.dqn_config import MOST_LR, Activation
-from muster.algos.in_step_config import InStepConfig
-from muster.algos.options import (
-    check_choice,
-    check_flag,
-    check_number,
-    check_text,
-    check_whole,
-    check_widths,
-    refuse_together,
-)
-from muster.nets.action_head import ActionHead
+from muster.algos.actor_critic_config import ActorCriticConfig
+from muster.algos.options import check_number, check_whole
 
 
 @dataclass(frozen=True)
-class PPOConfig(InStepConfig):
+class PPOConfig(ActorCriticConfig):
     """How PPO learns. The defaults are those of most implementations for small problems."""
 
-    FIXED_ON_RESUME: ClassVar[frozenset[str]] = InStepConfig.FIXED_ON_RESUME | {
-        "hidden",
-        "activation",
-        "shared",
-        "log_std",
-    }
-    """What makes a run what it is: its network, and how its rollouts are cut."""
-
-    lr: float = 2.5e-4
-    """Learning rate of Adam."""
-    lr_end: float | None = None
-    """What the learning rate falls to, in a line over the horizon. Default: it stays."""
-    gae_lambda: float = 0.95
-    """Advantages: 0 trusts the values, 1 the rewards alone."""
+    epochs: int = 4
+    """How often each rollout is learnt from."""
+    minibatches: int = 4
+    """Into how many parts a rollout is cut for it: updates per epoch."""
     clip: float = 0.2
     """How far the probability of an action may move, as a ratio to what it was."""
     clip_end: float | None = None
     """What that limit falls to over the horizon. Default: it stays."""
     value_clip: float = 0.0
     """How far a value may move from what it was; 0 for as far as it likes."""
-    value_coef: float = 0.5
-    """Weight of the value's loss."""
-    entropy_coef: float = 0.01
-    """Weight of the entropy, which rewards trying things out."""
-    entropy_end: float | None = None
-    """What that weight falls to over the horizon. Default: it stays."""
-    max_grad_norm: float | None = 0.5
-    """Longest gradient; longer ones are shortened to it."""
     target_kl: float | None = None
     """Stop learning from a rollout after an epoch whose KL divergence is above this."""
-    normalize_advantage: bool = True
-    """Bring the advantages of a rollout to mean 0 and spread 1."""
-    hidden: tuple[int, ...] = (64, 64)
-    """Width of each hidden layer."""
-    activation: Activation = "tanh"
-    """What follows each of them."""
-    shared: bool = False
-    """One stack of hidden layers for actions and value; else one for each."""
-    log_std: float = 0.0
-    """Logarithm of the standard deviation of continuous actions, to begin with."""
-    bf16: bool = False
-    """Convolve in bfloat16, on processors with instructions for it."""
-    compile: bool = False
-    """Run the network through torch.compile: half a minute at first, for long runs."""
-    horizon: int = 500_000
-    """Environment steps that the run is planned for."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("lr", self.lr, high=MOST_LR, high_too=True, example=2.5e-4)
-        check_number("gae_lambda", self.gae_lambda, high=1, low_too=True, high_too=True)
+        for name in ("epochs", "minibatches"):
+            check_whole(name, getattr(self, name), high=100_000)
         check_number("clip", self.clip, high=10, example=0.2)
-        for name in ("value_clip", "value_coef", "entropy_coef"):
-            check_number(name, getattr(self, name), high=1e6, low_too=True, example=0.5)
-        for name, high in (("lr_end", MOST_LR), ("clip_end", 10.0), ("entropy_end", 1e6)):
-            if getattr(self, name) is not None:
-                check_number(name, getattr(self, name), high=high, low_too=True, high_too=True)
-        for name in ("max_grad_norm", "target_kl"):
-            if getattr(self, name) is not None:
-                check_number(name, getattr(self, name), example=0.5)
-        check_number("log_std", self.log_std, low=-20, high=20, low_too=True, high_too=True)
-        check_whole("horizon", self.horizon)
-        for name in ("normalize_advantage", "shared"):
-            check_flag(name, getattr(self, name))
-        for name in ("bf16", "compile"):
-            check_flag(name, getattr(self, name))
-        check_choice("activation", self.activation, Activation)
-        check_widths("hidden", self.hidden)
-        check_text("model", self.model)
-        if self.model == "lstm" and not self.hidden:
-            why = "the last hidden layer is what remembers"
-            refuse_together("model=lstm", "hidden=()", why, "hidden=(64,)")
+        check_number("value_clip", self.value_clip, high=1e6, low_too=True, example=0.5)
+        if self.clip_end is not None:
+            check_number("clip_end", self.clip_end, high=10.0, low_too=True, high_too=True)
+        if self.target_kl is not None:
+            check_number("target_kl", self.target_kl, example=0.5)
 
-    @staticmethod
-    def check_actions(action_space: gym.Space[Any]) -> None:
-        """Refuse actions that there is no policy for."""
-        ActionHead.of(action_space)
+    def passes(self) -> tuple[int, int]:
+        """Return how often each rollout is learnt from, and into how many parts it is cut."""
+        return self.epochs, self.minibatches

@@ -24,6 +24,12 @@ class Algorithm:
 
 
 ALGORITHMS = {
+    "a2c": Algorithm(
+        "muster.algos.a2c_config:A2CConfig",
+        "muster.algos.a2c:A2C",
+        "muster.recipes.in_step:train_in_step",
+        "muster.recipes.warm_ppo",
+    ),
     "dqn": Algorithm(
         "muster.algos.dqn_config:DQNConfig",
         "muster.algos.dqn:DQN",

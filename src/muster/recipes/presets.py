@@ -3,11 +3,18 @@
 from typing import Any
 
 _OF_ALGORITHMS: dict[str, dict[str, Any]] = {
-    "ppo": {"num_envs": 8, "eval_every": 50_000, "checkpoint_every": 100_000}
+    "a2c": {"num_envs": 8, "eval_every": 50_000, "checkpoint_every": 100_000},
+    "ppo": {"num_envs": 8, "eval_every": 50_000, "checkpoint_every": 100_000},
 }
 """What is different from the default for all environments."""
 
 _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
+    ("a2c", "CartPole-v1"): {
+        "eval_every": 20_480,
+        "horizon": 300_000,
+        "num_envs": 8,
+        "stop_at": 475.0,
+    },
     ("dqn", "CartPole-v1"): {
         "batch_size": 64,
         "env_steps": 100_000,

@@ -71,7 +71,7 @@ class Speed:
         split = self._split()
         # As many as there were: a limit of the divergence may end learning early.
         updates = self._worker.agent.train_iter - self._updates
-        epochs = updates / self._loops / self._job.cfg.minibatches
+        epochs = updates / self._loops / self._job.cfg.passes()[1]
         speed: dict[str, Any] = {
             "steps_per_s": steps_per_s,
             "cores": cores,
@@ -132,7 +132,7 @@ class Speed:
             calibration = Calibration(
                 lambda: job.make_envs(width, first_env=first),
                 count_products(agent.model, agent.obs_space),
-                rows=plan.steps * plan.width // job.cfg.minibatches,
+                rows=plan.steps * plan.width // job.cfg.passes()[1],
                 row_bytes=row_bytes,
                 block_bytes=row_bytes * plan.steps * width,
             )

@@ -167,7 +167,7 @@ class LearnerGroup:
             self._team.wait(behind=1)  # then all rows of that update are here
             if updates - 1 == self._pace.first_update:
                 sums[:] = 0
-            in_epoch = (updates - 1 - self._pace.first_update) % self._agent.cfg.minibatches
+            in_epoch = (updates - 1 - self._pace.first_update) % self._agent.cfg.passes()[1]
             self._apply((updates - 1) % 2, sums, begins_epoch=in_epoch == 0)
         else:
             self._show(sums)
@@ -220,7 +220,8 @@ class LearnerGroup:
         agent, cfg, plan = self._agent, self._agent.cfg, self._plan
         env_step = loop * plan.steps * plan.envs
         agent.adam.lr = agent.lr(env_step)
-        rows_of_minibatch = plan.steps * plan.envs // cfg.minibatches
+        epochs, minibatches = cfg.passes()
+        rows_of_minibatch = plan.steps * plan.envs // minibatches
         terms = agent.terms(env_step, rows_of_minibatch)
         rollout = self._rollouts[loop % plan.buffers]
         sums = _no_sums(self._agent)
@@ -228,9 +229,9 @@ class LearnerGroup:
         if agent.train_iter > update:  # by who was here before
             sums = self._sums[agent.train_iter % 2].copy()
         shuffled = {slot: self._shuffled(slot, loop) for slot in self._mine}
-        for epoch in range(cfg.epochs):
-            for part in range(cfg.minibatches):
-                number, page = epoch * cfg.minibatches + part, update % 2
+        for epoch in range(epochs):
+            for part in range(minibatches):
+                number, page = epoch * minibatches + part, update % 2
                 if self._pace.is_new(loop, MINIBATCH, number):
                     started = time.perf_counter()
                     for slot in self._mine:
@@ -245,7 +246,7 @@ class LearnerGroup:
                 if agent.train_iter < update:
                     self._apply(page, sums, begins_epoch=part == 0)
             is_last = agent.train_iter == update  # else who was here before went on
-            if is_last and agent.learnt_enough(sums[_WATCHED] / cfg.minibatches):
+            if is_last and agent.learnt_enough(sums[_WATCHED] / minibatches):
                 break
         self._learn_norm(loop)
         count = sums[_COUNT]
@@ -302,10 +303,11 @@ class LearnerGroup:
 
     def _shuffled(self, slot: int, loop: int) -> Array:
         """Return a slot's rows in a new order for each epoch, [epochs, minibatches, rows]."""
-        cfg, rows = self._agent.cfg, self._rows[slot]
+        rows = self._rows[slot]
+        epochs, minibatches = self._agent.cfg.passes()
         rng = generator(self._seed, "slot", slot, "order", loop)
-        orders = np.stack([rows[rng.permutation(len(rows))] for _ in range(cfg.epochs)])
-        return orders.reshape(cfg.epochs, cfg.minibatches, -1)
+        orders = np.stack([rows[rng.permutation(len(rows))] for _ in range(epochs)])
+        return orders.reshape(epochs, minibatches, -1)
 
     def _reward_std(self, loop: int) -> float:
         """Take this rollout's returns into account, and return what rewards are divided by."""

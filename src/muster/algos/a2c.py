@@ -1,0 +1,31 @@
+"""A2C: a policy that is moved by what it just experienced, once.
+
+The synchronous form of A3C (Mnih et al. 2016): a short rollout of all environments, one update.
+Since the policy that learns is the one that collected, no ratio of probabilities is to be clipped.
+Differences from other implementations are listed in docs/a2c.md.
+"""
+
+from muster.algos.a2c_config import A2CConfig
+from muster.algos.actor_critic import ActorCritic
+from muster.nets.policy_net import LossTerms
+
+__all__ = ["A2C", "A2CConfig"]
+
+NEVER = 1e9
+"""A limit of the ratio that is not reached."""
+
+
+class A2C(ActorCritic):
+    """An `ActorCritic` whose loss is that of the policy gradient."""
+
+    cfg: A2CConfig
+
+    def terms(self, env_step: int, rows: int) -> LossTerms:
+        """Return the numbers of the loss, as the schedules have them at a step.
+
+        Args:
+            env_step: Environment steps so far.
+            rows: Of the whole rollout.
+        """
+        entropy = float(self.entropy_coef(env_step))
+        return LossTerms(1 / rows, NEVER, 0.0, float(self.cfg.value_coef), entropy)
