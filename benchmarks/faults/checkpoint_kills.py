@@ -23,14 +23,14 @@ from benchmarks.faults.scene import Tally, is_save, save_number, which
 from muster.run import CheckpointError, CheckpointStore, RunDirectory, RunLockedError
 from muster.run.files import Buffer, remove
 from muster.run.manifest import Manifest
-from muster.run.place import Place
+from muster.run.place import CheckpointPlace
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 60.0
 KILL_SIZE = 1_000_000
 
 
-class NaivePlace(Place):
+class NaivePlace(CheckpointPlace):
     """Saves into the final directory at once: what the harness must find fault with."""
 
     def write(self, name: str, manifest: Manifest, contents: dict[str, Iterator[Buffer]]) -> Path:

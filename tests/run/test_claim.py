@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from muster.run import RunDirectory, RunDirectoryError, RunLockedError
-from muster.run.claim import DEAD_AFTER_SECONDS, WRITER, Claim, Writer
+from muster.run.claim import DEAD_AFTER_SECONDS, WRITER, Claim, RunWriter
 
 NO_LOCKS = """
 import errno, fcntl
@@ -99,7 +99,7 @@ def record_of(place, writer, age):
 
 
 def elsewhere():
-    return replace(Writer.here(), host="other-host", system="another machine", nonce="theirs")
+    return replace(RunWriter.here(), host="other-host", system="another machine", nonce="theirs")
 
 
 def test_a_writer_on_another_machine_is_believed_while_it_gives_signs_of_life(tmp_path):

@@ -6,7 +6,7 @@ Differences from other implementations are listed in docs/a2c.md.
 """
 
 from muster.algos.a2c_config import A2CConfig
-from muster.algos.actor_critic import ActorCritic
+from muster.algos.actor_critic import ActorCriticAgent
 from muster.nets.policy_net import LossTerms
 
 __all__ = ["A2C", "A2CConfig"]
@@ -15,8 +15,8 @@ NEVER = 1e9
 """A limit of the ratio that is not reached."""
 
 
-class A2C(ActorCritic):
-    """An `ActorCritic` whose loss is that of the policy gradient."""
+class A2C(ActorCriticAgent):
+    """An `ActorCriticAgent` whose loss is that of the policy gradient."""
 
     cfg: A2CConfig
 

@@ -39,7 +39,7 @@ PARTS = frozenset({"policy", "optimizer", "exploration", "counters"})
 ADAM_EPS = 1e-5
 
 
-class ActorCritic(ABC):
+class ActorCriticAgent(ABC):
     """A policy network that acts and learns.
 
     Args:

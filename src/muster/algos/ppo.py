@@ -9,7 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from muster.algos.actor_critic import PARTS, ActorCritic, line
+from muster.algos.actor_critic import PARTS, ActorCriticAgent, line
 from muster.algos.ppo_config import PPOConfig
 from muster.nets.policy_net import LossTerms
 from muster.nets.registry import Factory
@@ -17,8 +17,8 @@ from muster.nets.registry import Factory
 __all__ = ["PARTS", "PPO", "PPOConfig"]
 
 
-class PPO(ActorCritic):
-    """An `ActorCritic` with the clipped loss.
+class PPO(ActorCriticAgent):
+    """An `ActorCriticAgent` with the clipped loss.
 
     Args:
         cfg: How it learns.

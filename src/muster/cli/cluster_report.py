@@ -24,7 +24,7 @@ _REPORTED = ("python", "ray", "torch", "muster")
 
 
 @dataclass(frozen=True)
-class Node:
+class ClusterNode:
     """What was seen of one machine of a cluster."""
 
     address: str
@@ -51,7 +51,7 @@ def report(address: str) -> int:
     return 1 if problems else 0
 
 
-def look(seconds: float = _ANSWER_SECONDS) -> list[Node]:
+def look(seconds: float = _ANSWER_SECONDS) -> list[ClusterNode]:
     """Ask every node of the joined cluster.
 
     Args:
@@ -75,7 +75,9 @@ def look(seconds: float = _ANSWER_SECONDS) -> list[Node]:
         address, key = node["NodeManagerAddress"], node["NodeID"]
         if not node["Alive"]:
             if node["DeathReason"] not in _ENDED_WELL:
-                found.append(Node(address, died=node["DeathReasonMessage"] or "no reason given"))
+                found.append(
+                    ClusterNode(address, died=node["DeathReasonMessage"] or "no reason given")
+                )
             continue
         told: dict[str, Any] = {}
         silent = ""
@@ -86,12 +88,14 @@ def look(seconds: float = _ANSWER_SECONDS) -> list[Node]:
         except ray.exceptions.RayError as error:
             silent = str(error).strip().splitlines()[-1]
         shared = told.pop("shared_memory", None)
-        found.append(Node(address, node["Resources"], free.get(key, {}), told, shared, silent))
+        found.append(
+            ClusterNode(address, node["Resources"], free.get(key, {}), told, shared, silent)
+        )
     return sorted(found, key=lambda node: (node.died != "", node.address))
 
 
 def say(
-    address: str, auth: bool, nodes: Sequence[Node], mine: Mapping[str, str]
+    address: str, auth: bool, nodes: Sequence[ClusterNode], mine: Mapping[str, str]
 ) -> tuple[list[str], list[str]]:
     """Return the lines to show, and what would fail of it.
 
@@ -125,7 +129,7 @@ def say(
     return [row for line in lines for row in _wrapped(line)], problems
 
 
-def _problems(node: Node, mine: Mapping[str, str]) -> list[str]:
+def _problems(node: ClusterNode, mine: Mapping[str, str]) -> list[str]:
     who = f"node {node.address}"
     if node.died:
         return [f"{who} died: {node.died}"]
@@ -150,7 +154,7 @@ def _problems(node: Node, mine: Mapping[str, str]) -> list[str]:
     return found
 
 
-def _free(node: Node, name: str, size: float = 1, unit: str = "") -> str:
+def _free(node: ClusterNode, name: str, size: float = 1, unit: str = "") -> str:
     total, free = (each.get(name, 0.0) / size for each in (node.total, node.free))
     return f"{free:.3g} of {total:.3g}{unit} free" if total else "none"
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from muster.errors import RunCancelled
 from muster.framework.context import Context
-from muster.framework.races import CURRENT_WRITER, Writer, Writes, warn_of_races
+from muster.framework.races import CURRENT_WRITER, KeyWriter, Writes, warn_of_races
 from muster.framework.scope import Scope
 from muster.framework.step import Open, Step, forward
 
@@ -191,7 +191,7 @@ class _Round:
     def _do(self, number: int) -> None:
         if self._scope.failure is not None:
             return  # told to stop before it started
-        token = CURRENT_WRITER.set(Writer(self.writes, number, self._outer_writer))
+        token = CURRENT_WRITER.set(KeyWriter(self.writes, number, self._outer_writer))
         try:
             forward((self._plan.steps[number],), self._ctx, self.opened[number], self._scope)
         except BaseException as error:

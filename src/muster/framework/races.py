@@ -19,15 +19,15 @@ Writes = dict[object, set[int]]
 """Key -> the members of an overlapping group (by their number) that wrote it in this loop."""
 
 
-class Writer(NamedTuple):
+class KeyWriter(NamedTuple):
     """Who is running: a member of an overlapping group, and the member around that one, if any."""
 
     writes: Writes
     member: int
-    outer: "Writer | None"
+    outer: "KeyWriter | None"
 
 
-CURRENT_WRITER: ContextVar[Writer | None] = ContextVar("muster_current_writer", default=None)
+CURRENT_WRITER: ContextVar[KeyWriter | None] = ContextVar("muster_current_writer", default=None)
 
 
 class TrackedContext(Context):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from muster.data.faces import Gives, Takes
 from muster.framework import Context, Middleware
 from muster.workers import Collector, Learner
-from muster.workers.episode_log import Ended
+from muster.workers.episode_log import EndedEpisodes
 
 
 def collect(collector: Collector, buffer: Takes, epsilon: Callable[[float], float]) -> Middleware:
@@ -24,7 +24,7 @@ def collect(collector: Collector, buffer: Takes, epsilon: Callable[[float], floa
         buffer.push(data, cur_collector_envstep=collector.envstep)
         ctx.env_step = collector.envstep
         ctx.setdefault("metrics", {})["collect/epsilon"] = eps
-        ctx.episodes = Ended.of([(e.return_, e.length) for e in collector.take_episodes()])
+        ctx.episodes = EndedEpisodes.of([(e.return_, e.length) for e in collector.take_episodes()])
 
     return _collect
 

@@ -9,7 +9,7 @@ from muster.flow import ParameterServer
 from muster.framework import Context, Middleware
 from muster.workers import Collector
 from muster.workers.apart import EvaluationApart, Judged
-from muster.workers.episode_log import Ended
+from muster.workers.episode_log import EndedEpisodes
 
 
 class Actor(Protocol):
@@ -37,7 +37,7 @@ def receive(buffer: Receives, samples: int, steps_before: int = 0) -> Middleware
         feed = buffer.feed
         assert feed is not None
         metrics = ctx.setdefault("metrics", {})
-        ctx.episodes = Ended.of([each for note in feed.notes for each in note["episodes"]])
+        ctx.episodes = EndedEpisodes.of([each for note in feed.notes for each in note["episodes"]])
         if feed.notes:
             metrics["collect/epsilon"] = feed.notes[-1]["epsilon"]
         ctx.versions = list(feed.versions)

@@ -45,7 +45,7 @@ class Agent(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Question:
     """What the agent was when an evaluation was asked for."""
 
     learned: dict[str, Any]
@@ -192,14 +192,14 @@ class Harness:
     def _reserve(self) -> float:
         return 0.0 if self._evaluator is None else self._evaluator.last_seconds
 
-    def _ask(self, ctx: Context) -> tuple[Any, _Asked, float]:
-        asked = _Asked(self._agent.parts(), counters_of(ctx))
+    def _ask(self, ctx: Context) -> tuple[Any, _Question, float]:
+        asked = _Question(self._agent.parts(), counters_of(ctx))
         return asked.learned["policy"], asked, self._job.evaluation_seconds(self._started)
 
     def _judged(self, ctx: Context, answer: Judged) -> None:
         if answer.evaluation is None:
             return
-        asked: _Asked = answer.state
+        asked: _Question = answer.state
         mean = answer.evaluation.mean
         assert self._writer is not None
         # The answer is about the weights of the question: its step and its score are theirs.

@@ -36,7 +36,7 @@ from muster.run.files import (
 )
 from muster.run.lock import FileLock
 from muster.run.manifest import Manifest
-from muster.run.place import Place
+from muster.run.place import CheckpointPlace
 from muster.run.reading import NAME, POLICY, Checkpoint
 from muster.run.sealed import check_seal, parse, seal
 from muster.run.tree import Tree, split, split_plain
@@ -72,7 +72,7 @@ class CheckpointStore:
         self.path = Path(path).absolute()
         self._check_writable = check_writable
         self._files = files
-        self._place = Place(self.path, files)
+        self._place = CheckpointPlace(self.path, files)
         self._good: dict[str, reading.Print] = {}
 
     def save(

@@ -33,7 +33,7 @@ _MAX_RECORD = 4096
 
 
 @dataclass(frozen=True)
-class Writer:
+class RunWriter:
     """Who writes, as its record says."""
 
     pid: int
@@ -47,7 +47,7 @@ class Writer:
     """Tells two records apart, whatever else they have in common."""
 
     @classmethod
-    def here(cls) -> "Writer":
+    def here(cls) -> "RunWriter":
         """Return the record of this process."""
         return cls(
             pid=os.getpid(),
@@ -73,7 +73,7 @@ class Claim:
     def __init__(self, directory: Path, lock: FileLock | None = None) -> None:
         self._directory = directory
         self._lock = lock or FileLock(directory / LOCK)
-        self._mine: Writer | None = None
+        self._mine: RunWriter | None = None
         self._released = threading.Event()
         self._beating: threading.Thread | None = None
 
@@ -120,8 +120,8 @@ class Claim:
         """What tells this claim's record from others; None without it."""
         return None if self._mine is None else self._mine.nonce
 
-    def _write_record(self) -> Writer:
-        mine = Writer.here()
+    def _write_record(self) -> RunWriter:
+        mine = RunWriter.here()
         for _ in range(2):
             if _create(self._directory / WRITER, mine):
                 return mine
@@ -131,7 +131,7 @@ class Claim:
             self._set_aside(holder)
         raise self._in_use(_read(self._directory)[0])  # somebody was faster
 
-    def _set_aside(self, dead: Writer | None) -> None:
+    def _set_aside(self, dead: RunWriter | None) -> None:
         """Take the record of a dead writer away, unless a live one has come in its place."""
         record = self._directory / WRITER
         aside = record.with_name(f"{WRITER}.{secrets.token_hex(8)}")
@@ -150,7 +150,7 @@ class Claim:
             with contextlib.suppress(OSError):
                 os.utime(self._directory / WRITER)
 
-    def _in_use(self, holder: Writer | None, pid: int | None = None) -> RunLockedError:
+    def _in_use(self, holder: RunWriter | None, pid: int | None = None) -> RunLockedError:
         who = "another process" if pid is None else f"process {pid}"
         fix = "wait for it or stop it" + (f" (kill {pid})" if pid is not None else "")
         if holder is not None:
@@ -191,7 +191,7 @@ def _system() -> str:
     return " ".join(parts)
 
 
-def _create(path: Path, record: Writer) -> bool:
+def _create(path: Path, record: RunWriter) -> bool:
     """Write a record that is not there yet; False if one is."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
@@ -205,7 +205,7 @@ def _create(path: Path, record: Writer) -> bool:
     return True
 
 
-def _read(directory: Path) -> tuple[Writer | None, float]:
+def _read(directory: Path) -> tuple[RunWriter | None, float]:
     """Return what the record says, and the seconds since its last sign of life."""
     record = directory / WRITER
     holder = _parsed(record)
@@ -220,7 +220,7 @@ def _read(directory: Path) -> tuple[Writer | None, float]:
         return holder, 0.0
 
 
-def _parsed(record: Path) -> Writer | None:
+def _parsed(record: Path) -> RunWriter | None:
     try:
         fd = os.open(record, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -230,7 +230,7 @@ def _parsed(record: Path) -> Writer | None:
             return None
         text = file.read(_MAX_RECORD)
     try:
-        found = Writer(**json.loads(text))
+        found = RunWriter(**json.loads(text))
     except (ValueError, TypeError):
         return None
     plain = all(isinstance(each, str) for each in (found.host, found.system, found.since))
@@ -243,7 +243,7 @@ def _nonce(directory: Path) -> str | None:
     return None if holder is None else holder.nonce
 
 
-def _lives(holder: Writer | None, age: float) -> bool:
+def _lives(holder: RunWriter | None, age: float) -> bool:
     if holder is not None and holder.system == _system():
         return start_of(holder.pid) == holder.started
     return age < DEAD_AFTER_SECONDS

@@ -27,7 +27,7 @@ from muster.run.manifest import FileEntry, Manifest
 _LEFTOVER = re.compile(r"\.(step-[0-9]+)\.(partial|replaced|removed)-([0-9]+)(?:-[0-9]+)?")
 
 
-class Place:
+class CheckpointPlace:
     """A directory of checkpoints, for the one who may change it.
 
     Args:

@@ -16,7 +16,7 @@ from muster.workers.evaluator import Evaluation
 
 @register_dataclass
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EvaluationAnswer:
     """What came of the evaluation of one version."""
 
     version: int
@@ -88,4 +88,6 @@ class EvaluationApart:
     def answer(self, question: Weights, evaluation: Evaluation | None) -> None:
         """Tell the learner; None that there was no time for it."""
         self._answered = question.version
-        self._answers.put(Answer(question.version, evaluation.returns if evaluation else ()))
+        self._answers.put(
+            EvaluationAnswer(question.version, evaluation.returns if evaluation else ())
+        )

@@ -24,7 +24,7 @@ SIZE = _FIRST + WINDOW
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedEpisodes:
     """Episodes that ended in one loop."""
 
     returns: Sequence[float]
@@ -35,7 +35,7 @@ class Ended:
     length_sum: float
 
     @classmethod
-    def of(cls, episodes: Sequence[tuple[float, float]]) -> "Ended":
+    def of(cls, episodes: Sequence[tuple[float, float]]) -> "EndedEpisodes":
         """Return what (return, length) of each amount to."""
         returns = [each[0] for each in episodes]
         return cls(returns, len(returns), sum(returns), sum(each[1] for each in episodes))
@@ -48,7 +48,7 @@ class EpisodeLog:
         self.state: NDArray[np.float64] = np.zeros(SIZE)
         """All that it knows."""
 
-    def add(self, ended: Ended) -> None:
+    def add(self, ended: EndedEpisodes) -> None:
         """Count the episodes of a loop."""
         state = self.state
         state[_COUNT] += ended.count

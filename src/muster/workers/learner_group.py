@@ -21,7 +21,7 @@ from muster.flow import Team
 from muster.nets.policy_net import Rollout
 from muster.rl_utils.moments import NOTHING, Moments
 from muster.seeding import generator
-from muster.workers.episode_log import WINDOW, Ended
+from muster.workers.episode_log import WINDOW, EndedEpisodes
 from muster.workers.pace import MINIBATCH, PREPARED, Pace
 from muster.workers.rollouts import (
     EPISODES,
@@ -253,11 +253,11 @@ class LearnerGroup:
         means = dict(zip(agent.stats, (sums[:_NORM] / count).tolist(), strict=True))
         return {**means, "grad_norm": sums[_NORM] / count, "updates": count, "lr": agent.adam.lr}
 
-    def episodes(self, loop: int) -> Ended:
+    def episodes(self, loop: int) -> EndedEpisodes:
         """Return the episodes that ended in a rollout, slot by slot."""
         books, returns = self._books[loop % 2], self._team["ended_returns"][loop % 2]
         counts = books[:, EPISODES].astype(int).tolist()
-        return Ended(
+        return EndedEpisodes(
             [
                 each
                 for row, n in zip(returns, counts, strict=True)
