@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from muster.cli.cluster_report import Node, say
+from muster.cli.cluster_report import ClusterNode, say
 from muster.engines.ray import versions
 
 pytest.importorskip("ray")
@@ -15,7 +15,7 @@ MINE = {"muster": "0.1.0", "python": "3.11.7", "ray": "2.60.0"}
 GIB = 2.0**30
 ALL = {"CPU": 4.0, "GPU": 1.0, "memory": 8 * GIB, "object_store_memory": 2 * GIB}
 FREE = {"CPU": 3.0, "memory": 6 * GIB, "object_store_memory": 2 * GIB}
-GOOD = Node("10.0.0.1", ALL, FREE, {**MINE, "torch": "2.13.0"}, int(4 * GIB))
+GOOD = ClusterNode("10.0.0.1", ALL, FREE, {**MINE, "torch": "2.13.0"}, int(4 * GIB))
 
 
 def doctor(*argv, env):
@@ -68,17 +68,20 @@ def test_a_good_cluster_is_shown_with_what_is_free():
 @pytest.mark.parametrize(
     ("node", "problem"),
     [
-        (Node("b", ALL, FREE, {**GOOD.versions, "muster": None}), "node b has no muster"),
-        (Node("b", ALL, FREE, {**GOOD.versions, "torch": None}), "node b has no torch"),
+        (ClusterNode("b", ALL, FREE, {**GOOD.versions, "muster": None}), "node b has no muster"),
+        (ClusterNode("b", ALL, FREE, {**GOOD.versions, "torch": None}), "node b has no torch"),
         (
-            Node("b", ALL, FREE, {**GOOD.versions, "muster": "0.2.0"}),
+            ClusterNode("b", ALL, FREE, {**GOOD.versions, "muster": "0.2.0"}),
             "node b has muster 0.2.0, and here it is 0.1.0",
         ),
-        (Node("b", ALL, FREE, {**GOOD.versions, "python": "3.12.1"}), "has python 3.12.1"),
-        (Node("b", ALL, FREE, GOOD.versions, 2**26), "0.062 GiB of /dev/shm"),
-        (Node("b", ALL, FREE, silent="no worker answered in 20 s"), "could not be asked"),
-        (Node("b", died="health check\nfailed " + 30 * "again "), "node b died: health check"),
-        (Node("b", {}, {}, GOOD.versions), "no node has a CPU"),
+        (ClusterNode("b", ALL, FREE, {**GOOD.versions, "python": "3.12.1"}), "has python 3.12.1"),
+        (ClusterNode("b", ALL, FREE, GOOD.versions, 2**26), "0.062 GiB of /dev/shm"),
+        (ClusterNode("b", ALL, FREE, silent="no worker answered in 20 s"), "could not be asked"),
+        (
+            ClusterNode("b", died="health check\nfailed " + 30 * "again "),
+            "node b died: health check",
+        ),
+        (ClusterNode("b", {}, {}, GOOD.versions), "no node has a CPU"),
     ],
 )
 def test_what_would_fail_is_listed_in_80_columns(node, problem):
