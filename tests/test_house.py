@@ -9,6 +9,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 import muster
+from muster.recipes.algorithms import ALGORITHMS
 
 ROOT = Path(__file__).parent.parent
 
@@ -78,3 +79,19 @@ def test_any_recent_torch_is_good_enough_and_ours_is_pinned():
     assert not wanted.specifier.contains("2.7.1")
     assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text().splitlines()
     assert "PIP_CONSTRAINT=constraints.txt" in (ROOT / "Makefile").read_text()
+
+
+NEUTRAL_ROOMS = ("workers", "middleware", "data", "flow", "engines", "run")
+"""Where nothing is made for one algorithm. `nets` still knows the clipped loss by its name."""
+
+
+def test_no_algorithm_is_named_in_rooms_that_serve_all_of_them():
+    name = re.compile(rf"(?<![a-z])({'|'.join(ALGORITHMS)})(?![a-z])", re.IGNORECASE)
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for room in NEUTRAL_ROOMS
+        for path in (ROOT / "src" / "muster" / room).rglob("*.py")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if name.search(line)
+    ]
+    assert found == []
