@@ -5,42 +5,24 @@ by more than `clip` counts no further. Schulman et al. 2017. Differences from th
 other implementations are listed in docs/ppo.md.
 """
 
-from typing import Any
-
-import gymnasium as gym
+import functools
+from collections.abc import Callable
 
 from muster.algos.actor_critic import PARTS, ActorCriticAgent, line
 from muster.algos.ppo_config import PPOConfig
 from muster.nets.policy_net import LossTerms
-from muster.nets.registry import Factory
 
 __all__ = ["PARTS", "PPO", "PPOConfig"]
 
 
 class PPO(ActorCriticAgent):
-    """An `ActorCriticAgent` with the clipped loss.
-
-    Args:
-        cfg: How it learns.
-        obs_space: Of one observation.
-        action_space: Of one action: Discrete, MultiDiscrete, or a Box of floats.
-        seed: Decides the first weights, and what `explore` draws.
-        model: A class or function of (obs_space, outputs) that makes the torch module from
-            observations to (outputs, value). None: what the config says.
-    """
+    """An `ActorCriticAgent` with the clipped loss."""
 
     cfg: PPOConfig
 
-    def __init__(
-        self,
-        cfg: PPOConfig,
-        obs_space: gym.Space[Any],
-        action_space: gym.Space[Any],
-        seed: int = 0,
-        model: Factory | None = None,
-    ) -> None:
-        super().__init__(cfg, obs_space, action_space, seed, model)
-        self._clip = line(cfg.clip, cfg.clip_end, cfg.horizon)
+    @functools.cached_property
+    def _clip(self) -> Callable[[int], float]:
+        return line(self.cfg.clip, self.cfg.clip_end, self.cfg.horizon)
 
     def terms(self, env_step: int, rows: int) -> LossTerms:
         """Return the numbers of the loss, as the schedules have them at a step.
