@@ -66,10 +66,16 @@ def in_a_terminal(words: list[str], folder: Path, mark: str) -> tuple[Any, int]:
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        preexec_fn=_be_the_foreground_job,
     )
     os.close(theirs)
     return started, ours
+
+
+def _be_the_foreground_job() -> None:
+    """Take the terminal, and hear Ctrl-C also where the harness itself runs in the background."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def left(mark: str) -> list[int]:
