@@ -1,9 +1,12 @@
 """`muster play` where there is no screen, and where one was chosen."""
 
 import sys
+import tracemalloc
 
+import numpy as np
 import pytest
 
+from muster.cli.film import Film
 from muster.cli.main import main
 from muster.cli.play import CannotShowError, _check_screen
 
@@ -101,3 +104,17 @@ def test_a_run_on_envpool_is_played_on_envpool_or_refused_before_it_begins(
         assert len(shown.err.splitlines()) == 3 and shown.out == ""
     else:
         assert (tmp_path / "play.mp4").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("name", ["long.mp4", "long.gif"])
+def test_a_long_video_needs_no_memory_for_its_pictures(tmp_path, name):
+    picture = np.zeros((201, 301, 3), np.uint8)  # odd sides, which codecs do not take
+    tracemalloc.start()
+    with Film(tmp_path / name) as film:
+        for number in range(300):
+            picture[:, number % 301] = number % 256
+            film.add(picture.copy())
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (tmp_path / name).stat().st_size > 1_000
+    assert most < 30 * picture.nbytes, "it is a tenth of all pictures"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from muster.cli.arguments import parse
+from muster.cli.film import KINDS, Film
 from muster.cli.played import check_played
 from muster.errors import MusterError
 from muster.installs import install
@@ -20,9 +21,6 @@ from muster.installs import install
 if TYPE_CHECKING:
     from muster.envs import VectorEnv
     from muster.recipes.policy import LoadedPolicy
-
-_KINDS = (".mp4", ".mov", ".mkv", ".webm", ".avi", ".gif")
-_FPS = 30
 
 
 class CannotShowError(MusterError, ValueError):
@@ -65,31 +63,33 @@ def main(argv: Sequence[str]) -> int:
     envs = make_envs(
         policy.env, 1, options.seed, policy.backend, **_can_draw(policy.env, policy.backend, mode)
     )
-    with envs:
-        frames = _play(policy, envs, options.episodes, record=options.video is not None)
-    if options.video is not None:
-        _write_video(Path(options.video), frames)
-        print(f"wrote {options.video}")
+    if options.video is None:
+        with envs:
+            _play(policy, envs, options.episodes)
+        return 0
+    with envs, Film(Path(options.video)) as film:
+        _play(policy, envs, options.episodes, film)
+    print(f"wrote {options.video}")
     return 0
 
 
-def _play(policy: "LoadedPolicy", envs: "VectorEnv", episodes: int, record: bool) -> list[Any]:
-    """Play some episodes, print what they came to, and return pictures of them if asked to."""
+def _play(
+    policy: "LoadedPolicy", envs: "VectorEnv", episodes: int, film: Film | None = None
+) -> None:
+    """Play some episodes, film them if asked to, and print what they came to."""
     import numpy as np
 
-    frames = []
     obs, first, played = envs.reset(), np.ones(1, np.bool_), 0
     policy.reset()
     while played < episodes:
-        if record:
-            frames.append(envs.render())
+        if film is not None:
+            film.add(envs.render())
         action = policy.act(obs, first=first)
         obs, _, ends, cuts, info = envs.step(action)
         first = ends | cuts
         for episode in info["episodes"]:
             played += 1
             print(f"episode {played}: return {episode.return_:.1f}")
-    return frames
 
 
 def _can_draw(env: str, backend: str, mode: str) -> dict[str, Any]:
@@ -142,16 +142,16 @@ def _check_envpool(env: str, options: PlayOptions) -> None:
 def _check_video(path: Path, run: str) -> None:
     """Refuse a video that could not be written, before an episode is played."""
     quoted = shlex.quote(run)
-    if path.suffix.lower() not in _KINDS:
+    if path.suffix.lower() not in KINDS:
         raise CannotShowError(
             f"{str(path)!r:.120} is no kind of video that can be written",
-            f"a video is one of {', '.join(_KINDS)}",
+            f"a video is one of {', '.join(KINDS)}",
             f"muster play {quoted} --video play.mp4",
         )
-    if importlib.util.find_spec("moviepy") is None:
+    if importlib.util.find_spec("imageio_ffmpeg") is None:
         raise CannotShowError(
             f"{path} cannot be written",
-            "videos are written with moviepy, which is not installed",
+            "videos are written with imageio-ffmpeg, which is not installed",
             install("video"),
         )
     try:
@@ -178,13 +178,3 @@ def _check_screen(run: str, system: str, environ: Mapping[str, str]) -> None:
         "neither DISPLAY nor WAYLAND_DISPLAY is set, as in a container or over ssh",
         f"muster play {shlex.quote(run)} --video play.mp4",
     )
-
-
-def _write_video(path: Path, frames: Sequence[object]) -> None:
-    from moviepy import ImageSequenceClip  # type: ignore[import-untyped]
-
-    clip = ImageSequenceClip(frames, fps=_FPS)
-    if path.suffix.lower() == ".gif":
-        clip.write_gif(str(path), logger=None)
-    else:
-        clip.write_videofile(str(path), logger=None)
