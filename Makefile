@@ -38,12 +38,13 @@ bench: $(VENV)/.installed-dev ## Measure what loop, replay and exchange cost (10
 	$(BIN)/python -m benchmarks.bursts --json $(RESULTS)/bursts.json
 	$(BIN)/python -m benchmarks.backpressure --json $(RESULTS)/backpressure.json
 
-faults: $(VENV)/.installed-dev ## Try every fault, 30 times each (an hour)
+faults: $(VENV)/.installed-dev ## Try every fault, 20 or 30 times each (hours; some as root)
 	$(BIN)/python -m benchmarks.faults.checkpoint_faults --json $(RESULTS)/checkpoint_faults.json
 	$(BIN)/python -m benchmarks.faults.signals --json $(RESULTS)/signal_faults.json
 	$(BIN)/python -m benchmarks.faults.wire_fuzz --json $(RESULTS)/wire_fuzz.json
 	$(BIN)/python -m benchmarks.faults.node_faults --json $(RESULTS)/node_faults.json
 	$(BIN)/python -m benchmarks.faults.worker_kills --json $(RESULTS)/worker_kills.json
+	$(BIN)/python -m benchmarks.faults.ray_faults --json $(RESULTS)/ray_faults.json
 	$(BIN)/python -m benchmarks.faults.second_user --json $(RESULTS)/second_user.json
 
 pictures: $(VENV)/.installed-dev ## Draw the pictures of README and docs from the results

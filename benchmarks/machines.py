@@ -68,6 +68,7 @@ class Machines:
         stores: Whether the head stores its state, and its GCS may be killed and started again.
         variables: More of the environment of all of Ray's servers.
         pythons: By the number of a machine, the Python of its Ray, where that is another one.
+        spill_to: Where the object stores of all machines put what they have no room for.
     """
 
     def __init__(
@@ -76,11 +77,13 @@ class Machines:
         stores: bool = False,
         variables: Mapping[str, str] | None = None,
         pythons: Mapping[int, str] | None = None,
+        spill_to: Path | None = None,
     ) -> None:
         self._cpus = list(cpus)
         self._stores = stores
         self._variables = dict(variables or {})
         self._pythons = dict(pythons or {})
+        self._spill_to = spill_to
         self._label = f"m{secrets.token_hex(3)}"
         self._made = 0
         self._switch = ""
@@ -149,6 +152,7 @@ class Machines:
             f"--num-cpus={cpus:g}",
             f"--object-store-memory={_STORE_BYTES}",
             *((f"--temp-dir={machine.directory}",) if number == 0 else ()),
+            *((f"--object-spilling-directory={self._spill_to}",) if self._spill_to else ()),
             f'--resources={{"machine{number}": 1}}',
             "--disable-usage-stats",
             # Who stays takes all servers of its machine along when one of them ends.

@@ -18,14 +18,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faults import ray_calls, ray_heads
+from benchmarks.faults import ray_calls, ray_drains, ray_heads, ray_stores
 from benchmarks.faults.node_faults import commit
 from benchmarks.faults.node_report import Report
 from benchmarks.rounds import machine
 
 KINDS: dict[str, Callable[[int, bool], dict[str, Any]]] = {
     **ray_heads.KINDS,
+    **ray_stores.KINDS,
     **ray_calls.KINDS,
+    **ray_drains.KINDS,
 }
 
 

@@ -37,8 +37,16 @@ _INJECTED = re.compile(r"^(\[.*(rpc_chaos|Inject RPC)|RAY_testing_).*\n", re.M)
 _THREE_LINES = re.compile(r"muster: [^\n]+\n  why: [^\n]+\n  try: [^\n]+\n")
 
 
-def train(seed: int, run: Path, loops: int, *more: str) -> list[str]:
-    """Return the command of a run that evaluates and saves on its way."""
+def train(seed: int, run: Path, size: tuple[int, int], *more: str) -> list[str]:
+    """Return the command of a run that evaluates and saves on its way.
+
+    Args:
+        seed: Of the run.
+        run: Its directory.
+        size: How many rollouts, and the width of both layers of the networks.
+        more: More options.
+    """
+    loops, hidden = size
     options = {
         "--seed": seed,
         "--env-steps": loops * LOOP,
@@ -49,7 +57,8 @@ def train(seed: int, run: Path, loops: int, *more: str) -> list[str]:
         "--run-dir": run,
     }
     words = [sys.executable, "-m", "muster.cli.main", "train", "ppo", "CartPole-v1", "--quiet"]
-    return [*words, *(str(word) for pair in options.items() for word in pair), *more]
+    words += [str(word) for pair in options.items() for word in pair]
+    return [*words, "--hidden", str(hidden), str(hidden), *more]
 
 
 class Run:
@@ -63,6 +72,7 @@ class Run:
         number: The machine that it is started on.
         environment: More variables.
         loops: How many rollouts it has.
+        hidden: Width of both layers of its networks.
     """
 
     def __init__(
@@ -74,13 +84,14 @@ class Run:
         number: int = 0,
         environment: dict[str, str] | None = None,
         loops: int = LOOPS,
+        hidden: int = 64,
     ) -> None:
         self.run = place / "run"
-        self.loops = loops
+        self.size = loops, hidden
         self.machines = machines
         self.mark = uuid.uuid4().hex
         self.output_file = place / f"output-{self.mark[:6]}"
-        words = train(seed, self.run, loops, "--engine", "ray", "--workers", "2", *more)
+        words = train(seed, self.run, self.size, "--engine", "ray", "--workers", "2", *more)
         # What other programs of this machine do to its memory is not what is tried here.
         variables = {
             "PYTHONPATH": f"{SOURCE}:{ROOT}",
@@ -153,7 +164,7 @@ class Run:
         still = self._watch_it_end(since)
         code, took = self.driver.returncode, time.monotonic() - since
         if code == 0:
-            check_result(self.run, seed, self.loops)
+            check_result(self.run, seed, self.size)
             return {"went_on": 1, "t_still": still, "t_end": took}
         if took > STILL_WITHIN:
             raise Broken(f"it ended {took:.0f} s after the fault: {self.said()}")
@@ -208,12 +219,12 @@ def result_of(run: Path) -> tuple[int, str]:
 
 
 @functools.cache
-def serial(seed: int, loops: int = LOOPS) -> tuple[int, str]:
+def serial(seed: int, size: tuple[int, int]) -> tuple[int, str]:
     """Return steps and weights of the serial run of a seed."""
     with tempfile.TemporaryDirectory(prefix="serial-") as folder:
         run = Path(folder) / "run"
         subprocess.run(
-            train(seed, run, loops, "--workers", "0"),
+            train(seed, run, size, "--workers", "0"),
             check=True,
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": f"{SOURCE}:{ROOT}"},
@@ -223,9 +234,9 @@ def serial(seed: int, loops: int = LOOPS) -> tuple[int, str]:
         return result_of(run)
 
 
-def check_result(run: Path, seed: int, loops: int) -> None:
+def check_result(run: Path, seed: int, size: tuple[int, int]) -> None:
     """Check a run's steps and weights against the serial run of its seed."""
-    got, wanted = result_of(run), serial(seed, loops)
+    got, wanted = result_of(run), serial(seed, size)
     if got != wanted:
         raise Broken(
             f"it has {got[0]} steps and {got[1][:12]}, serial {wanted[0]}, {wanted[1][:12]}"
@@ -252,7 +263,7 @@ def resumes(place: Path, seed: int, **options: Any) -> float:
             raise Broken(f"the resumed run did not end in {END_WITHIN:g} s") from None
         if run.driver.returncode:
             raise Broken(f"the resumed run left with {run.driver.returncode}: {run.said()}")
-        check_result(run.run, seed, run.loops)
+        check_result(run.run, seed, run.size)
     return time.monotonic() - started
 
 

@@ -1,12 +1,10 @@
 """A Ray cluster whose servers are killed under a run: the run ends in seconds, and says why."""
 
-import os
 import re
 import subprocess
 import sys
 
 import pytest
-from benchmarks.faults import ray_faults
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.timeout(400)
@@ -137,11 +135,3 @@ def test_a_start_that_ray_never_returns_from_ends_the_process_in_three_lines(ray
         "  why: Ray's gcs_server ended while it began: it failed, or was killed",
         "  try: the same command again; with --resume if the run is one that had begun",
     ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [kind for kind in ray_faults.KINDS if kind.startswith("K4")])
-def test_a_lost_head_ends_a_run_that_resumes_with_the_same_bits_or_none(kind):
-    if os.geteuid() != 0 and "head" in kind:
-        pytest.skip("only root can have machines with addresses of their own")
-    assert ray_faults.KINDS[kind](0, True)["landed"] == 1

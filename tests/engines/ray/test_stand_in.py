@@ -83,7 +83,7 @@ class FakeKeeper:
         older = self.stand_ins.pop(away.node_id, None)
         if older is not None:
             older.close()
-        made = StandIn(away, self.place, self.known, self.directory, keeper, self, session)
+        made = StandIn(away, self.place, self.known, self.directory, keeper, self, print, session)
         self.stand_ins[away.node_id] = made
         return made
 

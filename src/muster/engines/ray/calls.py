@@ -1,16 +1,27 @@
-"""Calls of keepers that are made until they are heard: on a busy network a call may get lost."""
+"""Calls of keepers that are made until they are heard.
 
+On a busy network a call may get lost, and where an object store is full there is no room for what
+it carries. Both may pass: the call is made again, and a keeper does what it is asked once.
+"""
+
+import re
 import time
 from collections.abc import Callable
 from typing import Any
 
 import ray
 
+from muster.errors import ClusterError
+
 TRY_AGAIN_SECONDS = 0.1
+ROOM_SECONDS = 20.0
+"""How long a call waits for room in an object store."""
+NO_ROOM = (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError)
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def heard(call: Callable[[], Any], seconds: float | None = None, begun: Any = None) -> Any:
-    """Return the answer to a call, which may be made again: its keeper does things once.
+    """Return the answer to a call.
 
     Args:
         call: Makes it, and returns Ray's reference.
@@ -19,12 +30,47 @@ def heard(call: Callable[[], Any], seconds: float | None = None, begun: Any = No
 
     Raises:
         RayError: The keeper is gone, as Ray knows for sure; or there was no answer in time.
+        ClusterError: There is no room for what it carries.
     """
     until = None if seconds is None else time.monotonic() + seconds
+    room_until: float | None = None
     while True:
         try:
             left = None if until is None else max(0.0, until - time.monotonic())
             return ray.get(begun or call(), timeout=left)
         except ray.exceptions.ActorUnavailableError:
-            begun = None
-            time.sleep(TRY_AGAIN_SECONDS)
+            pass
+        except NO_ROOM as error:
+            room_until = room_until or time.monotonic() + ROOM_SECONDS
+            if time.monotonic() > room_until:
+                raise no_room(error) from None
+        begun = None
+        time.sleep(TRY_AGAIN_SECONDS)
+
+
+def begin(call: Callable[[], Any]) -> Any:
+    """Make a call whose answer is asked for later, with `heard`; None if it found no room."""
+    try:
+        return call()
+    except NO_ROOM:
+        return None
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error of Ray's says first, of its cause where it has one."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, Exception):
+        return f"{type(cause).__name__}: {first_line(cause)}"
+    lines = [line.strip() for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def no_room(error: Exception) -> ClusterError:
+    """Return what ends a run for which there was no room."""
+    kind = "disk" if isinstance(error, ray.exceptions.OutOfDiskError) else "store"
+    return ClusterError(
+        "an object store of the Ray cluster is full",
+        f"what nodes send each other found no room in it for {ROOM_SECONDS:g} s"
+        + (", and none on the disk that it spills to" if kind == "disk" else ""),
+        "ray memory, which shows who fills it; with room again, the same command with --resume",
+    )

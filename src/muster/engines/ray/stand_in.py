@@ -27,6 +27,8 @@ from muster.engines.local.blocks import Block, BlockPool
 from muster.engines.local.handshake import Secrets
 from muster.engines.local.link import make_parcel
 from muster.engines.local.post import Post
+from muster.engines.ray.calls import NO_ROOM, ROOM_SECONDS, TRY_AGAIN_SECONDS, no_room
+from muster.errors import ClusterError
 from muster.framework.node import Finish, Place
 
 Letter = tuple[bytes, bytes, list[Any]]
@@ -36,7 +38,6 @@ _MOST_LETTERS = 256
 _MOST_BYTES = 16 << 20
 """Of one call."""
 _FLUSH_SECONDS = 5.0
-_TRY_AGAIN_SECONDS = 0.1
 
 _log = logging.getLogger("muster")
 
@@ -51,6 +52,7 @@ class StandIn:
         directory: Where the sockets of this keeper's node are.
         keeper: Of the other node.
         me: This keeper, as others call it.
+        fail: Called with what ends the run, if something does.
         session: Of the stand-in on the other machine that asks for a link; None: this one asks.
     """
 
@@ -62,6 +64,7 @@ class StandIn:
         directory: Path,
         keeper: Any,
         me: Any,
+        fail: Callable[[ClusterError], None],
         session: int | None = None,
     ) -> None:
         self.away = away
@@ -70,6 +73,7 @@ class StandIn:
         self._home = home
         self._keeper = keeper
         self._me = me
+        self._fail = fail
         self._pool = BlockPool(self._forget)
         self._changed = threading.Condition()
         self._todo: deque[Delivery | _Linked | _Lost] = deque()
@@ -159,15 +163,22 @@ class StandIn:
     def _bring_batch(self, batch: "list[Delivery] | _Linked | _Lost") -> bool:
         """Make a call until it was heard; False if the other keeper is gone."""
         call = self._calling(batch)
+        room_until: float | None = None
         while not self._closed:
             try:
                 ray.get(call())
                 break
             except ray.exceptions.ActorUnavailableError:
-                time.sleep(_TRY_AGAIN_SECONDS)  # whether it heard is not known: it counts them
+                pass  # whether it heard is not known: it counts them
+            except NO_ROOM as error:
+                room_until = room_until or time.monotonic() + ROOM_SECONDS
+                if time.monotonic() > room_until:
+                    self._fail(no_room(error))
+                    return False
             except ray.exceptions.RayError as error:
                 _log.warning("node %d cannot be reached: %s", self.away.node_id, error)
                 return False
+            time.sleep(TRY_AGAIN_SECONDS)
         for each in batch if isinstance(batch, list) else ():
             each.release()
         return True
