@@ -38,7 +38,8 @@ bench: $(VENV)/.installed-dev ## Measure what loop, replay and exchange cost (10
 	$(BIN)/python -m benchmarks.bursts --json $(RESULTS)/bursts.json
 	$(BIN)/python -m benchmarks.backpressure --json $(RESULTS)/backpressure.json
 
-faults: $(VENV)/.installed-dev ## Try every fault, 20 or 30 times each (hours; some as root)
+faults: $(VENV)/.installed-dev ## Try every fault, and that each trial can fail (some hours; as root)
+	$(BIN)/python -m benchmarks.faults.mutations --json $(RESULTS)/mutations.json
 	$(BIN)/python -m benchmarks.faults.checkpoint_faults --json $(RESULTS)/checkpoint_faults.json
 	$(BIN)/python -m benchmarks.faults.signals --json $(RESULTS)/signal_faults.json
 	$(BIN)/python -m benchmarks.faults.wire_fuzz --json $(RESULTS)/wire_fuzz.json
@@ -46,6 +47,10 @@ faults: $(VENV)/.installed-dev ## Try every fault, 20 or 30 times each (hours; s
 	$(BIN)/python -m benchmarks.faults.worker_kills --json $(RESULTS)/worker_kills.json
 	$(BIN)/python -m benchmarks.faults.ray_faults --json $(RESULTS)/ray_faults.json
 	$(BIN)/python -m benchmarks.faults.second_user --json $(RESULTS)/second_user.json
+	$(BIN)/python -m benchmarks.faults.whole_runs --json $(RESULTS)/whole_runs.json
+	$(BIN)/python -m benchmarks.faults.ctrl_c --json $(RESULTS)/ctrl_c.json
+	$(BIN)/python -m benchmarks.faults.soak cycles --json $(RESULTS)/soak.json
+	$(BIN)/python -m benchmarks.faults.soak long --json $(RESULTS)/soak.json
 
 pictures: $(VENV)/.installed-dev ## Draw the pictures of README and docs from the results
 	$(BIN)/python -m benchmarks.pictures

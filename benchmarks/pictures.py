@@ -13,6 +13,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.ticker import EngFormatter
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -65,13 +66,15 @@ def draw_curves(sources: Sequence[Path], target: Path) -> None:
         steps, mean, low, high = spread(each["runs"])
         axes.fill_between(steps, low, high, color=LINE, alpha=0.2, linewidth=0)
         axes.plot(steps, mean, color=LINE, linewidth=1.4)
-        if each.get("wanted") is not None:
+        # A number that was only given to the benchmark is no target of the run.
+        if each.get("wanted") is not None and "--solved" not in each["command"]:
             axes.axhline(each["wanted"], color="#888", linewidth=0.8, linestyle="--")
         env = each["command"].split("--env ")[1].split()[0]
-        axes.set_title(f"{env}, {len(each['runs'])} seeds", fontsize=9)
+        seeds = len(each["runs"])
+        axes.set_title(f"{env}, {seeds} seed{'s' * (seeds > 1)}", fontsize=9)
         axes.set_xlabel("environment steps", fontsize=8)
         axes.set_ylabel("return while training", fontsize=8)
-        axes.ticklabel_format(axis="x", style="sci", scilimits=(3, 3))
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 200k, 1M
     for axes in panels.flat[len(drawn) :]:
         axes.set_visible(False)
     finish(figure, list(panels.flat), target)

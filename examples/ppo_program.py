@@ -23,8 +23,8 @@ def main(env_steps: int) -> tuple[str, float]:
     returns: list[float] = []
 
     def note_return(ctx: Context) -> None:
-        if "collect/return" in ctx.metrics:
-            returns.append(ctx.metrics["collect/return"])
+        if ctx.episodes.count:
+            returns.append(ctx.episodes.return_sum / ctx.episodes.count)
 
     with Task() as task:
         task.ctx.share("env_step")

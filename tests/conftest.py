@@ -8,9 +8,11 @@ from ray_head import ray_head  # noqa: F401
 
 @pytest.fixture(scope="session", autouse=True)
 def usual_signals():
-    """Let Ctrl-C and SIGTERM do what they usually do, here and in children.
+    """Let Ctrl-C, SIGTERM and SIGHUP do what they usually do, here and in children.
 
-    A shell that starts the tests in the background has them ignore SIGINT, and so do children.
+    A shell that starts the tests in the background has them ignore SIGINT, nohup has them ignore
+    SIGHUP, and so do children.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)

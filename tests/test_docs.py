@@ -79,7 +79,9 @@ def test_a_command_of_the_docs_has_a_verb_and_options_that_there_are(code, print
         program, verb, *rest = shlex.split(line, comments=True)
         assert program == "muster" and verb in VERBS
         used = {word for word in rest if word.startswith("--")}
-        assert used <= options_of(verb, rest[0] if verb == "train" else "dqn")
+        algo = rest[0] if verb == "train" else "dqn"
+        # A resumed run can be told what a new one can.
+        assert used <= options_of("train" if verb == "resume" else verb, algo)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -30,6 +30,7 @@ def test_the_public_names_are_these():
         "TaskError",
         "__version__",
         "load_policy",
+        "resume",
         "train",
     ]
     assert all(hasattr(muster, name) for name in muster.__all__)

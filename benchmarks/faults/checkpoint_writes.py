@@ -112,24 +112,18 @@ def same_step(store: CheckpointStore) -> None:
     save_number(store, 3, step=20, size=SMALL)
 
 
-def best(store: CheckpointStore) -> None:
-    """Another best one."""
-    store.set_best(store.path / "step-20", 2.0)
-
-
 def save_and_prune(store: CheckpointStore) -> None:
     """A save, and the removal of the oldest."""
     save_number(store, 3, size=SMALL)
     store.prune(keep=1)
 
 
-SCENARIOS: dict[str, tuple[Callable[[CheckpointStore], None], Iterable[int], int | None]] = {
+SCENARIOS: dict[str, tuple[Callable[[CheckpointStore], None], Iterable[int], int]] = {
     # what is done, the saves that are there before, the save that it makes
     "first": (first, (), 3),
     "next": (next_one, (1, 2), 3),
     "same step": (same_step, (1, 2), 3),
     "same step, no exchange": (same_step, (1, 2), 3),
-    "best": (best, (1, 2), None),
     "save and prune": (save_and_prune, (1, 2), 3),
 }
 MODES = ("once", "for ever", "after", "dies")
@@ -154,8 +148,6 @@ def _one_failure(place: Path, tally: Tally, scenario: str, mode: str, at: int) -
     act, before, makes = SCENARIOS[scenario]
     for save in before:
         save_number(CheckpointStore(place), save, size=SMALL)
-    if before:
-        CheckpointStore(place).set_best(place / "step-10", 1.0)
     files = FailingFiles(at, mode, exchange="no exchange" not in scenario)
     raised = ""
     with warnings.catch_warnings(record=True) as warned:
@@ -173,18 +165,18 @@ def _one_failure(place: Path, tally: Tally, scenario: str, mode: str, at: int) -
         found = _after_the_next_writer(place)
     details = {"scenario": scenario, "mode": mode, "call": at, "of": files.calls[-1:]}
     if not files.fired:
-        tally.add("no fault", found == (makes or old) and not raised, found=found, **details)
+        tally.add("no fault", found == makes and not raised, found=found, **details)
         return False
     ok = found in (old, makes)
     if old is None and found != makes:
         # Before the first save there is nothing to find, and that is what is said.
         ok = CheckpointStore(place).last() is None and "no checkpoint" in str(found)
         found = "nothing yet"
-    if not raised and found != (makes or old):
+    if not raised and found != makes:
         ok = False  # it was told to have been saved, and was not
     if not raised and not warned and mode != "after":
         tally.counts["failures of no consequence, unsaid"] += 1
-    ok = ok and _goes_on(place, before)
+    ok = ok and _goes_on(place)
     known = {makes: "new", old: "old", "nothing yet": "old"}
     tally.add(known.get(found, "neither"), ok, found=found, raised=raised, **details)
     return True
@@ -197,13 +189,12 @@ def _after_the_next_writer(place: Path) -> int | str:
     return which(CheckpointStore(place), SMALL)
 
 
-def _goes_on(place: Path, before: Iterable[int]) -> bool:
-    """Whether the next save works, the best one is still good, and nothing is left lying about."""
+def _goes_on(place: Path) -> bool:
+    """Whether the next save works, and nothing is left lying about."""
     store = CheckpointStore(place)
     save_number(store, 4, size=SMALL)
     leftovers = [name for name in os.listdir(place) if "-" in name and name.startswith(".")]
-    best_there = not before or store.best() in store.list()
-    return which(store, SMALL) == 4 and not leftovers and best_there
+    return which(store, SMALL) == 4 and not leftovers
 
 
 class ShortFiles(Files):

@@ -238,7 +238,7 @@ def open_files() -> int:
 def drive(place: Path) -> None:
     """Run the program as the configuration says, and write what came of it."""
     import muster.flow.node  # noqa: F401  # so that the fork server has it
-    from muster.engines.local.forkserver import context
+    from muster.engines.local.forkserver import SERVER
 
     config = json.loads((place / "config.json").read_text())
     notes = Notes(place, role="driver")
@@ -246,7 +246,7 @@ def drive(place: Path) -> None:
         from multiprocessing import resource_tracker
 
         resource_tracker.ensure_running()
-        context()
+        SERVER.prepare()
     before = open_files()
     notes.note("driver", files=before)
     try:

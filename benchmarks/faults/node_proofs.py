@@ -44,6 +44,9 @@ class Ears:
         """Hear a message."""
         self.heard += 1
 
+    def replaced(self, total: int) -> None:
+        """Hear how many nodes were replaced."""
+
     def told_to_finish(self, finish: Finish) -> None:
         """Hear the end."""
 

@@ -23,7 +23,7 @@ SOURCE = os.environ.get("MUSTER_SOURCE", str(ROOT / "src"))
 """Which muster is tried: a copy, where the one here is being worked on."""
 TIMEOUT = 30.0
 MARK = "MUSTER_TRIAL"
-HELPERS = (b"multiprocessing.forkserver", b"multiprocessing.resource_tracker")
+HELPERS = (b"muster.engines.local.forked", b"multiprocessing.resource_tracker")
 KNOWN_BAD = ("torn item", "torn weights", "wrong source", "went back", "bad version")
 
 
@@ -92,7 +92,9 @@ class Trial:
         self._shm = set(os.listdir("/dev/shm"))
         self._space = tempfile.TemporaryDirectory(prefix="nodefault-")
         self.place = Path(self._space.name)
-        self.runtime = runtime or self.place / "runtime"
+        # Paths of sockets are short, wherever temporary files are.
+        self._sockets = tempfile.TemporaryDirectory(prefix="nf-", dir="/tmp")
+        self.runtime = runtime or Path(self._sockets.name)
         self.runtime.mkdir(mode=0o700, exist_ok=True)
         roles = {"learner": 1, "evaluator": 1, "actor": actors}
         options = {
@@ -348,6 +350,7 @@ class Trial:
             fault.close()
         self._output.close()
         self._space.cleanup()
+        self._sockets.cleanup()
 
 
 def _in_the_driver(before: Callable[[], None] | None) -> None:

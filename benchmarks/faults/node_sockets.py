@@ -37,7 +37,7 @@ def listeners(it: Trial) -> dict[int, str]:
         fields = line.split()
         if len(fields) == 8 and fields[7].startswith(str(it.runtime)) and fields[3] == "00010000":
             node = re.search(r"node-(\d+)$", fields[7])
-            if node is not None:  # the other is the fork server's own, whose key is its secret
+            if node is not None:
                 found[int(node[1])] = fields[7]
     if len(found) != it.size:
         raise Broken(f"{len(found)} listeners of {it.size} nodes: {found}")
@@ -158,6 +158,8 @@ def fuzz_listeners(seed: int, faulty: bool) -> Outcome:
         if faulty and grown > MEMORY:
             raise Broken(f"memory grew by {grown} kB")
         others = other_listeners(it)
+        if others:
+            raise Broken(f"somebody could connect to {others}")
         it.finish()
         out: Outcome = {"n": max(sent, 1), "landed": sent, "grown_kb": grown}
         return out | {"listeners": len(paths), "not_musters": len(others)} | it.look_round()

@@ -26,6 +26,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.faults.node_scene import SOURCE
 from benchmarks.faults.scene import Tally
 
 import muster
@@ -100,7 +101,7 @@ class Trial:
         self.env = env
         self.options = {**SMALL, **(options or {})}
         self.environ = {
-            "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+            "PYTHONPATH": f"{SOURCE}:{ROOT}",
             "MUSTER_TELL": self.told,
             **(environ or {}),
         }

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from muster.framework import AbsentKeyError, Context, Middleware, Parallel, StepWrapper, Task
     from muster.framework.wrapper import StepTimer
     from muster.recipes.policy import load_policy
-    from muster.recipes.train import train
+    from muster.recipes.train import resume, train
 
 __all__ = [
     "AbsentKeyError",
@@ -43,6 +43,7 @@ __all__ = [
     "TaskError",
     "__version__",
     "load_policy",
+    "resume",
     "train",
 ]
 
@@ -67,7 +68,7 @@ _HOMES = {
     ),
     "muster.framework.wrapper": ("StepTimer",),
     "muster.recipes.policy": ("load_policy",),
-    "muster.recipes.train": ("train",),
+    "muster.recipes.train": ("resume", "train"),
 }
 """Module: the names of this package that are in it."""
 

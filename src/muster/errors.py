@@ -13,6 +13,9 @@ Each message has three parts: what happened, why, and one line to try. Exception
 middleware are never replaced by one of these; they leave `Task.run` as they are, with a note.
 """
 
+import traceback
+from pathlib import Path
+
 
 class MusterError(Exception):
     """Base of every exception of muster's own.
@@ -28,6 +31,8 @@ class MusterError(Exception):
 
     def __init__(self, what: str, why: str, fix: str) -> None:
         super().__init__(what, why, fix)
+        # An OSError takes its arguments for errno and strerror, and keeps two of three.
+        self.args = (what, why, fix)
 
     def __str__(self) -> str:
         what, why, fix = self.args
@@ -90,3 +95,21 @@ class ClusterError(MusterError, RuntimeError):
 
 class MusterWarning(UserWarning):
     """Category of every warning of muster's own."""
+
+
+def summary(error: BaseException) -> str:
+    """Return an exception's type and message on one line, whatever its message is."""
+    try:
+        message = error.args[0] if isinstance(error, MusterError) else str(error)
+    except Exception:
+        message = "(its message cannot be shown)"
+    return f"{type(error).__name__}: {' '.join(str(message).split())}".removesuffix(": ")
+
+
+def raised_at(error: BaseException) -> str:
+    """Return the file and line that an exception comes from, as far as that is known."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return "an unknown place"
+    last = frames[-1]
+    return f"{Path(last.filename).name}:{last.lineno} ({last.name})"

@@ -1,10 +1,47 @@
 """What a name that is not known was probably meant to be: one rule for options, models and files.
 
-"lrr" -> "lr",  "bacth_size" -> "batch_size",  "learning_rate" -> nothing is near
+"lrr" -> "lr",  "bacth_size" -> "batch_size",  "learning_rate" of other frameworks -> "lr"
 """
 
 import difflib
 from collections.abc import Iterable
+
+_ELSEWHERE = {
+    "buffer_capacity": "buffer_size",
+    "clip_coef": "clip",
+    "clip_range": "clip",
+    "discount": "gamma",
+    "ent_coef": "entropy_coef",
+    "exploration_final_eps": "eps_end",
+    "exploration_initial_eps": "eps_start",
+    "gradient_steps": "updates_per_train",
+    "learning_rate": "lr",
+    "log_dir": "run_dir",
+    "max_steps": "env_steps",
+    "n_env": "num_envs",
+    "n_envs": "num_envs",
+    "n_epochs": "epochs",
+    "n_eval_episodes": "eval_episodes",
+    "n_steps": "rollout",
+    "net_arch": "hidden",
+    "num_minibatches": "minibatches",
+    "num_steps": "rollout",
+    "num_timesteps": "env_steps",
+    "num_workers": "workers",
+    "output_dir": "run_dir",
+    "policy_kwargs": "hidden",
+    "save_dir": "run_dir",
+    "target_network_frequency": "target_update",
+    "target_update_interval": "target_update",
+    "timesteps": "env_steps",
+    "total_steps": "env_steps",
+    "total_timesteps": "env_steps",
+    "train_freq": "train_every",
+    "train_frequency": "train_every",
+    "update_epochs": "epochs",
+    "vf_coef": "value_coef",
+}
+"""What an option is called in other frameworks, and here."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -14,6 +51,10 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     length; difflib alone has no answer to "rl" for "lr".
     """
     candidates = sorted(known)
+    for form in (str, lambda text: text.replace("_", "-")):  # of Python, and of a command line
+        here = form(_ELSEWHERE.get(name.replace("-", "_"), ""))
+        if here in candidates:
+            return here
     near = difflib.get_close_matches(name, candidates, n=5, cutoff=0.6)
     slips = [each for each in candidates if is_one_slip(name, each)]
     if not slips:

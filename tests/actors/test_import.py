@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from muster.installs import install
+
 
 def run(code):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
@@ -27,4 +29,4 @@ def test_without_ray_the_first_use_says_how_to_get_it(use):
     )
     what, why, fix = run(code).splitlines()
     assert "need Ray" in what and "why: it cannot be imported" in why
-    assert fix == "  try: pip install 'muster-rl[ray]'"
+    assert fix == f"  try: {install('ray')}"

@@ -8,7 +8,7 @@ from muster.cli.main import VERBS, main
 def test_without_arguments_it_says_what_there_is(capsys):
     assert main([]) == 0
     shown = capsys.readouterr().out
-    assert all(verb in shown for verb in VERBS) and "muster train dqn CartPole-v1" in shown
+    assert all(verb in shown for verb in VERBS) and "muster train ppo CartPole-v1" in shown
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 from muster.cli import limits_here
 from muster.cli.limits_here import EnvCost, Machine, say_limits
 from muster.cli.main import main
+from muster.installs import install
 
 GOOD = Machine(
     cores=8, free_bytes=2**34, open_files=1024, compiled=True, gflops=100.0, copy_gb_per_s=10.0
@@ -87,21 +88,6 @@ def test_an_env_is_compared_with_acting_and_learning(cost, said):
     assert all(len(line) <= 78 for line in [*lines, *crowded])
 
 
-def test_a_container_may_have_fewer_cores_and_less_memory_than_the_machine(tmp_path):
-    quota = tmp_path / "cpu.max"
-    quota.write_text("50000 100000\n")
-    assert limits_here.usable_cores(quota) == 0.5
-    quota.write_text("max 100000\n")
-    assert limits_here.usable_cores(quota) == limits_here.usable_cores(tmp_path / "absent")
-    memory = tmp_path / "meminfo"
-    memory.write_text("MemTotal: 9 kB\nMemAvailable: 8 kB\n")
-    assert limits_here.free_bytes(memory, tmp_path) == 8192
-    (tmp_path / "memory.max").write_text("5000\n")
-    (tmp_path / "memory.current").write_text("1000\n")
-    assert limits_here.free_bytes(memory, tmp_path) == 4000
-    assert limits_here.free_bytes(tmp_path / "absent", tmp_path / "absent") is None
-
-
 def test_a_gpu_is_named_and_said_to_be_idle(tmp_path, monkeypatch):
     tool = tmp_path / "nvidia-smi"
     tool.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA T4 (UUID: GPU-1)'\necho 'GPU 1: NVIDIA T4 (UU'")
@@ -129,7 +115,7 @@ def test_ray_is_named_or_the_line_that_installs_it(monkeypatch):
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", absent)
-    assert limits_here.ray() == 'not installed; pip install "muster-rl[ray]"'
+    assert limits_here.ray() == f"not installed; {install('ray')}"
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"])

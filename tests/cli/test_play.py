@@ -61,3 +61,43 @@ def test_a_policy_is_played_on_the_driver_that_was_chosen(run, monkeypatch, caps
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     assert main(["play", run, "--episodes", "1"]) == 0
     assert "episode 1: return" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["play.gif", "play.webm"])
+def test_other_kinds_of_video_are_written_too(run, tmp_path, name):
+    assert main(["play", run, "--episodes", "1", "--video", str(tmp_path / name)]) == 0
+    assert (tmp_path / name).stat().st_size > 1000
+
+
+@pytest.mark.parametrize("name", ["play.txt", "play", "folder.mp4"])
+def test_a_video_that_cannot_be_written_is_refused_before_anything_is_played(
+    run, tmp_path, name, capsys
+):
+    (tmp_path / "folder.mp4").mkdir()
+    assert main(["play", run, "--video", str(tmp_path / name)]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and len(shown.err.splitlines()) == 3
+
+
+@pytest.mark.filterwarnings("ignore::muster.errors.MusterWarning")  # evaluations are cut short
+@pytest.mark.parametrize("env", ["Pong-v5", "Hopper-v5"])
+def test_a_run_on_envpool_is_played_on_envpool_or_refused_before_it_begins(
+    tmp_path, env, capsys, monkeypatch
+):
+    pytest.importorskip("envpool")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    place = str(tmp_path / "run")
+    words = ["train", "ppo", env, "--backend", "envpool", "--env-steps", "64", "--num-envs", "4"]
+    words += ["--rollout", "16", "--minibatches", "2", "--epochs", "1", "--workers", "0"]
+    words += ["--eval-episodes", "1", "--eval-max-steps", "20", "--quiet", "--run-dir", place]
+    assert main(words) == 0
+    capsys.readouterr()
+    assert main(["play", place]) == 2
+    assert "opens no window" in capsys.readouterr().err
+    code = main(["play", place, "--episodes", "1", "--video", str(tmp_path / "play.mp4")])
+    shown = capsys.readouterr()
+    if code:  # MuJoCo needs OpenGL for a picture
+        assert env == "Hopper-v5" and "cannot be drawn by EnvPool" in shown.err
+        assert len(shown.err.splitlines()) == 3 and shown.out == ""
+    else:
+        assert (tmp_path / "play.mp4").stat().st_size > 1000

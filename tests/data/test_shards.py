@@ -70,7 +70,8 @@ def test_a_mass_that_changed_after_the_split_is_weighed_by_how_it_was_drawn():
 
 @settings(deadline=None)
 @given(
-    st.lists(st.floats(0, 1e6), min_size=1, max_size=6).filter(any),
+    # A mass is 0 or a sum of priorities: shares of denormals are no exact numbers.
+    st.lists(st.just(0.0) | st.floats(1e-30, 1e6), min_size=1, max_size=6).filter(any),
     st.integers(0, 2**32),
     st.integers(1, 500),
 )

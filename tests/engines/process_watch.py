@@ -5,7 +5,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-HELPERS = (b"multiprocessing.forkserver", b"multiprocessing.resource_tracker")
+HELPERS = (b"muster.engines.local.forked", b"multiprocessing.resource_tracker")
 
 
 def parents():

@@ -1,5 +1,6 @@
 """CONTRACT, section Parallel: nodes that raise, die or hang, and those that come back."""
 
+import re
 import time
 
 import failure_programs
@@ -87,6 +88,23 @@ def test_a_restarted_node_was_not_resumed(restarted):
     assert [node["resumed"] for node in restarted] == [False] * 3
 
 
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_line_says_which_node_was_replaced_why_and_how_long_it_took(run, tmp_path, capfd, quiet):
+    logs = tmp_path / "logs"
+    options = {"roles": ROLES, "on_failure": "restart", "log_dir": logs, "quiet": quiet}
+    got = run(failure_programs.restarts, "SIGKILL", 2, tmp_path, n=3, runner=options)
+    assert got[0]["replacements"] == 2
+    said = re.findall(r"^muster: (.*)$", capfd.readouterr().err, re.MULTILINE)
+    logged = re.findall(r"^muster: (.*)$", (logs / "node.1.log").read_text(), re.MULTILINE)
+    assert said == ([] if quiet else logged)
+    for line in logged:
+        assert re.fullmatch(
+            r"node 1 \(actor\) was replaced: it was ended by SIGKILL; at work again after [\d.]+ s",
+            line,
+        )
+    assert len(logged) == 2
+
+
 def test_a_hung_node_is_restarted_too(run, tmp_path):
     got = run(
         failure_programs.restarts,
@@ -137,3 +155,33 @@ def test_a_run_that_finishes_while_a_node_is_dead_ends(run, tmp_path):
     except NodeError as error:
         assert error.node == 1
     assert time.monotonic() - started < 15.0
+
+
+@pytest.mark.parametrize(("how", "cause"), [("SIGSEGV", "killed"), ("hangs", "hung")])
+def test_the_same_failure_at_the_same_place_is_given_up_after_three_lives(
+    run, tmp_path, engine, how, cause
+):
+    logs, place = tmp_path / "logs", tmp_path / "place"
+    place.mkdir()
+    options = {"on_failure": "restart", "max_restarts": 100, "hang_after": 1.0, "log_dir": logs}
+    error = failed(run, failure_programs.fails_at_one_place, how, place, runner=options)
+    assert (error.node, error.cause) == (1, cause)
+    assert re.search("3 times in a row at the same place: \\d+ steps? of work", error.args[1])
+    assert len(list(place.iterdir())) == 3
+    if engine == "local":  # it was asked, or crashed, and wrote where it was
+        log = (logs / "node.1.log").read_text()
+        assert len(re.findall(r'failure_programs.py", line \d+ in work', log)) == 3
+
+
+@pytest.mark.parametrize("how", ["thread", "pool", "stuck"])
+def test_a_node_that_is_done_and_does_not_end_is_ended_and_says_why(run, engine, capfd, how):
+    started = time.monotonic()
+    assert run(failure_programs.does_not_end, how, runner={"grace": 1.0}) == [0, 1]
+    seconds = time.monotonic() - started
+    said = [line for line in capfd.readouterr().err.splitlines() if "muster: node 1" in line]
+    if how == "pool":  # Python ends idle threads of pools itself
+        assert said == []
+    else:
+        assert 1.0 <= seconds < 15.0
+        why = "its thread 'the-forgotten'" if (how, engine) == ("thread", "local") else "ended"
+        assert len(said) == 1 and why in said[0], said

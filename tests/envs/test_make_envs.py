@@ -1,5 +1,6 @@
 """make_envs: the right backend, or the right words."""
 
+import re
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from scripted_envs import Scripted
 from muster.envs import EnvError, MissingPackageError, UnknownEnvError, make_envs
 from muster.envs.make import nearest_id
 from muster.errors import MusterError, OptionError
+from muster.installs import install
 
 
 def test_auto_takes_gymnasium_if_it_has_the_id():
@@ -84,7 +86,7 @@ def test_a_missing_plugin_is_named_with_the_line_that_installs_it(monkeypatch):
     with pytest.raises(MissingPackageError) as caught:
         make_envs("ALE/Pong-v5")
     message = str(caught.value)
-    assert "'ale-py'" in message and 'try: pip install "muster-rl[envs]"' in message
+    assert "'ale-py'" in message and f"try: {install('envs')}" in message
     assert isinstance(caught.value, ImportError)
 
 
@@ -95,7 +97,7 @@ def test_a_missing_module_of_an_id_is_named():
 
 def test_a_missing_envpool_is_named_with_the_line_that_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "envpool", None)
-    with pytest.raises(MissingPackageError, match='try: pip install "muster-rl\\[envs\\]"'):
+    with pytest.raises(MissingPackageError, match=re.escape(f"try: {install('envs')}")):
         make_envs("CartPole-v1", backend="envpool")
     with pytest.raises(UnknownEnvError, match="Nearest: 'CartPole-v1'"):
         make_envs("CartPole-v7")
@@ -107,7 +109,7 @@ def test_a_missing_envpool_is_named_with_the_line_that_installs_it(monkeypatch):
     "said, line",
     [
         ('run `pip install "gymnasium[mujoco]"`', 'pip install "gymnasium[mujoco]"'),
-        ("run `pip install gymnasium[box2d]`", 'pip install "muster-rl[envs]"'),
+        ("run `pip install gymnasium[box2d]`", install("envs")),
         ("something is missing", 'pip install "gymnasium[all]"'),
     ],
 )

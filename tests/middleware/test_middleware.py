@@ -9,6 +9,7 @@ from muster import Task
 from muster.middleware import checkpoint, evaluate, guard, log_metrics, stop_after
 from muster.middleware.guard import GuardError
 from muster.workers import Evaluator
+from muster.workers.episode_log import EpisodeLog
 
 
 def counting(ctx):
@@ -131,11 +132,11 @@ def test_log_metrics_writes_now_and_then_and_evaluations_always():
     writer = SimpleNamespace(
         write=lambda step, values, train_iter: lines.append((step, train_iter, sorted(values)))
     )
-    task = Task().use(log_metrics(writer, every=30))
+    task = Task().use(log_metrics(writer, EpisodeLog(), every=30))
     task.use(evaluate(FakeEvaluator([1.0] * 10), 50)).use(counting).run(6)
     assert lines == [
         (10, 1, ["train/loss"]),
-        (40, 4, ["train/loss"]),
+        (30, 3, ["train/loss"]),
         (50, 5, ["eval/return", "train/loss"]),
         (60, 6, ["eval/return", "train/loss"]),
     ]

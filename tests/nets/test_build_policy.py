@@ -216,22 +216,6 @@ def test_a_model_that_was_built_already_is_refused():
         build_policy(VECTOR, DISCRETE, model=nn.Linear(4, 3))
 
 
-def test_the_trial_leaves_no_traces_in_the_model():
-    class Own(nn.Module):
-        def __init__(self, obs_space, n_outputs):
-            super().__init__()
-            self.norm = nn.BatchNorm1d(4)
-            self.layer = nn.Linear(4, n_outputs)
-
-        def forward(self, obs):
-            obs = self.norm(obs)
-            return self.layer(obs), obs.sum(1)
-
-    module = build_policy(VECTOR, DISCRETE, model=Own)
-    assert module.training
-    assert module.norm.num_batches_tracked == 0
-
-
 def test_a_small_standard_network_is_compiled_and_a_changed_one_is_not():
     module = build_policy(VECTOR, DISCRETE)
     flat = FlatParameters(module)

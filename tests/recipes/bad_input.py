@@ -48,6 +48,8 @@ LEGAL = {
     "eps_end": {0},
     "eps_start": {0},
     "eval_episodes": set(),
+    "eval_max_steps": set(),
+    "eval_seconds": {1e30},
     "eval_every": {0},
     "gamma": {0},
     "hidden": set(),

@@ -15,7 +15,7 @@ from muster.recipes.train import train
 TRAIN = ["train", "dqn", "CartPole-v1"]
 
 
-class Accepted(Exception):
+class Accepted(BaseException):
     """Raised in place of training."""
 
 

@@ -140,7 +140,7 @@ def test_code_is_loaded_for_who_names_it_and_never_for_a_file(own_code, tmp_path
     with pytest.raises(OptionError, match="a network of code, 'own_code:Net'"):
         load_policy("run")
     del options["model"]
-    with pytest.raises(OptionError, match="is of the model 'own_code:Net'"):
+    with pytest.raises(OptionError, match="a network of code, 'own_code:Net'"):
         train("dqn", "CartPole-v1", **{**options, "resume": True})
     with pytest.raises(OptionError, match="is of the model 'own_code:Net'"):
         train("dqn", "CartPole-v1", **{**options, "run_dir": "new", "from_checkpoint": "run"})

@@ -56,10 +56,11 @@ def no_gold_yet():
 
 def published(path):
     """Every checkpoint that is there, with what `last` and `best` point at."""
-    store = RunDirectory.open(path).checkpoints
+    run = RunDirectory.open(path)
+    store, best = run.checkpoints, run.best.load()
     named = [store.path / name.name for name in store.path.glob("step-*")]
-    assert {store.last(), store.best()} <= {*named, None}
-    return [store.load(each) for each in named]
+    assert {store.last()} <= {*named, None}
+    return [*map(store.load, named), *([] if best is None else [best])]
 
 
 def arrays(tree):
@@ -78,7 +79,9 @@ def check_what_is_left(path, error):
     what, _, fix = str(error).splitlines()
     last = RunDirectory.open(path).checkpoints.last()
     assert "env_step" in what and "train_iter" in what
-    assert fix == f"  try: --from-checkpoint {last}, with a smaller --lr"
+    log = path / "logs" / "main.log"
+    assert fix == f"  try: --from-checkpoint {last}, with a smaller --lr; look into {log}"
+    assert "GuardError" in log.read_text()
     assert [each for each in published(path) if not_finite(each)] == []
     assert load_policy(last).act(np.zeros(4, np.float32)) in (0, 1)
 

@@ -107,9 +107,11 @@ def test_a_killed_node_is_replaced_and_training_goes_on(tmp_path, role):
     assert driver.returncode == 0, out
     result = json.loads((run / "result.json").read_text())
     assert result["env_steps"] >= 30_000 and result["eval_return_mean"] is not None
-    lines = (run / "metrics.jsonl").read_text().splitlines()
-    steps = [json.loads(line)["env_step"] for line in lines]
-    assert steps == sorted(steps)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    # An evaluation has the step of the weights that it is about: each metric rises by itself.
+    for name in ("train/loss", "eval/return"):
+        steps = [line["env_step"] for line in lines if name in line]
+        assert steps and steps == sorted(steps)
 
 
 @pytest.mark.timeout(120)
@@ -125,7 +127,8 @@ def test_a_signal_saves_and_the_run_goes_on_from_there(tmp_path, number):
     assert not set(nodes) & processes().keys()
     saved = RunDirectory.open(run).checkpoints.load()
     assert saved.counters["env_step"] > 3_000
-    assert "stopped by signal" in out and out.splitlines()[-1].startswith("muster play")
+    assert "stopped by signal" in out
+    assert [line.split()[1] for line in out.splitlines()[-2:]] == ["play", "resume"]
 
     more = saved.counters["env_step"] + 2_000
     for workers in ("3", "0"):  # on other nodes, and then in one process

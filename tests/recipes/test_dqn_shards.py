@@ -95,7 +95,7 @@ def test_a_killed_node_is_replaced_and_training_goes_on(tmp_path, victim):
     assert not set(pids) & processes().keys()
     result = json.loads((run / "result.json").read_text())
     assert result["env_steps"] >= 12_000 and result["eval_return_mean"] is not None
-    steps = [line["env_step"] for line in lines_of(run)]
+    steps = [line["env_step"] for line in lines_of(run) if "train/loss" in line]
     assert steps == sorted(steps)
     # Of every step that was counted a shard has stored it, or has died with it.
     shards = RunDirectory.open(run).checkpoints.load().parts["replay"]["shards"]
@@ -103,10 +103,7 @@ def test_a_killed_node_is_replaced_and_training_goes_on(tmp_path, victim):
     gone = result["env_steps"] - stored
     if victim == SHARD:
         assert 1_000 < gone < 7_000
-    elif victim == LEARNER:
-        # The checkpoint of a best evaluation has no replay: all before it is gone.
-        assert gone == 0 or gone in steps
-    else:
+    else:  # a learner goes on with the replay of its last checkpoint
         assert gone == 0
 
 
@@ -131,7 +128,7 @@ def test_a_signal_ends_all_and_the_run_goes_on_from_there(tmp_path):
     # Now there is something in the checkpoint, and it fits no other number of shards.
     with running(tmp_path, *options, "--workers", "4", "--replay-shards", "1") as third:
         out, _ = third.communicate(timeout=60)
-    assert third.returncode == 2 and "replay_shards=2" in out, out
+    assert third.returncode == 2 and "has --replay-shards 2" in out, out
 
 
 @pytest.mark.parametrize(

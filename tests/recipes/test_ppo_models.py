@@ -11,7 +11,6 @@ import pytest
 from torch import nn
 
 import muster
-from muster.errors import OptionError
 from muster.nets import register_model
 
 NETS = '''
@@ -72,6 +71,7 @@ def nets(tmp_path, monkeypatch):
     sys.modules.pop("my_nets", None)
     yield tmp_path
     sys.modules.pop("my_nets", None)
+    gym.registry.pop("Pixels-v0", None)
 
 
 @pytest.mark.timeout(120)
@@ -98,16 +98,25 @@ def test_a_residual_cnn_by_class_trains_from_the_command_line_on_any_number_of_w
     assert len(shas) == 1
 
 
-def test_a_residual_cnn_by_name_trains_here_and_is_refused_for_other_processes(nets):
+@pytest.mark.parametrize("given", ["name", "class"])
+def test_a_residual_cnn_by_name_or_as_a_class_trains_with_and_without_workers(nets, given):
     from my_nets import Residual
 
-    register_model("test_ppo_models.Residual", Residual)
-    options = {**SMALL, "model": "test_ppo_models.Residual"}
-    result = muster.train("ppo", "my_nets:Pixels-v0", workers=0, run_dir=str(nets / "r"), **options)
-    assert isinstance(result.policy.model, Residual)
-    with pytest.raises(OptionError, match="known to this process only"):
-        muster.train("ppo", "my_nets:Pixels-v0", workers=2, run_dir=str(nets / "q"), **options)
-    assert not (nets / "q").exists()
+    model = Residual
+    if given == "name":
+        model = "test_ppo_models.Residual"
+        register_model(model, Residual)
+    results = [
+        muster.train(
+            "ppo", "my_nets:Pixels-v0", workers=workers, run_dir=str(nets / f"{given}{workers}"),
+            **{**SMALL, "model": model},
+        )
+        for workers in (0, 2)
+    ]  # fmt: skip
+    assert all(isinstance(each.policy.model, Residual) for each in results)
+    assert results[0].policy_sha256 == results[1].policy_sha256
+    more = muster.resume(nets / f"{given}2", model=model, env="my_nets:Pixels-v0", env_steps=640)
+    assert more.env_steps == 640
 
 
 def test_a_network_that_returns_no_value_is_refused_before_anything_is_written(nets):

@@ -18,7 +18,7 @@ def run(file, loops=20, total=200, fail=False, **options):
     def count(ctx):
         ctx.keep("env_step")
         ctx.env_step = ctx.get("env_step", 0) + 10
-        ctx.metrics = {"collect/return": 12.34}
+        ctx.metrics = {"collect/return_100": 12.34}
         if fail and ctx.env_step == 50:
             raise RuntimeError("fault")
 

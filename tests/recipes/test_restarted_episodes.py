@@ -50,15 +50,6 @@ def buffers(monkeypatch):
     return made
 
 
-@pytest.fixture
-def on_envpool(monkeypatch):
-    pytest.importorskip("envpool")
-    make_envs = recipe.make_envs
-    monkeypatch.setattr(
-        recipe, "make_envs", lambda *args, **kwargs: make_envs(*args, backend="envpool", **kwargs)
-    )
-
-
 def transitions_across(buffer, row):
     """How many of the n-step transitions that begin before `row` look at what comes after it."""
     ids = np.arange(len(buffer)) + buffer.inserted - len(buffer)
@@ -68,14 +59,16 @@ def transitions_across(buffer, row):
     return int((ids[before] // 2 + steps > row).sum())
 
 
-def stop_and_resume(tmp_path, env):
-    train("dqn", env, run_dir=str(tmp_path / "run"), env_steps=128, **SMALL)
+def stop_and_resume(tmp_path, env, **options):
+    options |= SMALL | {"run_dir": str(tmp_path / "run")}
+    train("dqn", env, env_steps=128, **options)
     with pytest.warns(MusterWarning):
-        train("dqn", env, run_dir=str(tmp_path / "run"), env_steps=192, resume=True, **SMALL)
+        train("dqn", env, env_steps=192, resume=True, **options)
 
 
-def test_episodes_that_envpool_restarts_are_cut_in_replay(tmp_path, on_envpool, buffers):
-    stop_and_resume(tmp_path, "CartPole-v1")
+def test_episodes_that_envpool_restarts_are_cut_in_replay(tmp_path, buffers):
+    pytest.importorskip("envpool")
+    stop_and_resume(tmp_path, "CartPole-v1", backend="envpool")
     assert transitions_across(buffers[-1], 64) == 0
 
 

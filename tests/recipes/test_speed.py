@@ -7,7 +7,6 @@ import pytest
 
 from muster.algos.ppo_config import PPOConfig
 from muster.framework import Context
-from muster.recipes import speed as speed_module
 from muster.recipes.bench import BenchReport, advice
 from muster.recipes.job import Job
 from muster.recipes.options import TrainOptions
@@ -82,9 +81,9 @@ def test_an_environment_that_cannot_be_made_again_does_not_fail_the_run(monkeypa
     def refuse(*args, **kwargs):
         raise OSError("the port is taken")
 
-    monkeypatch.setattr(speed_module, "make_envs", refuse)
-    worker = a_worker()
-    speed = Speed(worker, a_job())
+    worker, job = a_worker(), a_job()
+    monkeypatch.setattr(type(job), "make_envs", refuse)
+    speed = Speed(worker, job)
     do_loop(worker, speed, 5, {}, finish=True)
     found = speed.measured()
     assert found["limited_by"] == "env" and "eta" not in found and "rho" not in found

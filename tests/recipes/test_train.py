@@ -15,6 +15,7 @@ from muster.recipes.graceful import StopRequest
 from muster.recipes.options import TrainOptions
 from muster.recipes.policy import load_policy
 from muster.recipes.train import train
+from muster.run import RunDirectory
 from muster.workers import evaluate_policy
 
 SMALL = {
@@ -63,8 +64,6 @@ def test_a_run_that_was_stopped_and_resumed_at_20_points_equals_one_that_was_not
 
 
 def saved_parts(path):
-    from muster.run import RunDirectory
-
     return RunDirectory.open(path).checkpoints.load().parts
 
 
@@ -105,7 +104,8 @@ def test_a_loaded_policy_repeats_the_evaluation_of_training(tmp_path):
 def test_training_stops_when_an_evaluation_is_good_enough(tmp_path):
     result = run(tmp_path, "run", 10_000, stop_at=1.0, eval_every=64)
     assert result.stopped_by == "target" and result.env_steps == 64
-    assert (tmp_path / "run" / "checkpoints" / "best.json").is_file()
+    best = RunDirectory.open(tmp_path / "run").best
+    assert best.score() == result.eval_return_mean and best.load().step == 64
 
 
 def test_a_new_run_may_start_from_the_policy_of_another(tmp_path):
@@ -166,6 +166,7 @@ def test_a_signal_ends_with_a_checkpoint_its_exit_code_and_a_run_to_resume(tmp_p
         [sys.executable, *TRAIN], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE
     )
     try:
+        assert b"run directory" in child.stderr.readline()
         assert b"steps" in child.stderr.readline(), "the first line of progress"
         child.send_signal(number)
         out, err = child.communicate(timeout=60)

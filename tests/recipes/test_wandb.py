@@ -5,6 +5,7 @@ import importlib.util
 import pytest
 
 from muster.cli.main import main
+from muster.installs import install
 from muster.recipes.train import train
 
 SMALL = {"env_steps": 128, "eval_every": 0, "eval_episodes": 1, "quiet": True}
@@ -23,7 +24,7 @@ def test_without_the_package_it_is_refused_in_three_lines_before_anything_starts
     assert main(["train", "dqn", "CartPole-v1", "--wandb"]) == 2
     shown = capsys.readouterr().err.splitlines()
     assert len(shown) == 3 and "Weights & Biases" in shown[0]
-    assert shown[2] == '  try: pip install "muster-rl[wandb]"'
+    assert shown[2] == f"  try: {install('wandb')}"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,14 +13,13 @@ from muster.run import CheckpointError, CheckpointStore
 from muster.run.files import Files
 
 
-def test_prune_keeps_the_newest_the_last_and_the_best(ram):
+def test_prune_keeps_the_newest_and_the_last(ram):
     store = CheckpointStore(ram)
     for save in (1, 2, 6, 7, 8, 9, 4):
         save_number(store, save)
-    store.set_best(ram / "step-20", 1.0)
     removed = store.prune(keep=2)
-    assert sorted(names(removed)) == ["step-10", "step-60", "step-70"]
-    assert names(store.list()) == ["step-20", "step-40", "step-80", "step-90"]
+    assert sorted(names(removed)) == ["step-10", "step-20", "step-60", "step-70"]
+    assert names(store.list()) == ["step-40", "step-80", "step-90"]
     assert hidden(ram) == []
     assert store.prune(keep=2) == []
     assert which(store) == 4
@@ -48,13 +47,11 @@ def test_prune_never_takes_the_only_good_one(ram):
     assert is_save(store.load(paths[0]), 1)
 
 
-@pytest.mark.parametrize("pointer", ["last.json", "best.json"])
-def test_prune_takes_nothing_while_it_cannot_tell_what_to_keep(ram, pointer):
+def test_prune_takes_nothing_while_it_cannot_tell_what_to_keep(ram):
     store = CheckpointStore(ram)
     for save in (1, 2, 3):
         save_number(store, save)
-    store.set_best(ram / "step-10", 1.0)
-    (ram / pointer).write_text("{}")
+    (ram / "last.json").write_text("{}")
     with pytest.warns(MusterWarning, match="no checkpoint is pruned"):
         assert store.prune(keep=1) == []
     assert len(store.list()) == 3

@@ -35,7 +35,7 @@ def test_what_was_saved_is_loaded(ram):
 
 def test_a_new_store_has_nothing_and_says_so(ram):
     store = CheckpointStore(ram / "none")
-    assert (store.last(), store.best(), store.best_score(), store.list()) == (None, None, None, [])
+    assert (store.last(), store.list()) == (None, [])
     with pytest.raises(CheckpointError, match="there is no checkpoint"):
         store.load()
     assert not (ram / "none").exists()
@@ -80,31 +80,6 @@ def test_a_step_is_a_count(ram, step):
         CheckpointStore(ram).save(step, {}, {})
 
 
-def test_best_is_what_was_called_so(ram):
-    store = CheckpointStore(ram)
-    first, second = save_number(store, 1), save_number(store, 2)
-    store.set_best(first, 12.5)
-    again = CheckpointStore(ram)
-    assert (again.best(), again.best_score(), again.last()) == (first, 12.5, second)
-    again.set_best(str(second), np.float32(13.0))
-    assert (store.best(), store.best_score()) == (second, 13.0)
-
-
-def test_only_a_good_checkpoint_of_this_store_can_be_the_best(ram):
-    store, other = CheckpointStore(ram / "a"), CheckpointStore(ram / "b")
-    path = save_number(store, 1)
-    for wrong in (save_number(other, 1), ram / "a" / "step-99", ram / "a"):
-        with pytest.raises(CheckpointError, match="cannot be the best"):
-            store.set_best(wrong, 1.0)
-    for score in (float("nan"), float("inf")):
-        with pytest.raises(OptionError, match="score"):
-            store.set_best(path, score)
-    (path / "policy.safetensors").write_bytes(b"")
-    with pytest.raises(CheckpointError, match="cannot be the best"):
-        store.set_best(path, 1.0)
-    assert store.best() is None
-
-
 def test_a_changed_file_is_noticed_though_it_was_good_before(ram):
     store = CheckpointStore(ram)
     path = save_number(store, 1)
@@ -140,17 +115,14 @@ def test_without_a_pointer_the_newest_is_the_last_and_damage_to_it_is_not_passed
     assert caught.value.offer == older
 
 
-def test_a_best_pointer_with_a_score_that_is_none_is_refused(ram):
+def test_a_pointer_out_of_the_store_is_refused(ram):
     from muster.run.sealed import seal
 
     store = CheckpointStore(ram)
     save_number(store, 1)
-    (ram / "best.json").write_bytes(seal({"checkpoint": "step-10", "score": "high"}))
-    with pytest.raises(CheckpointError, match="no number"):
-        store.best_score()
-    (ram / "best.json").write_bytes(seal({"checkpoint": "../step-10", "score": 1.0}))
+    (ram / "last.json").write_bytes(seal({"checkpoint": "../step-10"}))
     with pytest.raises(CheckpointError, match="does not name a checkpoint"):
-        store.best()
+        store.last()
 
 
 def test_two_threads_save_one_after_the_other(ram):
@@ -160,7 +132,7 @@ def test_two_threads_save_one_after_the_other(ram):
     def work(first):
         try:
             for save in range(first, first + 20, 2):
-                store.set_best(save_number(store, save), float(save))
+                save_number(store, save)
         except Exception as error:
             errors.append(error)
 
@@ -299,7 +271,6 @@ def test_no_file_stays_open(ram):
     for save in (1, 2, 3):
         save_number(store, save)
         store.load()
-        store.set_best(ram / f"step-{save * 10}", 1.0)
     store.prune(1)
     (ram / "step-30" / "manifest.json").write_text("")
     with pytest.raises(CheckpointError):

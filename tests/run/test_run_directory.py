@@ -5,6 +5,7 @@ import math
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import threading
@@ -45,7 +46,7 @@ def test_a_run_goes_under_env_algo_time_and_seed(here):
 
 
 def test_two_runs_of_the_same_second_have_two_directories(monkeypatch):
-    monkeypatch.setattr(time, "strftime", lambda form: "20260101-000000")
+    monkeypatch.setattr(time, "strftime", lambda form, *when: "20260101-000000")
     with create() as one, create() as two, create() as three:
         assert [run.path.name for run in (one, two, three)] == [
             "20260101-000000-0", "20260101-000000-0-2", "20260101-000000-0-3"
@@ -131,12 +132,15 @@ def test_resume_goes_on_and_remembers_each_start():
     with create("run", argv=["muster", "one"]) as run:
         run.write_config({"lr": 1})
         save_number(run.checkpoints, 1)
-    with create("run", resume=True, argv=["muster", "two"]) as run:
+    with RunDirectory.open("run", writable=True) as run:
         assert which(run.checkpoints) == 1
         assert run.writable
+        assert (run.path / "command.txt").read_text() == "muster one\n", "nothing is noted yet"
+        run.note_start(["muster", "two"])
         assert (run.path / "command.txt").read_text() == "muster one\nmuster two\n"
         assert len(json.loads((run.path / "env.json").read_text())["earlier"]) == 1
     with RunDirectory.open("run", writable=True) as run:
+        run.note_start(["muster", "three"])
         earlier = json.loads((run.path / "env.json").read_text())["earlier"]
         assert len(earlier) == 2
         assert all("earlier" not in each for each in earlier)
@@ -152,10 +156,9 @@ def test_resume_finds_a_checkpoint_that_was_being_replaced():
         assert not list(path.parent.glob(".step*"))
 
 
-@pytest.mark.parametrize("path", ["missing", None])
-def test_resume_without_a_run_is_not_a_fresh_start(here, path):
-    with pytest.raises((RunDirectoryError, OptionError), match=r"no run|nothing to resume"):
-        create(path, resume=True)
+def test_resume_without_a_run_is_not_a_fresh_start(here):
+    with pytest.raises(RunDirectoryError, match="no run"):
+        RunDirectory.open("missing", writable=True)
     assert list(here.iterdir()) == []
 
 
@@ -205,13 +208,13 @@ def test_a_second_writer_is_refused_with_the_pid_of_the_first():
     with create("run"):
         for second in (
             lambda: RunDirectory.open("run", writable=True),
-            lambda: create("run", resume=True),
             lambda: create("run"),
         ):
             with pytest.raises(RunLockedError, match=f"process {os.getpid()} ") as caught:
                 second()
             assert caught.value.pid == os.getpid()
-    create("run", resume=True).close()
+            assert f"on {socket.gethostname()}, since 20" in str(caught.value)
+    RunDirectory.open("run", writable=True).close()
 
 
 @pytest.mark.timeout(60)
@@ -255,8 +258,8 @@ def test_a_start_that_fails_gives_the_lock_back(monkeypatch):
     create("run").close()
     with monkeypatch.context() as patch:
         patch.setattr(directory, "describe_machine", fail)
-        with pytest.raises(RuntimeError):
-            RunDirectory.open("run", writable=True)
+        with pytest.raises(RuntimeError), RunDirectory.open("run", writable=True) as run:
+            run.note_start()
     RunDirectory.open("run", writable=True).close()
 
 
@@ -362,8 +365,11 @@ def test_links_do_not_lead_a_run_elsewhere(tmp_path, here):
     create("run").close()
     (here / "run" / "tb").rmdir()
     (here / "run" / "tb").symlink_to(outside)
-    with pytest.raises(RunDirectoryError, match="symbolic link"):
-        RunDirectory.open("run", writable=True)
+    with (
+        RunDirectory.open("run", writable=True) as run,
+        pytest.raises(RunDirectoryError, match="symbolic link"),
+    ):
+        run.note_start()
     assert [path for path in outside.rglob("*") if path.is_file()] == []
 
 

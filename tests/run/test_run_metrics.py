@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from muster.errors import MusterWarning, OptionError
+from muster.installs import install
 from muster.run import MetricsWriter, RunDirectory, RunDirectoryError, WandbSink
 from muster.run.sinks import TensorBoardSink
 
@@ -334,7 +336,7 @@ def test_a_sink_that_fails_ends_and_the_run_goes_on(run):
 
 def test_wandb_that_is_not_installed_is_said_with_the_line_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(OptionError, match=r'pip install "muster-rl\[wandb\]"'):
+    with pytest.raises(OptionError, match=re.escape(install("wandb"))):
         WandbSink(tmp_path, "project")
 
 

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from muster.errors import MusterError, OptionError
+from muster.installs import install
 
 
 class MissingRayError(MusterError, ImportError):
@@ -23,7 +24,7 @@ def need_ray() -> Any:
         raise MissingRayError(
             "the building blocks of muster.actors need Ray",
             f"it cannot be imported: {error}",
-            "pip install 'muster-rl[ray]'",
+            install("ray"),
         ) from None
     return ray
 

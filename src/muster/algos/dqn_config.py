@@ -5,7 +5,7 @@ A file of its own, without torch: what is wrong with an option is said before th
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import gymnasium as gym
 
@@ -31,6 +31,20 @@ MOST_SHARDS = 64
 @dataclass(frozen=True)
 class DQNConfig:
     """How DQN learns. The defaults are those of Stable-Baselines3's zoo for CartPole-v1."""
+
+    FIXED_ON_RESUME: ClassVar[frozenset[str]] = frozenset(
+        {
+            "hidden",
+            "activation",
+            "dueling",
+            "model",
+            "buffer_size",
+            "replay_shards",
+            "prioritized",
+            "alpha",
+        }
+    )
+    """What makes a run what it is: its network, and what its replay was made for."""
 
     lr: float = 2.3e-3
     """Learning rate of Adam."""
@@ -96,6 +110,11 @@ class DQNConfig:
                 "it compares the values of all actions, so they have to be countable",
                 "muster train ppo ...",
             )
+
+    @staticmethod
+    def lacks_replay(parts: Mapping[str, Any]) -> bool:
+        """Whether what a checkpoint has is without the replay that learning goes on with."""
+        return "replay" not in parts
 
     def check_resume(self, parts: Mapping[str, Any], num_envs: int) -> None:
         """Refuse to go on with a run; what else does not fit is refused by who loads it."""

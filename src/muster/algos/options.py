@@ -23,8 +23,15 @@ def check_whole(name: str, value: object, low: int = 1, high: int = MOST_STEPS) 
         raise OptionError(
             f"{name}={value!r} is not possible",
             f"it is a whole number from {low} to {high:,}",
-            f"{name}={max(low, 1)}",
+            f"{name}={_near_whole(value, low, high)}",
         )
+
+
+def _near_whole(value: object, low: int, high: int) -> int:
+    """Return the whole number that was meant, such as 10000 for 1e4; else one that would do."""
+    if isinstance(value, float) and math.isfinite(value) and low <= round(value) <= high:
+        return round(value)
+    return max(low, 1)
 
 
 def check_number(

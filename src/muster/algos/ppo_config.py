@@ -5,7 +5,7 @@ A file of its own, without torch: what is wrong with an option is said before th
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 
@@ -29,6 +29,23 @@ MOST_ROLLOUT = 1_000_000
 @dataclass(frozen=True)
 class PPOConfig:
     """How PPO learns. The defaults are those of most implementations for small problems."""
+
+    FIXED_ON_RESUME: ClassVar[frozenset[str]] = frozenset(
+        {
+            "hidden",
+            "activation",
+            "shared",
+            "log_std",
+            "model",
+            "normalize_obs",
+            "normalize_reward",
+            "rollout",
+            "sequence",
+            "slots",
+            "lag",
+        }
+    )
+    """What makes a run what it is: its network, and how its rollouts are cut."""
 
     lr: float = 2.5e-4
     """Learning rate of Adam."""
@@ -132,6 +149,11 @@ class PPOConfig:
     def check_actions(action_space: gym.Space[Any]) -> None:
         """Refuse actions that there is no policy for."""
         ActionHead.of(action_space)
+
+    @staticmethod
+    def lacks_replay(parts: Mapping[str, Any]) -> bool:
+        """Whether a checkpoint is without replay that it should have: PPO has none."""
+        return False
 
     def check_resume(self, parts: Mapping[str, Any], num_envs: int) -> None:
         """Refuse to go on with a run whose rollouts were cut otherwise."""

@@ -62,6 +62,7 @@ def parse(cls: type[T], argv: Sequence[str], prog: str, default: T | None = None
         tyro.cli(cls, args=["--help"], prog=prog, default=default)
     options = _options(cls)
     _check_names(argv, options, prog)
+    argv = list(_whole_numbers(argv, options))
     parsed = _try(cls, argv, prog, default)
     if parsed is None:
         raise _mistake(cls, argv, prog, default, options)
@@ -77,6 +78,13 @@ def value_of(option: str, argv: Sequence[str]) -> str | None:
         elif word.startswith(f"{option}="):
             found = word.partition("=")[2]
     return found
+
+
+def given_names(cls: type, argv: Sequence[str]) -> list[str]:
+    """Return the fields of `cls` that `argv` names, in their order there."""
+    options = _options(cls)
+    names = [name for name, _ in _split(argv, options) if name]
+    return [(_without_no(name, options) or name)[2:].replace("-", "_") for name in names]
 
 
 def _options(cls: type) -> dict[str, _Option]:
@@ -117,6 +125,27 @@ def _check_names(argv: Sequence[str], options: dict[str, _Option], prog: str) ->
                 f"the nearest is --{near}" if near else "none is near",
                 f"{prog} ... --{near}" if near else f"{prog} --help",
             )
+
+
+def _whole_numbers(argv: Sequence[str], options: dict[str, _Option]) -> Iterator[str]:
+    """Yield the words, with 1e5 and 100_000 written out where a whole number is asked for."""
+    whole = False
+    for word in argv:
+        if not _is_option(word):
+            yield _written_out(word) if whole else word
+            continue
+        name, equals, value = word.partition("=")
+        known = options.get(name.replace("_", "-"))
+        whole = known is not None and int in (known.kind, *get_args(known.kind))
+        yield f"{name}={_written_out(value)}" if equals and whole else word
+
+
+def _written_out(word: str) -> str:
+    with contextlib.suppress(ValueError, OverflowError):
+        number = float(word.replace("_", ""))
+        if number.is_integer() and not word.lstrip("-").isdigit():
+            return str(int(number))
+    return word
 
 
 def _without_no(name: str, options: dict[str, _Option]) -> str | None:

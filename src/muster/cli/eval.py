@@ -36,11 +36,13 @@ def main(argv: Sequence[str]) -> int:
     from muster.workers import evaluate_policy
 
     policy = load_policy(options.run, options.model, options.env)
-    found = evaluate_policy(policy, policy.env, options.episodes, options.seed)
+    found = evaluate_policy(
+        policy, policy.env, options.episodes, options.seed, backend=policy.backend
+    )
     if options.json:
         shown = {
             "run": options.run,
-            "checkpoint": str(policy.checkpoint.path),
+            "checkpoint": str(policy.checkpoint.path) if policy.checkpoint else None,
             "env": policy.env,
             "episodes": found.episodes,
             "seed": options.seed,

@@ -8,7 +8,6 @@ Only measuring touches the machine; what is said follows from the numbers alone.
 """
 
 import importlib.metadata
-import os
 import resource
 import shutil
 import subprocess
@@ -17,6 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from muster import container
+from muster.installs import install
 
 WIDTH = 80
 """Columns of a line."""
@@ -88,7 +90,7 @@ def ray() -> str:
     try:
         return importlib.metadata.version("ray")
     except importlib.metadata.PackageNotFoundError:
-        return 'not installed; pip install "muster-rl[ray]"'
+        return f"not installed; {install('ray')}"
 
 
 def look_here() -> Machine:
@@ -103,37 +105,13 @@ def look_here() -> Machine:
     product = _seconds_each(lambda: np.matmul(one, one, out=out))
     copying = _seconds_each(lambda: np.copyto(copy, block))
     return Machine(
-        cores=usable_cores(),
-        free_bytes=free_bytes(),
+        cores=container.cores(),
+        free_bytes=container.free_memory(),
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         compiled=kernels_are_compiled(),
         gflops=2 * side**3 / product / 1e9,
         copy_gb_per_s=block.nbytes / copying / 1e9,
     )
-
-
-def usable_cores(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
-    """Return the cores that this process may use; a fraction if its container is limited so."""
-    known = hasattr(os, "sched_getaffinity")
-    cores = float(len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1)
-    quota, _, period = _text(quota_file).partition(" ")
-    if quota.isdigit() and period.isdigit() and int(period):
-        cores = min(cores, int(quota) / int(period))
-    return cores
-
-
-def free_bytes(
-    memory_file: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")
-) -> int | None:
-    """Return the memory that this process could still get."""
-    limits = []
-    for line in _text(memory_file).splitlines():
-        if line.startswith("MemAvailable:"):
-            limits.append(int(line.split()[1]) * 1024)
-    most, used = _text(group / "memory.max"), _text(group / "memory.current")
-    if most.isdigit() and used.isdigit():
-        limits.append(max(0, int(most) - int(used)))
-    return min(limits, default=None)
 
 
 def kernels_are_compiled() -> bool:
@@ -252,10 +230,3 @@ def _seconds_each(work: Callable[[], object]) -> float:
         best = min(best, ended - started)
         if ended > until:
             return best
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(errors="replace").strip()
-    except OSError:
-        return ""

@@ -1,18 +1,23 @@
 """`muster VERB ...`: finds the verb, and turns errors into three lines and an exit code.
 
-Exit codes: 0 done, 1 a run failed, 2 bad input, 130 and 143 after Ctrl-C and SIGTERM.
+Exit codes: 0 done, 1 a run failed, 2 bad input, 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
 """
 
+import contextlib
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
 from muster.cli.leaving import leave_at_once_on_signals
+from muster.cli.output import forgiving_output
 from muster.errors import MusterError, OptionError
 from muster.spelling import nearest
+from muster.version import __version__
 
 VERBS = {
     "train": "train an agent",
+    "resume": "go on with a run, from its directory",
     "eval": "mean and spread of the return of a saved policy",
     "play": "show or record a saved policy",
     "bench": "how fast a recipe trains here, how fast it could, and what limits it",
@@ -29,31 +34,57 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     if argv is None:
         leave_at_once_on_signals()
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(_help())
-        return 0
-    verb, *rest = arguments
     try:
-        if verb not in VERBS:
-            near = nearest(verb, VERBS)
-            raise OptionError(
-                f"there is no verb {verb!r:.80}",
-                f"there are: {', '.join(VERBS)}",
-                f"muster {near or 'train dqn CartPole-v1'}",
-            )
-        # The verb's module is imported now, so that a typo is answered before torch is loaded.
-        code: int = importlib.import_module(f"muster.cli.{verb}").main(rest)
-        return code
+        with forgiving_output():
+            return _obey(list(sys.argv[1:] if argv is None else argv))
     except MusterError as error:
-        print(f"muster: {error if error.run_failed else _on_three_lines(error)}", file=sys.stderr)
+        _complain(error)
         return 1 if error.run_failed else 2
     except KeyboardInterrupt:
         return 130
 
 
+def _obey(arguments: list[str]) -> int:
+    """Find the verb and do it."""
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:2], "--help"]
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_help())
+        return 0
+    if arguments[0] in ("--version", "-V"):
+        print(f"muster {__version__}")
+        return 0
+    verb, *rest = arguments
+    _check_folder()
+    if verb not in VERBS:
+        near = nearest(verb, VERBS)
+        raise OptionError(
+            f"there is no verb {verb!r:.80}",
+            f"there are: {', '.join(VERBS)}",
+            f"muster {near or 'train dqn CartPole-v1'}",
+        )
+    # The verb's module is imported now, so that a typo is answered before torch is loaded.
+    code: int = importlib.import_module(f"muster.cli.{verb}").main(rest)
+    return code
+
+
+def _check_folder() -> None:
+    """Refuse to work in a folder that was removed: libraries would end the process over it."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        why = "it was removed, or may not be read any more"
+        raise OptionError(f"the current folder is gone: {error.strerror}", why, "cd ~") from None
+
+
+def _complain(error: MusterError) -> None:
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody is there to read it
+        sys.stderr.write(f"muster: {_on_three_lines(error)}\n")
+        sys.stderr.flush()
+
+
 def _on_three_lines(error: MusterError) -> str:
-    """Return the message of bad input, in which a quoted message of others may have had lines."""
+    """Return the message of an error, in which a quoted message of others may have had lines."""
     return str(MusterError(*(" ".join(part.split()) for part in error.args)))
 
 
@@ -62,7 +93,7 @@ def _help() -> str:
     return (
         "usage: muster VERB ...\n\n"
         f"{rows}\n\n"
-        "Every verb has --help. The first agent: muster train dqn CartPole-v1"
+        "Every verb has --help. The first agent: muster train ppo CartPole-v1"
     )
 
 

@@ -1,17 +1,28 @@
 """`muster play RUN`: watch a saved policy in a window, or record it."""
 
+import importlib.util
 import os
 import shlex
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
 from muster.cli.arguments import parse
 from muster.cli.played import check_played
 from muster.errors import MusterError
+from muster.installs import install
+
+if TYPE_CHECKING:
+    from muster.envs import VectorEnv
+    from muster.recipes.policy import LoadedPolicy
+
+_KINDS = (".mp4", ".mov", ".mkv", ".webm", ".avi", ".gif")
+_FPS = 30
 
 
 class CannotShowError(MusterError, ValueError):
@@ -29,7 +40,7 @@ class PlayOptions:
     seed: int = 0
     """Decides where they start."""
     video: str | None = None
-    """Write an mp4 file in place of opening a window."""
+    """Write a video (.mp4, .gif, ...) in place of opening a window."""
     model: str | None = None
     """Network of the policy, if it is code of your own: module:Class."""
     env: str | None = None
@@ -40,34 +51,120 @@ def main(argv: Sequence[str]) -> int:
     """Play and print the returns."""
     options = parse(PlayOptions, argv, "muster play")
     check_played(options.episodes, options.seed, f"muster play {options.run}")
-    import gymnasium as gym
-
+    if options.video is not None:
+        _check_video(Path(options.video), options.run)
     from muster.envs import make_envs
     from muster.recipes.policy import load_policy
 
     policy = load_policy(options.run, options.model, options.env)
-    make_envs(policy.env).close()  # names what is missing
     if options.video is None:
         _check_screen(options.run, sys.platform, os.environ)
-    env = gym.make(policy.env, render_mode="rgb_array" if options.video else "human")
-    frames = []
-    try:
-        for episode in range(options.episodes):
-            obs, _ = env.reset(seed=options.seed + episode)
-            policy.reset()
-            total, ended = 0.0, False
-            while not ended:
-                if options.video:
-                    frames.append(env.render())
-                obs, reward, terminated, truncated, _ = env.step(policy.act(obs))
-                total, ended = total + float(reward), terminated or truncated
-            print(f"episode {episode + 1}: return {total:.1f}")
-    finally:
-        env.close()
-    if options.video:
-        _write_video(Path(options.video), frames, env.metadata.get("render_fps", 30))
+    if policy.backend == "envpool":
+        _check_envpool(policy.env, options)
+    mode = "rgb_array" if options.video else "human"
+    envs = make_envs(
+        policy.env, 1, options.seed, policy.backend, **_can_draw(policy.env, policy.backend, mode)
+    )
+    with envs:
+        frames = _play(policy, envs, options.episodes, record=options.video is not None)
+    if options.video is not None:
+        _write_video(Path(options.video), frames)
         print(f"wrote {options.video}")
     return 0
+
+
+def _play(policy: "LoadedPolicy", envs: "VectorEnv", episodes: int, record: bool) -> list[Any]:
+    """Play some episodes, print what they came to, and return pictures of them if asked to."""
+    import numpy as np
+
+    frames = []
+    obs, first, played = envs.reset(), np.ones(1, np.bool_), 0
+    policy.reset()
+    while played < episodes:
+        if record:
+            frames.append(envs.render())
+        action = policy.act(obs, first=first)
+        obs, _, ends, cuts, info = envs.step(action)
+        first = ends | cuts
+        for episode in info["episodes"]:
+            played += 1
+            print(f"episode {played}: return {episode.return_:.1f}")
+    return frames
+
+
+def _can_draw(env: str, backend: str, mode: str) -> dict[str, Any]:
+    """Return how an environment is told to draw itself, or say that it cannot."""
+    import gymnasium as gym
+
+    spec = gym.registry.get(env.rpartition(":")[2]) if backend == "gymnasium" else None
+    if spec is not None:
+        kind = (
+            gym.envs.registration.load_env_creator(spec.entry_point)
+            if isinstance(spec.entry_point, str)
+            else spec.entry_point
+        )
+        modes = getattr(kind, "metadata", {}).get("render_modes")
+        if modes is not None and mode not in modes:
+            raise CannotShowError(
+                f"{env!r} cannot be drawn as {mode!r}",
+                f"it knows {', '.join(map(repr, modes)) or 'no way to draw itself'}",
+                "muster eval RUN, which needs no picture",
+            )
+    return {"render_mode": mode}
+
+
+def _check_envpool(env: str, options: PlayOptions) -> None:
+    """Refuse what EnvPool cannot show here, before an episode is played."""
+    run = shlex.quote(options.run)
+    if options.video is None:
+        raise CannotShowError(
+            f"{env!r} runs on EnvPool, which opens no window",
+            "it draws pictures for a video only",
+            f"muster play {run} --video play.mp4",
+        )
+    # In a process of its own: without OpenGL, MuJoCo ends the process that asks it to draw.
+    program = (
+        "import sys, envpool; pool = envpool.make(sys.argv[1], env_type='gymnasium', num_envs=1, "
+        "render_mode='rgb_array'); pool.reset(); pool.render()"
+    )
+    tried = subprocess.run(
+        [sys.executable, "-c", program, env], capture_output=True, text=True, timeout=120
+    )
+    if tried.returncode:
+        said = [line for line in tried.stderr.splitlines() if line.strip()] or ["it gave no reason"]
+        raise CannotShowError(
+            f"{env!r} cannot be drawn by EnvPool on this machine",
+            said[-1].strip()[:200],
+            f"apt-get install libegl1 libgl1, for MuJoCo; or muster eval {run}",
+        )
+
+
+def _check_video(path: Path, run: str) -> None:
+    """Refuse a video that could not be written, before an episode is played."""
+    quoted = shlex.quote(run)
+    if path.suffix.lower() not in _KINDS:
+        raise CannotShowError(
+            f"{str(path)!r:.120} is no kind of video that can be written",
+            f"a video is one of {', '.join(_KINDS)}",
+            f"muster play {quoted} --video play.mp4",
+        )
+    if importlib.util.find_spec("moviepy") is None:
+        raise CannotShowError(
+            f"{path} cannot be written",
+            "videos are written with moviepy, which is not installed",
+            install("video"),
+        )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        writable = os.access(path if path.exists() else path.parent, os.W_OK)
+    except OSError:
+        writable = False
+    if path.is_dir() or not writable:
+        raise CannotShowError(
+            f"{path} cannot be written",
+            "it is a directory, or the directory that it is in may not be written to",
+            f"muster play {quoted} --video play.mp4",
+        )
 
 
 def _check_screen(run: str, system: str, environ: Mapping[str, str]) -> None:
@@ -83,14 +180,11 @@ def _check_screen(run: str, system: str, environ: Mapping[str, str]) -> None:
     )
 
 
-def _write_video(path: Path, frames: Sequence[object], fps: int) -> None:
-    try:
-        from moviepy import ImageSequenceClip  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise CannotShowError(
-            f"{path} cannot be written",
-            "videos are written with moviepy, which is not installed",
-            'pip install "muster-rl[video]"',
-        ) from error
-    path.parent.mkdir(parents=True, exist_ok=True)
-    ImageSequenceClip(frames, fps=fps).write_videofile(str(path), logger=None)
+def _write_video(path: Path, frames: Sequence[object]) -> None:
+    from moviepy import ImageSequenceClip  # type: ignore[import-untyped]
+
+    clip = ImageSequenceClip(frames, fps=_FPS)
+    if path.suffix.lower() == ".gif":
+        clip.write_gif(str(path), logger=None)
+    else:
+        clip.write_videofile(str(path), logger=None)

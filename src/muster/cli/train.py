@@ -4,16 +4,23 @@ What can be refused is refused in the order of what it costs to know: algorithm,
 environment, and only then is torch loaded.
 """
 
+import functools
+import shlex
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, make_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from muster.cli.arguments import parse, value_of
 from muster.cli.wording import as_typed
-from muster.errors import OptionError
+from muster.errors import MusterError, OptionError
 from muster.recipes.algorithms import ALGORITHMS, check_algorithm
 
+if TYPE_CHECKING:
+    from muster.recipes.settings import Settings
+
 _USAGE = f"""usage: muster train ALGO ENV [options]
+       muster train --run-dir RUN --resume [options]
 
 algorithms: {", ".join(ALGORITHMS)}
 
@@ -30,26 +37,87 @@ class FileOption:
 
 def main(argv: Sequence[str]) -> int:
     """Train, and say what came of it and how to see it play."""
+    named = [] if argv[:1] and argv[0].startswith("-") else list(argv[:2])
+    if "--resume" in argv and value_of("--run-dir", argv) is not None:
+        if len(named) == 1 or (named and named[1].startswith("-")):
+            raise _incomplete(argv)
+        return resume(argv[len(named) :], *named)
     if not {"-h", "--help"}.isdisjoint(argv[:2]):
         print(_USAGE)
         return 0
-    if len(argv) < 2 or argv[0].startswith("-") or argv[1].startswith("-"):
+    if len(named) < 2 or named[1].startswith("-"):
         raise _incomplete(argv)
-    algo, env, *rest = argv
+    algo, env = named
     check_algorithm(algo)
-    options = _read_options(algo, env, rest)
-    _check_env(algo, env, options)
+    return _start(algo, env, argv[2:])
 
+
+def resume(argv: Sequence[str], algo: str | None = None, env: str | None = None) -> int:
+    """Resume the run that `argv` names with --run-dir, with its own settings.
+
+    Args:
+        argv: The options: those that are not given are the run's.
+        algo: As it was given; None for the run's own.
+        env: As it was given; None for the run's own.
+    """
+    from muster.cli.arguments import given_names
+    from muster.recipes.resuming import plan_resume, saved_run
+
+    saved = saved_run(str(value_of("--run-dir", argv)))
+    prog = f"muster resume {saved.path}"
+    kind = _with_file(saved.algo)
+    chosen = parse(kind, argv, prog, kind(**saved.options))
+    given = {name: getattr(chosen, name) for name in given_names(kind, argv)}
+    file = given.pop("config", None)
+    try:
+        settings = plan_resume(algo, env, given, file).settings
+        _check_env(env or saved.env, settings)
+    except OptionError as error:
+        raise as_typed(error, prog, _names(kind)) from None
+    return _run(algo, env, given, file)
+
+
+def _start(algo: str, env: str, argv: Sequence[str]) -> int:
+    """Begin a new run."""
+    from muster.envs import UnknownEnvError
+    from muster.recipes.presets import preset
+    from muster.recipes.settings import read_file, resolve
+
+    prog = f"muster train {algo} {env}"
+    file = value_of("--config", argv)
+    before = {**preset(algo, env), **({} if file is None else read_file(file, algo, env))}
+    kind = _with_file(algo)
+    chosen = parse(kind, argv, prog, kind(**before))
+    options = {name: getattr(chosen, name) for name in _names(kind) if name != "config"}
+    try:
+        _check_env(env, resolve(algo, env, options))
+    except UnknownEnvError as error:
+        raise error.to_try("muster train {} {}", algo) from None
+    except OptionError as error:
+        raise as_typed(error, prog, options) from None
+    return _run(algo, env, options)
+
+
+def _run(
+    algo: str | None, env: str | None, options: dict[str, Any], file: str | None = None
+) -> int:
+    """Train with options that were checked, and print what came of it."""
+    from muster.recipes.failure import as_run_error
     from muster.recipes.train import train
 
-    result = train(algo, env, **options)
+    try:
+        result = train(algo, env, file, **options)
+    except MusterError:
+        raise
+    except Exception as error:  # of an environment's, a model's or a middleware's own code
+        raise as_run_error(error) from error
     score = "not evaluated"
     if result.eval_return_mean is not None:
         score = (
             f"mean return {result.eval_return_mean:.1f} +- {result.eval_return_std:.1f} "
             f"over {result.eval_episodes} greedy episodes"
         )
-    print(f"{algo} on {env}: {score}")
+    print(f"{result.algo} on {result.env}: {score}")
     print(
         f"{result.env_steps:,} steps in {result.seconds:.1f} s, stopped by {result.stopped_by}, "
         f"policy {result.policy_sha256[:12]}"
@@ -60,48 +128,34 @@ def main(argv: Sequence[str]) -> int:
             f"{100 * result.eta:.0f} % of what {cores} could do "
             f"(eta {result.eta:.2f}, rho {result.rho:.2f}), limited by {result.limited_by}"
         )
-    print(f"muster play {result.run_dir}")
+    print(f"muster play {shlex.quote(str(result.run_dir))}")
     if result.stop_signal is not None:
+        print(f"muster resume {shlex.quote(str(result.run_dir))}")
         return 128 + signal.Signals(result.stop_signal)
     return 0
 
 
-def _read_options(algo: str, env: str, argv: Sequence[str]) -> dict[str, Any]:
-    """Return all options by name: those of `argv`, the file, the preset and the defaults."""
-    from muster.cli.arguments import parse, value_of
-    from muster.recipes.presets import preset
-    from muster.recipes.settings import all_options, read_file, resolve
+@functools.cache
+def _with_file(algo: str) -> type[Any]:
+    """Return the class of an algorithm's options, and of what only the command line has."""
+    from muster.recipes.settings import all_options
 
-    prog = f"muster train {algo} {env}"
-    file = value_of("--config", argv)
-    before = {**preset(algo, env), **({} if file is None else read_file(file, algo, env))}
-    flat = all_options(algo)
-    with_file = make_dataclass("Options", [], bases=(flat, FileOption), frozen=True)
-    chosen = parse(with_file, argv, prog, with_file(**before))
-    options = {field.name: getattr(chosen, field.name) for field in fields(flat)}
-    try:
-        resolve(algo, env, options)
-    except OptionError as error:
-        raise as_typed(error, prog, options) from None
-    return options
+    return make_dataclass("Options", [], bases=(all_options(algo), FileOption), frozen=True)
 
 
-def _check_env(algo: str, env: str, options: dict[str, Any]) -> None:
+def _names(kind: type[Any]) -> list[str]:
+    return [field.name for field in fields(kind)]
+
+
+def _check_env(env: str, settings: "Settings") -> None:
     """Refuse an environment that is not known, or whose observations would not fit into memory."""
-    from muster.envs import UnknownEnvError, make_envs
+    from muster.envs import make_envs
     from muster.recipes.memory import check_memory
-    from muster.recipes.settings import resolve
 
-    try:
-        with make_envs(env) as envs:
-            spaces = envs.single_observation_space, envs.single_action_space
-            settings = resolve(algo, env, options)
-            settings.config.check_actions(spaces[1])
-            check_memory(settings, *spaces)
-    except UnknownEnvError as error:
-        raise error.to_try("muster train {} {}", algo) from None
-    except OptionError as error:
-        raise as_typed(error, f"muster train {algo} {env}", options) from None
+    with make_envs(env, backend=settings.options.backend) as envs:
+        spaces = envs.single_observation_space, envs.single_action_space
+        settings.config.check_actions(spaces[1])
+        check_memory(settings, *spaces)
 
 
 def _incomplete(argv: Sequence[str]) -> OptionError:
@@ -111,6 +165,12 @@ def _incomplete(argv: Sequence[str]) -> OptionError:
             f"muster train {argv[0]} does not say which environment",
             "it is given after the algorithm",
             f"muster train {argv[0]} CartPole-v1",
+        )
+    if "--resume" in argv:
+        return OptionError(
+            "--resume does not say which run",
+            "a run is resumed by its directory",
+            "muster resume runs/<env>/<algo>/<date-time>-<seed>",
         )
     return OptionError(
         "muster train does not say what to train",

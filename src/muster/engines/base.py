@@ -50,6 +50,8 @@ class Launch:
     """Whether each node is bound to cores of its own."""
     log_dir: Path | None
     """Where to write what each node prints; it is shown in any case."""
+    quiet: bool
+    """Whether replaced nodes are mentioned in the logs only, not on standard error."""
     resources: Mapping[int, Mapping[str, float]]
     """What each node is to have for itself, by node id, where an engine can see to that."""
     address: str | None
@@ -114,6 +116,9 @@ class Receiver(Protocol):
     def gone(self, peer: int) -> None:
         """Hear that this node has ended and will not be replaced."""
 
+    def replaced(self, total: int) -> None:
+        """Hear how many nodes of this run were replaced so far."""
+
     def told_to_finish(self, finish: Finish) -> None:
         """Hear that the run is to end."""
 
@@ -141,6 +146,9 @@ class Transport(Protocol):
     def advance(self) -> None:
         """Note progress of the main thread."""
 
+    def reach(self, mark: int) -> None:
+        """Note how far this node came, by a count that goes on through all of its lives."""
+
     def looping(self, is_looping: bool) -> None:
         """Say that the main thread enters or leaves `Task.run`."""
 
@@ -155,6 +163,9 @@ class Transport(Protocol):
 
     def waiting(self) -> AbstractContextManager[None]:
         """Within this block a thread of the program waits for others in a way of its own."""
+
+    def saving(self) -> AbstractContextManager[None]:
+        """Within this block the node writes what must not be lost, however long that takes."""
 
     def shared_memory(self, size: int) -> memoryview:
         """Return the first bytes of memory that all nodes see, and every incarnation of them.

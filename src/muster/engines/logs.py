@@ -1,6 +1,9 @@
 """What nodes print: shown by the parent with its name before each line, and kept in files."""
 
+import contextlib
+import errno
 import os
+import stat
 import sys
 from pathlib import Path
 from typing import BinaryIO
@@ -31,7 +34,8 @@ class NodeLog:
         self._file: BinaryIO | None = None
         if directory is not None:
             # Both streams of every incarnation: O_APPEND keeps each write whole.
-            self._file = (directory / f"node.{place.node_id}.log").open("ab", buffering=0)
+            with contextlib.suppress(OSError):  # what is shown is not lost
+                self._file = _opened(log_of(place, directory))
 
     def read(self) -> bool:
         """Show what came; False when nothing is there, now or for good."""
@@ -60,10 +64,44 @@ class NodeLog:
         if not lines:
             return
         if self._file is not None:
-            self._file.write(b"".join(line + b"\n" for line in lines))
+            with contextlib.suppress(OSError):  # a full disk is no reason to end a run
+                self._file.write(b"".join(line + b"\n" for line in lines))
         stream = sys.stderr if self._is_error else sys.stdout
-        if stream is not None:
-            stream.write(
-                "".join(f"{self._prefix}{line.decode(errors='replace')}\n" for line in lines)
-            )
+        text = "".join(f"{self._prefix}{line.decode(errors='replace')}\n" for line in lines)
+        # Nor is a terminal that was closed, or a pipe that nobody reads any more.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.write(text)
             stream.flush()
+
+
+def log_of(place: Place, directory: Path) -> Path:
+    """Return the file that keeps what a node prints, and what is said about it."""
+    return directory / f"node.{place.node_id}.log"
+
+
+def _opened(file: Path) -> BinaryIO:
+    """Open a log to add to it; not a named pipe, which would wait for somebody to read it."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
+    fd = os.open(file, flags, 0o666)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(file))
+    return open(fd, "ab", buffering=0)
+
+
+def append(file: Path, text: str) -> bool:
+    """Add to a log, on lines of its own; False if that is not possible."""
+    try:
+        with _opened(file) as log:
+            log.write(text.rstrip("\n").encode(errors="replace") + b"\n")
+    except OSError:
+        return False
+    return True
+
+
+def say(line: str) -> None:
+    """Say something on standard error, on a line of its own, whoever shows a bar there."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or none at all
+        erased = "\r\x1b[K" if sys.stderr.isatty() else ""
+        sys.stderr.write(f"{erased}muster: {line}\n")
+        sys.stderr.flush()

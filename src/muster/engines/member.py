@@ -6,9 +6,11 @@ import time
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from multiprocessing.connection import Connection
+from typing import Literal
 
 from muster.engines.base import Launch
-from muster.engines.logs import NodeLog
+from muster.engines.lives import Death, Lives
+from muster.engines.logs import NodeLog, append, log_of
 from muster.engines.orders import Raised, Returned
 from muster.engines.progress import ProgressPage, Watch
 from muster.errors import NodeError
@@ -30,9 +32,7 @@ class Member(ABC):
     def __init__(self, place: Place, launch: Launch, page: ProgressPage) -> None:
         self.place = place
         self.policy = launch.on_failure.get(place.node_id, "stop")
-        self.restarts = 0
-        self.stillborn = 0
-        """Restarts in a row that did not come to their first loop."""
+        self.lives = Lives(launch.max_restarts)
         self.restart_at: float | None = None
         self.outcome: Returned | Raised | None = None
         self.ended = False
@@ -41,6 +41,11 @@ class Member(ABC):
         self.listening = False
         self.hung: str | None = None
         """Why it was killed by the parent, if that was for a hang."""
+        self.kill_at: float | None = None
+        self.done_at: float | None = None
+        """When it said what came of its program; it should end then."""
+        self.replaced: tuple[float, str] | None = None
+        """When and how the incarnation before ended, until this one is at work."""
         self.watch = Watch()
         self.logs: tuple[NodeLog, ...] = ()
         self._launch = launch
@@ -55,7 +60,7 @@ class Member(ABC):
             self.place = replace(self.place, incarnation=self._starts, resumed=resumed)
         self._starts += 1
         self.restart_at = None
-        self.hung = None
+        self.hung = self.kill_at = self.done_at = None
         self.watch = Watch()
         self._page.reset(self.place.node_id)
         self._begin()
@@ -74,6 +79,10 @@ class Member(ABC):
     @abstractmethod
     def tell(self, order: object) -> None:
         """Give an order; a node that is gone does not hear it."""
+
+    def ask_where(self) -> float:
+        """Have it say what it is doing, before it is ended; return how long that may take."""
+        return 0.0
 
     @abstractmethod
     def kill(self) -> None:
@@ -101,27 +110,37 @@ class Member(ABC):
         self.logs = ()
         self.pipe.close()
 
-    def lived(self) -> float:
-        """Return the seconds since it was started."""
-        return time.monotonic() - self._started
+    def death(self, how: str) -> Death:
+        """Return the end of the life that it had, which may have been a hang."""
+        last = self.watch.since if self.hung else time.monotonic()
+        at = self._page.read(self.place.node_id)
+        return Death(how, self.hung is not None, last - self._started, at)
 
-    def back_off(self, first: float, longest: float) -> float:
-        """Return how long to wait before it is started again: not at all at first."""
-        return 0.0 if self.restarts <= 1 else min(first * 2.0 ** (self.restarts - 2), longest)
+    def keep(self, text: str) -> None:
+        """Write something about the node into its log, if there is one, and nowhere else."""
+        if self._launch.log_dir is not None:
+            append(log_of(self.place, self._launch.log_dir), text)
 
-    def failure(self, cause: str, why: str, trace: str, max_restarts: int) -> NodeError:
-        """Make the error that the run ends with because of this node."""
-        verb = {"raised": "raised an exception", "killed": "died", "hung": "hung"}[cause]
-        log = self._launch.log_dir
-        fix = f"look into {log / f'node.{self.place.node_id}.log'}" if log else "look at its output"
-        if cause != "raised":
-            if self.policy == "stop":
-                role = self.place.role or self.place.node_id
-                fix = f"on_failure={{{role!r}: 'restart'}}, to have it replaced"
-            elif self.restarts > 1:
-                why += f", and it was replaced {self.restarts - 1} times already"
+    def raised(self, order: Raised) -> NodeError:
+        """Make the error that the run ends with because this node raised."""
+        fix = self._where_to_look()
+        if order.fix is not None:
+            fix = f"{order.fix}; {fix}"
+        return self._failure(f"raised {order.summary}", order.why, fix, "raised", order.traceback)
+
+    def lost(self, cause: Literal["killed", "hung"], why: str) -> NodeError:
+        """Make the error that the run ends with because this node is no more."""
+        fix = self._where_to_look()
+        if self.policy == "stop":
+            role = self.place.role or self.place.node_id
+            fix = f"on_failure={{{role!r}: 'restart'}}, to have it replaced"
+        verb = {"killed": "died", "hung": "hung"}[cause]
+        times = f" {self.lives.restarts} times" if self.lives.restarts > 1 else ""
+        return self._failure(f"{verb}{times}", why, fix, cause)
+
+    def _failure(self, what: str, why: str, fix: str, cause: str, trace: str = "") -> NodeError:
         return NodeError(
-            f"{self.place.name} {verb}",
+            f"{self.place.name} {what}",
             why,
             fix,
             node=self.place.node_id,
@@ -129,6 +148,10 @@ class Member(ABC):
             cause=cause,
             remote_traceback=trace,
         )
+
+    def _where_to_look(self) -> str:
+        log = self._launch.log_dir
+        return f"look into {log_of(self.place, log)}" if log else "look at its output"
 
     def _log(self, fd: int, is_error: bool) -> NodeLog:
         """Return what shows and keeps a stream of the node's; takes over the descriptor."""

@@ -1,8 +1,10 @@
 """What the parent and a node tell each other, over the pipe that the node inherited."""
 
+import traceback
 from dataclasses import dataclass
 from typing import Any
 
+from muster.errors import MusterError, raised_at, summary
 from muster.framework.labels import Labels
 from muster.framework.node import Finish, Use
 
@@ -50,7 +52,19 @@ class Raised:
     """`main` ended with an exception."""
 
     summary: str
+    """Its type and message, on one line."""
+    why: str
     traceback: str
+    fix: str | None = None
+    """What an error of muster's own says to try."""
+
+    @classmethod
+    def of(cls, error: BaseException) -> "Raised":
+        """Return what is told of an exception."""
+        why, fix = f"it comes from {raised_at(error)}", None
+        if isinstance(error, MusterError):
+            _, why, fix = (" ".join(str(part).split()) for part in error.args)
+        return cls(summary(error), why, "".join(traceback.format_exception(error)), fix)
 
 
 # ---- from the parent
@@ -76,6 +90,13 @@ class Gone:
     """This node will not come back."""
 
     node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """So many nodes of this run were replaced so far."""
+
+    total: int
 
 
 @dataclass(frozen=True, slots=True)

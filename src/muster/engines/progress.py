@@ -6,11 +6,26 @@ stopped process) is seen as well as one whose loop waits for ever. Each word has
 
 import time
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from muster.engines.memory import SharedMemory
 
-STARTING, OUTSIDE, LOOPING, WAITING = range(4)
-"""Not linked yet; in `main` but not in a loop; in a loop; in it, and waiting for other nodes."""
+STARTING, OUTSIDE, LOOPING, WAITING, SAVING = range(5)
+"""Not linked yet; in `main` but not in a loop; in a loop; in it, and waiting for other nodes;
+writing what must not be lost, to a disk that may be slow."""
+
+
+class Row(NamedTuple):
+    """What a node has counted."""
+
+    counter: int
+    """Rises as long as the node gets on, or could."""
+    state: int
+    work: int = 0
+    """What its main thread has done in this life: loops, environment steps, arrivals."""
+    mark: int = 0
+    """How far it came, by a count that goes on through all of its lives; 0 if it has none."""
+
 
 _WORDS = 8
 """Of a node's row: a cache line, so that nodes do not slow each other down."""
@@ -40,18 +55,19 @@ class ProgressPage:
         """Return the place where a node counts."""
         return ProgressRow(self.words, node * _WORDS)
 
-    def read(self, node: int) -> tuple[int, int]:
-        """Return a node's counter and state."""
-        return self.words[node * _WORDS], self.words[node * _WORDS + 1]
+    def read(self, node: int) -> Row:
+        """Return what a node has counted."""
+        first = node * _WORDS
+        return Row(*self.words[first : first + len(Row._fields)])
 
-    def write(self, node: int, counter: int, state: int) -> None:
+    def write(self, node: int, row: Row) -> None:
         """Note what a node has counted somewhere else."""
-        self.words[node * _WORDS] = counter
-        self.words[node * _WORDS + 1] = state
+        for place, value in enumerate(row, start=node * _WORDS):
+            self.words[place] = value
 
     def reset(self, node: int) -> None:
         """Begin anew for another process of a node."""
-        self.write(node, 0, STARTING)
+        self.write(node, Row(0, STARTING))
 
     def close(self) -> None:
         """Give the page back."""
@@ -64,12 +80,20 @@ class ProgressRow:
 
     def __init__(self, words: memoryview, first: int) -> None:
         self._words = words
-        self._counter = first
-        self._state = first + 1
+        self._counter, self._state, self._work, self._mark = range(first, first + 4)
 
     def advance(self) -> None:
-        """Count one more."""
+        """Count one more piece of work."""
         self._words[self._counter] += 1
+        self._words[self._work] += 1
+
+    def show_life(self) -> None:
+        """Show that the node could go on, though it waits."""
+        self._words[self._counter] += 1
+
+    def reach(self, mark: int) -> None:
+        """Note how far the node came, by a count that goes on through all of its lives."""
+        self._words[self._mark] = mark
 
     def set_state(self, state: int) -> None:
         """Say what the node does."""

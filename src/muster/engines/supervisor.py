@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 from muster.engines.base import Alarm, Launch
+from muster.engines.logs import say
 from muster.engines.member import Member
 from muster.engines.orders import (
     AtRun,
@@ -26,21 +27,21 @@ from muster.engines.orders import (
     Listening,
     Present,
     Raised,
+    Replaced,
     Returned,
 )
-from muster.engines.progress import LOOPING, OUTSIDE, STARTING, WAITING, ProgressPage
+from muster.engines.progress import LOOPING, SAVING, STARTING, WAITING, ProgressPage
 from muster.engines.rendezvous import Rendezvous
-from muster.errors import MusterError
+from muster.errors import MusterError, NodeError
 from muster.framework.node import Finish
+from muster.framework.signals import STOP_SIGNALS
 
+_LEAVING = 2.0
+"""Seconds that a node may take beyond its grace time: it says itself what holds it up."""
+_SAVE_SECONDS = 600.0
+"""That the disk may take for one thing: what is saved is worth more than the time."""
 _WATCH_EVERY = 0.1
 """Seconds from one look at the progress page to the next, at most."""
-_BACK_OFF = 0.1
-_LONGEST_BACK_OFF = 5.0
-_HEALTHY_AFTER = 60.0
-"""A node that lived so long has its restarts forgiven."""
-_MOST_STILLBORN = 5
-"""A node that died so often in a row before its first loop will not do better the next time."""
 
 
 class Supervisor:
@@ -70,7 +71,11 @@ class Supervisor:
         self._finishing: Finish | None = None
         self._end_by = float("inf")
         self._signal: int | None = None
+        self._abandoned = False
+        """A second signal came: nobody waits for a good end any more."""
         self._next_watch = 0.0
+        self._replaced = 0
+        """Nodes that were replaced so far."""
 
     def run(self) -> list[Any]:
         """Run the program to its end."""
@@ -119,7 +124,7 @@ class Supervisor:
             self._selector.unregister(member.pipe.fileno())
             return
         except Exception as error:  # what it returned can not be read here
-            order = Raised(f"its result cannot be read: {error!r}", "")
+            order = Raised.of(error)
         self._obey(member, order)
 
     def _obey(self, member: Member, order: object) -> None:
@@ -136,15 +141,20 @@ class Supervisor:
                     member.tell(Gone(other.place.node_id))
             if self._finishing is not None:
                 member.tell(End(self._finishing))
+            if self._replaced:
+                member.tell(Replaced(self._replaced))
         elif isinstance(order, AtRun):
+            self._works_again(member)
             self._rendezvous.arrive(member, order)
         elif isinstance(order, Finishing):
             self._finish(Finish(order.by), tell=False)
         elif isinstance(order, Returned):
-            member.outcome = order
+            self._works_again(member)
+            member.outcome, member.done_at = order, time.monotonic()
         elif isinstance(order, Raised):
-            member.outcome = order
-            self._fail(member, "raised", order.summary, order.traceback)
+            member.outcome, member.done_at = order, time.monotonic()
+            member.keep(order.traceback)
+            self._fail(member.raised(order))
 
     def _bury(self, member: Member) -> None:
         """Take note that a node's process has ended."""
@@ -153,19 +163,28 @@ class Supervisor:
                 self._obey(member, member.pipe.recv())
             except (EOFError, OSError):
                 break
-        status = member.exit_status()
-        hung = member.hung
+        status = member.hung or member.exit_status()
+        death = member.death(status)
         self._forget(member)
         member.close()
         if member.outcome is not None:
             self._gone(member)
-        elif self._may_replace(member):
-            member.restart_at = time.monotonic() + member.back_off(_BACK_OFF, _LONGEST_BACK_OFF)
+        elif not self._needs(member):
+            self._lose(member, status)
+        elif given_up := member.lives.died(death):
+            self._lose(member, given_up)
         else:
-            self._gone(member)
-            cause = "hung" if hung else "killed"
-            self._fail(member, cause, hung or status)
+            now = time.monotonic()
+            if member.replaced is not None:
+                self._say_replaced(member, "it ended again before it was at work")
+            member.replaced = now, status
+            member.restart_at = now + member.lives.back_off()
         self._rendezvous.look()
+
+    def _lose(self, member: Member, why: str) -> None:
+        """End the run because a node is no more."""
+        self._gone(member)
+        self._fail(member.lost("hung" if member.hung else "killed", why))
 
     def _forget(self, member: Member) -> None:
         known = self._selector.get_map()
@@ -177,15 +196,42 @@ class Supervisor:
         if not log.read() and log.fd in self._selector.get_map():
             self._selector.unregister(log.fd)
 
-    def _may_replace(self, member: Member) -> bool:
-        if self._finishing is not None or member.policy == "stop":
+    def _needs(self, member: Member) -> bool:
+        """Whether another incarnation of a node is of any use.
+
+        After a signal it is: nodes that go in step can only end, and save, together. But not if
+        the node had its chance, or if nobody wants to wait for the end any more.
+        """
+        if member.policy == "stop" or self._error is not None or self._abandoned:
             return False
-        if member.lived() >= _HEALTHY_AFTER:
-            member.restarts = 0
-        member.restarts += 1
-        _, state = self._page.read(member.place.node_id)
-        member.stillborn = member.stillborn + 1 if state in (STARTING, OUTSIDE) else 0
-        return member.restarts <= self._launch.max_restarts and member.stillborn <= _MOST_STILLBORN
+        if self._finishing is None:
+            return True
+        return self._finishing.signal is not None and member.hung is None
+
+    def _replace(self, member: Member) -> None:
+        """Start a node again, and have all others know."""
+        self._replaced += 1
+        for other in self._members:
+            if other.listening:
+                other.tell(Replaced(self._replaced))
+        self._start(member)
+
+    def _works_again(self, member: Member) -> None:
+        if member.replaced is not None:
+            since = time.monotonic() - member.replaced[0]
+            self._say_replaced(member, f"at work again after {since:.2f} s")
+
+    def _say_replaced(self, member: Member, what_came_of_it: str) -> None:
+        assert member.replaced is not None
+        why, member.replaced = member.replaced[1], None
+        self._say(member, f"was replaced: {why}; {what_came_of_it}")
+
+    def _say(self, member: Member, what: str) -> None:
+        """Say something about a node: in its log, and to whoever wants to hear it."""
+        line = f"{member.place.name} {what}"
+        member.keep(f"muster: {line}")
+        if not self._launch.quiet:
+            say(line)
 
     def _gone(self, member: Member) -> None:
         """Take note that a node has ended for good, and tell those who may wait for it."""
@@ -203,12 +249,12 @@ class Supervisor:
 
     # ---- the end of the run
 
-    def _fail(self, member: Member, cause: str, why: str, trace: str = "") -> None:
+    def _fail(self, error: NodeError) -> None:
         """Keep the first failure, and have the others end."""
         if self._error is None:
-            self._error = member.failure(cause, why, trace, self._launch.max_restarts)
+            self._error = error
             self._end_by = time.monotonic() + self._launch.grace
-        self._finish(Finish(f"{member.place.name} {cause}"), tell=True)
+        self._finish(Finish(f"node {error.node} {error.cause}"), tell=True)
 
     def _alarmed(self) -> None:
         """End the run. Nodes that can still hear it finish by themselves, and save what they have.
@@ -229,7 +275,7 @@ class Supervisor:
         if self._finishing is None or finish.signal is not None:
             self._finishing = finish
         for member in self._members:
-            if member.restart_at is not None:  # nobody needs it any more
+            if member.restart_at is not None and not self._needs(member):
                 member.restart_at = None
                 self._gone(member)
             elif tell and member.listening:
@@ -238,46 +284,63 @@ class Supervisor:
     # ---- time
 
     def _next_deadline(self) -> float:
-        restarts = (m.restart_at for m in self._members if m.restart_at is not None)
-        return min(self._next_watch, self._end_by, *restarts)
+        times = (at for m in self._members for at in (m.restart_at, m.kill_at) if at is not None)
+        return min(self._next_watch, self._end_by, *times)
 
     def _keep_time(self) -> None:
         now = time.monotonic()
         for member in self._members:
             if member.restart_at is not None and member.restart_at <= now:
-                self._start(member)
+                self._replace(member)
             elif now >= self._next_watch:
                 self._watch(member)
+            if member.kill_at is not None and member.kill_at <= now:
+                member.kill()
+                member.kill_at = float("inf")
         if now >= self._next_watch:
             limit = min(self._launch.hang_after, self._launch.start_within, self._launch.grace)
             self._next_watch = now + min(_WATCH_EVERY, limit / 4)
         if now >= self._end_by:
             self._end_by = float("inf")
             for member in self._members:
-                member.kill()
+                if self._is_saving(member):  # it has its grace time after that
+                    self._end_by = now + self._launch.grace
+                else:
+                    member.kill()
 
     def _watch(self, member: Member) -> None:
-        if not member.alive or member.outcome is not None:
+        if not member.alive or member.kill_at is not None:
             return
-        counter, state = self._page.read(member.place.node_id)
-        seconds = member.watch.seconds_without_progress(counter)
+        now = time.monotonic()
+        if member.done_at is not None:
+            if now > member.done_at + self._launch.grace + _LEAVING:
+                member.kill_at = now
+                self._say(member, "did not end when its program had: it was ended")
+            return
+        row = self._page.read(member.place.node_id)
+        seconds, state = member.watch.seconds_without_progress(row.counter), row.state
         if state == STARTING:
             limit = self._launch.start_within
         elif self._finishing is not None and state in (LOOPING, WAITING):
             limit = min(self._launch.grace, self._launch.hang_after)
+        elif state == SAVING:
+            limit = max(_SAVE_SECONDS, self._launch.hang_after)
         else:
             limit = self._launch.hang_after
         if seconds > limit:
             member.hung = f"it made no progress for {seconds:.1f} s"
-            member.kill()
+            member.kill_at = now + member.ask_where()
+
+    def _is_saving(self, member: Member) -> bool:
+        return member.alive and self._page.read(member.place.node_id).state == SAVING
 
     # ---- signals
 
     @contextmanager
     def _hearing_signals(self) -> Iterator[None]:
-        """Have the first SIGINT or SIGTERM ask all nodes to finish, the second one end them."""
+        """Have the first SIGINT, SIGTERM or SIGHUP ask all nodes to finish, the second end them."""
         try:
-            before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+            before = {n: signal.getsignal(n) for n in STOP_SIGNALS}
             reader, writer = socket.socketpair()
             reader.setblocking(False)
             writer.setblocking(False)
@@ -303,6 +366,8 @@ class Supervisor:
     def _heard_signal(self, reader: socket.socket) -> None:
         for number in reader.recv(64):
             if self._signal is not None:
+                self._abandoned = True
+                self._finish(Finish(signal.Signals(number).name, number), tell=False)
                 for member in self._members:
                     member.kill()
             else:

@@ -155,6 +155,10 @@ class VectorEnv(ABC):
         """
 
     @abstractmethod
+    def render(self) -> Any:
+        """Return a picture of env 0, uint8 [H, W, 3], if made with `render_mode="rgb_array"`."""
+
+    @abstractmethod
     def books(self) -> Books:
         """Return what is known of the running episodes."""
 

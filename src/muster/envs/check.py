@@ -24,6 +24,8 @@ STEPS = 20
 """Steps that are done to compare two envs."""
 
 _TIMED_SECONDS = 0.2
+_STEPS_TO_END = 20_000
+_SECONDS_TO_END = 2.0
 
 
 @dataclass(slots=True)
@@ -93,6 +95,7 @@ def check_env(
             _restore_one(report, make)
             if report.backend == "gymnasium":
                 report.steps_per_s = _bare_rate(env_maker(env_id, env_kwargs))
+                _look_for_an_end(report, env_maker(env_id, env_kwargs))
             else:
                 report.steps_per_s = _pool_rate(make)
         except EnvError as error:
@@ -187,6 +190,28 @@ def _bare_rate(make_one: Callable[[], gym.Env[Any, Any]]) -> float:
         return steps / (time.perf_counter() - started)
     finally:
         env.close()
+
+
+def _look_for_an_end(report: CheckReport, make_one: Callable[[], gym.Env[Any, Any]]) -> None:
+    """Note an environment in which no episode seems to end: an evaluation waits for that."""
+    env = make_one()
+    try:
+        if env.spec is not None and env.spec.max_episode_steps is not None:
+            return
+        env.action_space.seed(0)
+        env.reset(seed=0)
+        started, steps = time.perf_counter(), 0
+        while steps < _STEPS_TO_END and time.perf_counter() - started < _SECONDS_TO_END:
+            _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            steps += 1
+            if terminated or truncated:
+                return
+    finally:
+        env.close()
+    report.problems.append(
+        f"no episode ended in {steps:,} random steps, and it has no time limit: evaluations cut it "
+        "at --eval-max-steps; register it with max_episode_steps=..."
+    )
 
 
 def _pool_rate(make: Callable[[], VectorEnv]) -> float:

@@ -8,14 +8,21 @@ returned before is the final observation. EnvPool seeds an env when it is made, 
 reset: the pool's own stream decides all later episodes, and one cannot be put back into its middle.
 """
 
-import os
 import warnings
 from typing import Any
 
 import numpy as np
 
+from muster.container import whole_cores
 from muster.envs.base import Books, Episode, StepResult, VectorEnv
-from muster.envs.errors import INSTALL_ENVS, EnvError, MissingPackageError, RefusedValue, one_line
+from muster.envs.errors import (
+    INSTALL_ENVS,
+    INSTALL_QT,
+    EnvError,
+    MissingPackageError,
+    RefusedValue,
+    one_line,
+)
 from muster.envs.observations import Array, Observation, all_finite
 from muster.envs.rewards import refuse_infinite_rewards
 from muster.errors import MusterWarning, OptionError
@@ -136,6 +143,10 @@ class EnvPoolVectorEnv(VectorEnv):
             {"final_obs": final if episodes else theirs, "episodes": episodes},
         )
 
+    def render(self) -> Any:
+        """See VectorEnv."""
+        return self._call("render", self._pool.render)[0]
+
     def books(self) -> Books:
         """See VectorEnv."""
         return Books(list(self._numbers), self._returns.tolist(), self._lengths.tolist())
@@ -221,6 +232,12 @@ class EnvPoolVectorEnv(VectorEnv):
         try:
             return fn(*args)
         except Exception as error:
+            if isinstance(error, ImportError) and "Qt 5" in str(error):
+                raise MissingPackageError(
+                    f"{self.env_id!r} needs libraries of the system that are not installed",
+                    one_line(error),
+                    INSTALL_QT,
+                ) from error
             raise EnvError(
                 f"{name} of {self.env_id!r} failed in EnvPool: {one_line(error)}",
                 "EnvPool itself raised this exception, for all envs together",
@@ -266,4 +283,4 @@ def _threads(num_envs: int) -> int:
     """Return this process's share of the cores: EnvPool would take all of them in every node."""
     node = current_node()
     nodes = 1 if node is None else node.place.size
-    return max(1, min(num_envs, len(os.sched_getaffinity(0)) // nodes))
+    return max(1, min(num_envs, whole_cores() // nodes))

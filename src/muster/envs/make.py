@@ -10,7 +10,9 @@ import difflib
 import importlib
 import importlib.util
 import operator
+import os
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -19,7 +21,13 @@ import gymnasium as gym
 
 from muster.envs.base import VectorEnv
 from muster.envs.envpool_ids import surely_not_in_envpool
-from muster.envs.errors import INSTALL_ENVS, MissingPackageError, UnknownEnvError, one_line
+from muster.envs.errors import (
+    INSTALL_ENVS,
+    INSTALL_QT,
+    MissingPackageError,
+    UnknownEnvError,
+    one_line,
+)
 from muster.envs.vector import GymnasiumVectorEnv
 from muster.errors import MusterError, OptionError
 from muster.framework.names import name_of
@@ -27,6 +35,11 @@ from muster.framework.names import name_of
 BACKENDS = ("auto", "gymnasium", "envpool")
 
 MAX_ENVS = 65_536
+
+_ALIKE = 0.65
+"""How alike two names must be for one to be taken for a slip of the other."""
+_PROCGEN = re.compile(r"(?:procgen:)?procgen-([a-z]+)-v\d+")
+"""Ids of the package procgen, which is not kept up; EnvPool has its games by other names."""
 
 _PLUGINS = {
     "ALE/": ("ale_py", "ale-py", INSTALL_ENVS),
@@ -127,14 +140,22 @@ def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec | None:
 
 
 def _import_plugin(env_id: str, module: str, package: str, fix: str) -> None:
+    # The directory in which muster was started counts as a place of modules.
+    sys.path.insert(0, here := os.getcwd())
     try:
         importlib.import_module(module)
     except Exception as error:  # the id may name any module, or none: "..:x"
+        game = _PROCGEN.fullmatch(env_id)
+        if game is not None:
+            name = game[1].capitalize()
+            fix = f"the id {name}Hard-v0 or {name}Easy-v0, of EnvPool, after {INSTALL_QT}"
         raise MissingPackageError(
             f"{env_id!r} needs the package {package!r}, which cannot be imported",
             one_line(error),
             fix,
         ) from error
+    finally:
+        sys.path.remove(here)
 
 
 def _maker(
@@ -196,7 +217,7 @@ def nearest_id(env_id: str, known: Iterable[str]) -> str | None:
     by_name: dict[str, list[str]] = {}
     for each in known:
         by_name.setdefault(_name(each), []).append(each)
-    names = difflib.get_close_matches(_name(env_id), by_name, n=1, cutoff=0.6)
+    names = difflib.get_close_matches(_name(env_id), by_name, n=1, cutoff=_ALIKE)
     return max(by_name[names[0]], key=_version) if names else None
 
 

@@ -21,7 +21,7 @@ from muster.envs.errors import EnvError, RefusedValue, brief, one_line
 from muster.envs.observations import TOP_BYTES, Array, Observation
 from muster.envs.quick_spaces import quicken
 from muster.envs.rewards import real_number, refuse_infinite_rewards
-from muster.errors import MusterError, MusterWarning
+from muster.errors import MusterError, MusterWarning, raised_at
 
 OneEnv = gym.Env[Any, Any]
 
@@ -137,6 +137,10 @@ class GymnasiumVectorEnv(VectorEnv):
             truncated,
             {"final_obs": final if ended else theirs, "episodes": episodes},
         )
+
+    def render(self) -> Any:
+        """See VectorEnv."""
+        return self._envs[0].render()
 
     def books(self) -> Books:
         """See VectorEnv."""
@@ -379,8 +383,8 @@ def _call_failed(
     place = f"env {env} of {env_id!r}"
     if episode is not None:
         place += f" (episode {episode}, step {step}, seed {seed})"
-    why = "the environment itself raised this exception"
-    fix = "read the traceback above; muster doctor ENV checks an environment"
+    why = f"the environment itself raised this exception, in {raised_at(error)}"
+    fix = "muster doctor ENV, which checks an environment"
     if "unpack" in str(error) and isinstance(error, ValueError | TypeError):
         returned = "obs, info" if call == "reset" else "obs, reward, terminated, truncated, info"
         why = f"probably it does not return what {call} has to return"

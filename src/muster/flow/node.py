@@ -22,6 +22,8 @@ class ProgramNode:
         self.mail = Mail(transport)
         self.finish: Finish | None = None
         """Set when the run is to end."""
+        self.replacements = 0
+        """Nodes of this run that were replaced so far, as far as this one knows."""
         self._transport = transport
         self._links: list[TaskLink] = []
         self._on_finish: list[Callable[[], None]] = []
@@ -51,6 +53,10 @@ class ProgramNode:
         """Note that the main thread got on."""
         self._transport.advance()
 
+    def reach(self, mark: int) -> None:
+        """Note how far this node came, by a count that goes on through all of its lives."""
+        self._transport.reach(mark)
+
     def shared_memory(self, size: int) -> memoryview:
         """Return memory that all nodes see, or a copy of it for each machine."""
         return self._transport.shared_memory(size)
@@ -67,6 +73,10 @@ class ProgramNode:
     def waiting(self) -> AbstractContextManager[None]:
         """Within this block the node waits for others, which is no hang."""
         return self._transport.waiting()
+
+    def saving(self) -> AbstractContextManager[None]:
+        """Within this block the node writes what must not be lost, however long that takes."""
+        return self._transport.saving()
 
     def on_finish(self, fn: Callable[[], None]) -> None:
         """Have `fn` called when the run is to end; it must not block."""
@@ -98,6 +108,10 @@ class ProgramNode:
     def gone(self, peer: int) -> None:
         """Hear that a node will not come back."""
         self.mail.gone(peer)
+
+    def replaced(self, total: int) -> None:
+        """Hear how many nodes were replaced so far."""
+        self.replacements = total
 
     def told_to_finish(self, finish: Finish) -> None:
         """Hear that the run is to end."""

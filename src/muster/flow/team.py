@@ -16,18 +16,17 @@ finds there what was shown (`moved`). A program by itself is a team of one.
 """
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from muster.container import cores
 from muster.engines.base import LIVED, ROW
 from muster.engines.futex import Word
 from muster.errors import OptionError, TaskError
 from muster.flow.node import this_node
-from muster.framework.node import advance
 
 Shape = tuple[int, ...]
 
@@ -78,6 +77,8 @@ class Team:
         # Where it is spread, the engine counts for a node, once the others can see its part.
         self._watched = [each for each in range(self.size) if each != self.index or self.is_spread]
         self._arrivals = self._words[self._mine]
+        if node is not None:
+            node.reach(self._arrivals)
         self.moved = False
         """Whether this node takes the place of one on another machine: only what that one has
         shown is here, and what others have."""
@@ -86,7 +87,7 @@ class Team:
             self.moved = self._words[self._mine + _LIVED] != incarnation
             self._words[self._mine + _LIVED] = incarnation + 1
         self._signals = [Word(memory, each * ROW) for each in range(self.size)]
-        enough_cores = self.size <= len(os.sched_getaffinity(0))
+        enough_cores = self.size <= cores()
         self._spins = _SPINS if enough_cores else 0
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -122,7 +123,9 @@ class Team:
         first = self._note_at(arrivals)  # the other one stays whole until this one counts
         for place, number in enumerate((*note, *(0,) * rest)):
             self._words[first + place] = number
-        advance()
+        if self._node is not None:
+            self._node.advance()
+            self._node.reach(arrivals)
         if self.is_spread:
             assert self._node is not None
             noted = (8 * first, 8 * (first + _NOTE_WORDS))

@@ -5,8 +5,9 @@ others: pull(newer_than=v) -> Weights, or wait
 others: push_gradients(...) -> home: gradients(), each exactly once
 """
 
+import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -125,19 +126,10 @@ class ParameterServer:
 
     def save_weights(self, path: str | Path) -> Path:
         """Write the newest weights, a dict of arrays or tensors, as safetensors."""
-        import numpy as np
-        from safetensors.numpy import save_file
-
         weights = self.get_weights()
         if not isinstance(weights, Mapping):
             weights = {"weights": weights}
-        arrays = {str(key): np.ascontiguousarray(value) for key, value in weights.items()}
-        if any(array.dtype == object for array in arrays.values()):
-            raise OptionError(
-                f"the weights of {self.name!r} cannot be saved",
-                "a file holds arrays and tensors by name, one level deep",
-                "server.push(model.state_dict())",
-            )
+        save_file, arrays = _to_save(weights, self.name)
         target = Path(path)
         if target.suffix != ".safetensors":
             target = target.with_name(target.name + ".safetensors")
@@ -180,3 +172,29 @@ class ParameterServer:
     def _wake(self) -> None:
         with self._changed:
             self._changed.notify_all()
+
+
+def _to_save(weights: Mapping[Any, Any], name: str) -> tuple[Callable[..., None], dict[str, Any]]:
+    """Return what writes these weights, and the weights as it takes them.
+
+    NumPy has no bfloat16, so tensors are written by torch, which is loaded if there are any.
+    """
+    import numpy as np
+
+    torch = sys.modules.get("torch")
+    if torch is not None and any(isinstance(value, torch.Tensor) for value in weights.values()):
+        from safetensors.torch import save_file
+
+        return save_file, {
+            str(key): torch.as_tensor(value).detach().contiguous() for key, value in weights.items()
+        }
+    from safetensors.numpy import save_file as save_arrays
+
+    arrays = {str(key): np.ascontiguousarray(value) for key, value in weights.items()}
+    if any(array.dtype == object for array in arrays.values()):
+        raise OptionError(
+            f"the weights of {name!r} cannot be saved",
+            "a file holds arrays and tensors by name, one level deep",
+            "server.push(model.state_dict())",
+        )
+    return save_arrays, arrays

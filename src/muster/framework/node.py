@@ -7,7 +7,7 @@ An engine runs `main` on a node and says so with `on_node`; every `Task` made me
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -115,11 +115,18 @@ class Node(Protocol):
     def place(self) -> Place:
         """Where it stands."""
 
+    @property
+    def replacements(self) -> int:
+        """Nodes of this run that were replaced so far."""
+
     def open_task(self, events: Events, finish: Callable[[Finish], None]) -> TaskLink:
         """Connect a task to its twins: the n-th task of one node is the n-th of every other."""
 
     def advance(self) -> None:
         """Note that the main thread got on. What never does this for long counts as hung."""
+
+    def saving(self) -> AbstractContextManager[None]:
+        """Within this block the node writes what must not be lost, however long that takes."""
 
 
 _current: Node | None = None
@@ -135,6 +142,16 @@ def advance() -> None:
     """Note that this node's work gets on; does nothing where no one watches."""
     if _current is not None:
         _current.advance()
+
+
+def saving() -> AbstractContextManager[None]:
+    """Have nobody end this node for being slow within this block; it writes to the disk."""
+    return nullcontext() if _current is None else _current.saving()
+
+
+def replacements() -> int | None:
+    """Return how many nodes of this run were replaced so far; None in a run of one process."""
+    return None if _current is None else _current.replacements
 
 
 @contextmanager

@@ -59,6 +59,7 @@ class Parallel:
         log_dir: str | Path | None = None,
         resources: Mapping[Any, Mapping[str, float]] | None = None,
         address: str | None = None,
+        quiet: bool = False,
     ) -> Callable[..., list[Any]]:
         """Return a function that runs `main(*args, **kwargs)` on every node.
 
@@ -86,6 +87,8 @@ class Parallel:
                 `{"learner": {"num_gpus": 1}}`. The Ray engine sees to it; 1 CPU by default.
             address: Of a Ray cluster that is running, `HOST:PORT`; without one the run starts its
                 own on this machine, and ends it. Only for that engine.
+            quiet: Mention a node that was replaced in its log only. Otherwise a line on standard
+                error says which, why, and how long it took until the node ran again.
         """
         role_of = _roles(n_parallel_workers, roles)
         _check_choice("topology", topology, topologies.TOPOLOGIES)
@@ -106,6 +109,7 @@ class Parallel:
             "pin": pin,
             "resources": _resources(resources, role_of),
             "address": _address(address, engine),
+            "quiet": quiet,
         }
 
         def run(main: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:

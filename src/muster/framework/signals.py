@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during a run: exceptions in a user's code, messages in muster's own.
+"""Ctrl-C, SIGTERM and SIGHUP during a run: exceptions in a user's code, messages in muster's own.
 
 An exception that a signal handler raises may come between any two instructions. In a middleware
 that is what one wants. Where the main thread starts threads and waits for them it would lose
@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-SIGTERM_EXIT_CODE = 128 + signal.SIGTERM
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What asks a run to end: Ctrl-C, a supervisor's word, a terminal that was closed."""
 
 
 class Signals:
-    """The handlers for SIGINT and SIGTERM during one run, and what was decided because of them."""
+    """The handlers of signals during one run, and what was decided because of them."""
 
     def __init__(self) -> None:
         self._inbox: queue.SimpleQueue[Any] | None = None
@@ -27,10 +28,11 @@ class Signals:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Handle SIGINT and SIGTERM here, unless the user does or this is not the main thread.
+        """Handle the signals here, unless the user does or this is not the main thread.
 
-        SIGTERM becomes SystemExit(143), so that a run that is told to stop closes and saves first.
-        A second SIGTERM ends the process at once.
+        SIGTERM becomes SystemExit(143), so that a run that is told to stop closes and saves first;
+        SIGHUP, of a terminal that was closed, likewise SystemExit(129), unless it is ignored as
+        under nohup. A second one ends the process at once.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -40,6 +42,7 @@ class Signals:
             for number, usual, ours in (
                 (signal.SIGINT, signal.default_int_handler, self._on_sigint),
                 (signal.SIGTERM, signal.SIG_DFL, self._on_sigterm),
+                (signal.SIGHUP, signal.SIG_DFL, self._on_sigterm),
             ):
                 if signal.getsignal(number) is usual:
                     replaced[number] = usual
@@ -72,8 +75,8 @@ class Signals:
         self._deliver(KeyboardInterrupt())
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        self._deliver(SystemExit(SIGTERM_EXIT_CODE))
+        signal.signal(number, signal.SIG_DFL)
+        self._deliver(SystemExit(128 + number))
 
     def _deliver(self, error: BaseException) -> None:
         if self._inbox is None:

@@ -1,7 +1,8 @@
 """The verbs of a training program: middleware for a `Task`, each made by a function.
 
 They speak through ctx: `env_step` and `train_iter` (kept), and, for one loop, `metrics` (a dict of
-numbers to be written) and `evaluation`.
+numbers to be written), `eval_return` (of an evaluation that was heard of in this loop) and
+`evaluation` (of the weights that are there at its end).
 """
 
 from muster.middleware.evaluate import evaluate

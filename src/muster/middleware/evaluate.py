@@ -1,9 +1,11 @@
 """`evaluate`: how good the policy is, every so many environment steps and at the end."""
 
+import warnings
 from collections.abc import Callable, Generator
 
+from muster.errors import MusterWarning
 from muster.framework import Context, Middleware
-from muster.workers import EvaluationAbandoned, Evaluator
+from muster.workers import EvaluationAbandoned, EvaluationUnfinished, Evaluator
 
 
 def evaluate(
@@ -14,7 +16,8 @@ def evaluate(
 ) -> Middleware:
     """Evaluate on the way back, and set `ctx.finish` when the policy is good enough.
 
-    An evaluation that is abandoned because of a signal ends the run without a result.
+    An evaluation that is abandoned because of a signal ends the run without a result. One that had
+    too little time for a single episode is passed over, with a warning.
 
     Args:
         evaluator: Does it, and knows what is good enough.
@@ -37,9 +40,13 @@ def evaluate(
         except EvaluationAbandoned:
             ctx.finish, ctx.stopped_by = True, "signal"
             return
-        ctx.evaluation = evaluator.last
+        except EvaluationUnfinished as unfinished:
+            warnings.warn(str(unfinished), MusterWarning, stacklevel=2)
+            return
+        ctx.evaluation, ctx.eval_return = evaluator.last, mean
         ctx.setdefault("metrics", {})["eval/return"] = mean
-        ctx.finish = ctx.finish or stop
+        if stop and not ctx.finish:
+            ctx.finish, ctx.stopped_by = True, "target"
         if best is None or mean > best:
             best = mean
             if on_best is not None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from muster.data.faces import Gives, Takes
 from muster.framework import Context, Middleware
 from muster.workers import Collector, Learner
+from muster.workers.episode_log import Ended
 
 
 def collect(collector: Collector, buffer: Takes, epsilon: Callable[[float], float]) -> Middleware:
@@ -23,11 +24,7 @@ def collect(collector: Collector, buffer: Takes, epsilon: Callable[[float], floa
         buffer.push(data, cur_collector_envstep=collector.envstep)
         ctx.env_step = collector.envstep
         ctx.setdefault("metrics", {})["collect/epsilon"] = eps
-        episodes = collector.take_episodes()
-        if episodes:
-            count = len(episodes)
-            ctx.metrics["collect/return"] = sum(each.return_ for each in episodes) / count
-            ctx.metrics["collect/length"] = sum(each.length for each in episodes) / count
+        ctx.episodes = Ended.of([(e.return_, e.length) for e in collector.take_episodes()])
 
     return _collect
 

@@ -9,6 +9,7 @@ from muster.flow import ParameterServer
 from muster.framework import Context, Middleware
 from muster.workers import Collector
 from muster.workers.apart import EvaluationApart, Judged
+from muster.workers.episode_log import Ended
 
 
 class Actor(Protocol):
@@ -21,7 +22,7 @@ class Actor(Protocol):
 def receive(buffer: Receives, samples: int, steps_before: int = 0) -> Middleware:
     """Take in experience of other nodes until enough may be sampled for one loop.
 
-    Sets `ctx.env_step`, and metrics of the episodes and of the lag of what came.
+    Sets `ctx.env_step`, `ctx.episodes`, and metrics of the lag of what came.
 
     Args:
         buffer: Where it goes; lives on this node, or in shards of which this node decides.
@@ -36,10 +37,7 @@ def receive(buffer: Receives, samples: int, steps_before: int = 0) -> Middleware
         feed = buffer.feed
         assert feed is not None
         metrics = ctx.setdefault("metrics", {})
-        episodes = [episode for note in feed.notes for episode in note["episodes"]]
-        if episodes:
-            metrics["collect/return"] = sum(each[0] for each in episodes) / len(episodes)
-            metrics["collect/length"] = sum(each[1] for each in episodes) / len(episodes)
+        ctx.episodes = Ended.of([each for note in feed.notes for each in note["episodes"]])
         if feed.notes:
             metrics["collect/epsilon"] = feed.notes[-1]["epsilon"]
         ctx.versions = list(feed.versions)
@@ -116,7 +114,7 @@ def act(
 def judge(
     apart: EvaluationApart,
     every: int,
-    ask: Callable[[Context], tuple[Any, Any]],
+    ask: Callable[[Context], tuple[Any, Any, float]],
     judged: Callable[[Context, Judged], None],
 ) -> Middleware:
     """Have the policy evaluated on another node every so many steps, and at the end.
@@ -124,7 +122,8 @@ def judge(
     Args:
         apart: Asks and hears.
         every: Environment steps from one question to the next; 0 for only at the end.
-        ask: Returns the weights to evaluate and the state to keep for the answer.
+        ask: Returns the weights to evaluate, the state to keep for the answer, and the seconds that
+            the evaluation may take.
         judged: Called for each answer; may set `ctx.finish`.
     """
 

@@ -1,12 +1,16 @@
 """`stop_after`: the end of a run that nothing else ends."""
 
 import time
+from collections.abc import Callable
 
 from muster.framework import Context, Middleware
 
 
 def stop_after(
-    env_steps: int | None = None, seconds: float | None = None, started: float | None = None
+    env_steps: int | None = None,
+    seconds: float | None = None,
+    started: float | None = None,
+    reserve: Callable[[], float] = lambda: 0.0,
 ) -> Middleware:
     """Set `ctx.finish` when there were enough environment steps, or when time is up.
 
@@ -14,6 +18,8 @@ def stop_after(
         env_steps: Environment steps in all; None for no limit.
         seconds: Of wall time; None for no limit.
         started: When they began, by `time.monotonic`. None: now.
+        reserve: Returns how many of them to keep for what follows the last loop, such as an
+            evaluation; at most half of them are.
     """
     since = time.monotonic() if started is None else started
 
@@ -21,8 +27,10 @@ def stop_after(
         if env_steps is not None and ctx.env_step >= env_steps:
             ctx.finish = True
             ctx.stopped_by = "steps"
-        elif seconds is not None and time.monotonic() - since >= seconds:
-            ctx.finish = True
-            ctx.stopped_by = "time"
+        elif seconds is not None:
+            kept = min(reserve(), seconds / 2)
+            if time.monotonic() - since >= seconds - kept:
+                ctx.finish = True
+                ctx.stopped_by = "time"
 
     return _stop_after

@@ -7,7 +7,9 @@ from muster.workers.slot_worker import SlotWorker
 
 
 def collect_rollout(worker: SlotWorker) -> Middleware:
-    """Collect the next rollout, together with all other workers. Sets `ctx.env_step`.
+    """Collect the next rollout, together with all other workers.
+
+    Sets `ctx.env_step`, and `ctx.episodes` to those that ended in it.
 
     Args:
         worker: Collects its share.
@@ -19,7 +21,8 @@ def collect_rollout(worker: SlotWorker) -> Middleware:
         ctx.setdefault("env_step", worker.env_steps(loop))
         worker.collect(loop)
         ctx.env_step = worker.env_steps(loop + 1)
-        ctx.setdefault("metrics", {}).update(worker.group.episodes(loop))
+        ctx.setdefault("metrics", {})
+        ctx.episodes = worker.group.episodes(loop)
 
     return _collect_rollout
 

@@ -18,7 +18,7 @@ from muster.nets.flat import FlatParameters
 from muster.nets.fused_policy import FusedPolicy, why_not_fused
 from muster.nets.impala_cnn import check_image, impala_encoder
 from muster.nets.normalizer import ObsNorm
-from muster.nets.own_model import global_generator_seeded, two_of
+from muster.nets.own_model import built, global_generator_seeded, refuse_two_modes, two_of
 from muster.nets.policy_net import PolicyNet
 from muster.nets.q_network import as_tensors
 from muster.nets.recurrent import RecurrentActorCritic, RecurrentPolicy
@@ -74,16 +74,11 @@ def build_policy(
         _try(module, obs_space, head)
         return module
     with global_generator_seeded(seed), one_torch_thread():
-        module = get_model(model)(obs_space, head.outputs)
-        if not isinstance(module, nn.Module):
-            raise ModelError(
-                f"the model returned {module!r:.200}, which is no torch module",
-                "it is called with (obs_space, n_outputs) and has to return a torch.nn.Module",
-                "def model(obs_space, n_outputs): return MyNetwork(...)",
-            )
+        own = module = built(get_model(model), obs_space, head.outputs)
         if normalize_obs:
             module = Normalized(ObsNorm(obs_space), module)
         _try(module, obs_space, head)  # also gives lazy layers their sizes
+        refuse_two_modes(own, lambda net: tuple(net(as_tensors(two_of(obs_space)))))
     return module
 
 

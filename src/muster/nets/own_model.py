@@ -1,13 +1,16 @@
 """What is done with a network of the user's own before it is used: built from a seed, tried out."""
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
+from torch import nn
 
+from muster.errors import MusterError
 from muster.nets.errors import ModelError
 
 
@@ -34,3 +37,70 @@ def global_generator_seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield
+
+
+def built(factory: Callable[..., Any], obs_space: gym.Space[Any], outputs: int) -> nn.Module:
+    """Return the network that a class or function of the user's makes, or say why it is none."""
+    try:
+        module = factory(obs_space, outputs)
+    except MusterError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"the model cannot be built: {type(error).__name__}: {error}",
+            "it is a class or function that is called with (obs_space, n_outputs)",
+            "def model(obs_space, n_outputs): return MyNetwork(...)",
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise ModelError(
+            f"the model returned {module!r:.200}, which is no torch module",
+            "it is called with (obs_space, n_outputs) and has to return a torch.nn.Module",
+            "def model(obs_space, n_outputs): return MyNetwork(...)",
+        )
+    return module
+
+
+def refuse_two_modes(module: nn.Module, outputs: Callable[[nn.Module], Any]) -> None:
+    """Refuse a network that computes something else in training mode than in evaluation mode.
+
+    A policy must be the same function when it acts and when it learns, or the ratio of the two is
+    taken for a step; noise of dropout would come from torch's own generator, not from the seed; and
+    what batch norm computes for a row depends on the other rows, so on who computes which.
+
+    Args:
+        module: As it was built, with all its sizes.
+        outputs: Runs it on some observations, and returns a tensor or a tuple of tensors.
+    """
+    for name, layer in module.named_modules():
+        if _has_two_modes(layer):
+            raise _two_modes(f"the layer {name or 'itself'!r}, {layer}, does")
+    trained = copy.deepcopy(module).train()
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.default_generator.manual_seed(0)
+        one, other = outputs(copy.deepcopy(module).eval()), outputs(trained)
+    if not _equal(one, other):
+        raise _two_modes("its forward() does, by what it makes of self.training")
+
+
+def _has_two_modes(layer: nn.Module) -> bool:
+    if isinstance(layer, nn.modules.dropout._DropoutNd):
+        return layer.p > 0
+    if isinstance(layer, nn.RNNBase | nn.MultiheadAttention):
+        return layer.dropout > 0
+    if isinstance(layer, nn.modules.instancenorm._InstanceNorm):
+        return layer.track_running_stats
+    return isinstance(layer, nn.modules.batchnorm._BatchNorm | nn.RReLU)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, tuple):
+        return all(map(_equal, one, other))
+    return bool(torch.equal(one, other))
+
+
+def _two_modes(which: str) -> ModelError:
+    return ModelError(
+        "the model computes something else in training than in evaluation",
+        f"{which}: acting and learning would be two policies, and not decided by the seed",
+        "torch.nn.LayerNorm in place of batch norm, and no dropout",
+    )

@@ -13,7 +13,7 @@ from muster.errors import OptionError
 from muster.nets.encoders import make_encoder
 from muster.nets.errors import ModelError
 from muster.nets.mlp import MLP, DuelingHead, linear
-from muster.nets.own_model import global_generator_seeded, two_of
+from muster.nets.own_model import built, global_generator_seeded, refuse_two_modes, two_of
 from muster.nets.registry import Factory, get_model
 
 
@@ -85,13 +85,7 @@ def as_tensors(obs: Any) -> Any:
 
 def _build_own(factory: Factory, obs_space: gym.Space[Any], n_actions: int, seed: int) -> nn.Module:
     with global_generator_seeded(seed):
-        module = factory(obs_space, n_actions)
-        if not isinstance(module, nn.Module):
-            raise ModelError(
-                f"the model returned {module!r}, which is no torch module",
-                "it is called with (obs_space, n_actions) and has to return a torch.nn.Module",
-                "def model(obs_space, n_actions): return MyNetwork(...)",
-            )
+        module = built(factory, obs_space, n_actions)
         obs = as_tensors(two_of(obs_space))
         training = module.training
         module.eval()  # or batch norm would remember these two
@@ -106,4 +100,5 @@ def _build_own(factory: Factory, obs_space: gym.Space[Any], n_actions: int, seed
             "a Q-network has one output per action, and rows are observations",
             f"end it with torch.nn.Linear(..., {n_actions})",
         )
+    refuse_two_modes(module, lambda net: net(obs))
     return module

@@ -57,6 +57,12 @@ def register_model(name: str, factory: Factory) -> None:
     _models[name] = factory
 
 
+def replace_model(name: str, factory: Factory) -> None:
+    """Let `model=name` mean this network from now on: a cell of a notebook may be run again."""
+    _models.pop(name, None)
+    register_model(name, factory)
+
+
 def is_registered(name: str) -> bool:
     """Whether `register_model` was called for this name."""
     return name in _models

@@ -5,12 +5,12 @@
 What to try follows from the numbers alone (`advice`).
 """
 
-import os
 import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from muster.container import whole_cores
 from muster.errors import MusterError, OptionError
 from muster.recipes.algorithms import check_algorithm
 from muster.recipes.options import MOST_ENVS
@@ -166,5 +166,5 @@ def _report(result: RunResult, settings: Settings) -> BenchReport:
         details=speed,
     )
     slots: int = getattr(settings.config, "slots", 1)
-    cores = len(os.sched_getaffinity(0))
+    cores = whole_cores()
     return replace(found, advice=advice(found, slots, cores, busy_elsewhere))

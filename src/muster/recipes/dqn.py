@@ -5,23 +5,23 @@ collect -> buffer -> train -> (way back) evaluate -> log -> checkpoint
 
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from muster import middleware
 from muster.algos.dqn import DQN, PARTS
 from muster.data import ReplayBuffer
-from muster.envs import make_envs
 from muster.framework import Context, Task
 from muster.recipes.dqn_nodes import train_dqn_on_nodes
 from muster.recipes.graceful import StopRequest
 from muster.recipes.job import Job, result_of
+from muster.recipes.keeping import counters_of, keep_best, meta_of
 from muster.recipes.metric_sinks import metric_sinks
 from muster.recipes.progress import Progress
 from muster.recipes.result import RunResult
 from muster.run import MetricsWriter, RunDirectory
 from muster.seeding import derive_seed
 from muster.workers import Collector, Evaluator, Learner
+from muster.workers.episode_log import EpisodeLog
 
 
 def train_dqn(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
@@ -37,7 +37,7 @@ def train_dqn(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
     started = time.monotonic()
     env, cfg, options = job.env, job.cfg, job.options
     start_from = job.checkpoint()
-    envs = make_envs(env, options.num_envs, options.seed)
+    envs = job.make_envs(options.num_envs)
     agent = DQN(cfg, envs.single_observation_space, envs.single_action_space, options.seed)
     buffer = ReplayBuffer(
         cfg.buffer_size,
@@ -60,22 +60,28 @@ def train_dqn(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
         stop_at=options.stop_at,
         seed=options.seed,
         abandon=stop.is_requested,
+        max_steps=options.eval_max_steps,
+        seconds=lambda: job.evaluation_seconds(started),
+        env_kwargs={"backend": options.backend},
     )
+    episodes = EpisodeLog()
     store = run.checkpoints
 
-    def save(ctx: Context) -> Path:
+    def save(ctx: Context) -> None:
         learned = agent.parts()
         middleware.check_state(learned)
-        parts: dict[str, Any] = {**learned, "collector": collector.state_dict()}
+        parts: dict[str, Any] = {
+            **learned,
+            "collector": collector.state_dict(),
+            "episodes": episodes.state_dict(),
+        }
         if options.save_replay:
             parts["replay"] = buffer.state_dict()
-        counters = {"env_step": ctx.env_step, "train_iter": ctx.train_iter}
-        path = store.save(ctx.env_step, parts, counters, {"algo": "dqn", "env": env})
+        store.save(ctx.env_step, parts, counters_of(ctx), meta_of(job, ctx))
         store.prune()
-        return path
 
     def save_best(ctx: Context) -> None:
-        store.set_best(save(ctx), ctx.evaluation.mean)
+        keep_best(run, job, agent.parts(), counters_of(ctx), ctx.evaluation.mean)
 
     with (
         Task() as task,
@@ -87,6 +93,8 @@ def train_dqn(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
     ):
         if start_from is not None and options.resume:
             agent.load_parts({name: start_from.parts[name] for name in PARTS})
+            if "episodes" in start_from.parts:  # not in one of an earlier version
+                episodes.load_state_dict(start_from.parts["episodes"])
             if "replay" in start_from.parts:
                 buffer.load_state_dict(start_from.parts["replay"])
             if "collector" in start_from.parts:
@@ -102,12 +110,18 @@ def train_dqn(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
         first_step = collector.envstep
         task.use(Progress(job.env_steps, quiet=options.quiet))
         task.use(middleware.checkpoint(save, options.checkpoint_every))
-        task.use(middleware.log_metrics(writer))
-        task.use(middleware.evaluate(evaluator, options.eval_every, save_best, store.best_score()))
+        task.use(
+            middleware.log_metrics(writer, episodes, checkpoint_every=options.checkpoint_every)
+        )
+        task.use(middleware.evaluate(evaluator, options.eval_every, save_best, run.best.score()))
         task.use(middleware.collect(collector, buffer, agent.epsilon))
         task.use(middleware.train(learner, buffer, cfg.updates_per_train, agent.beta))
         task.use(middleware.guard(store.last))
-        task.use(middleware.stop_after(job.env_steps, options.seconds))
+        task.use(
+            middleware.stop_after(
+                job.env_steps, options.seconds, started, lambda: evaluator.last_seconds
+            )
+        )
         task.use(stop.middleware())
         with middleware.guarded(task, store.last):
             ctx = task.run()

@@ -9,14 +9,15 @@ shard is empty then), the learner goes on from its last checkpoint.
 """
 
 import time
-from dataclasses import replace
+import warnings
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from muster import middleware
 from muster.algos.dqn import DQN, PARTS
 from muster.data import ReplayBuffer, ShardedReplay
-from muster.envs import make_envs
+from muster.errors import MusterWarning
 from muster.flow import ParameterServer
 from muster.framework import Context, Parallel, Task
 from muster.recipes.dqn_replay import (
@@ -29,16 +30,31 @@ from muster.recipes.dqn_replay import (
     shard_of_replay,
 )
 from muster.recipes.job import Job, load_checkpoint, result_of
-from muster.recipes.models import load_model
+from muster.recipes.keeping import counters_of, keep_best, meta_of
 from muster.recipes.progress import Progress, opened
 from muster.recipes.result import RunResult
 from muster.run import Checkpoint, MetricsWriter, RunDirectory
 from muster.seeding import derive_seed
-from muster.workers import Collector, EvaluationAbandoned, Learner, evaluate_policy
+from muster.workers import (
+    Collector,
+    EvaluationAbandoned,
+    EvaluationUnfinished,
+    Learner,
+    evaluate_policy,
+)
 from muster.workers.apart import EvaluationApart, Judged
+from muster.workers.episode_log import EpisodeLog
 
 _FRAGMENT = 16
 """Vector steps that an actor sends at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the learner was when it asked for an evaluation."""
+
+    learned: dict[str, Any]
+    counters: dict[str, int]
 
 
 def train_dqn_on_nodes(job: Job, run: RunDirectory) -> RunResult:
@@ -50,6 +66,7 @@ def train_dqn_on_nodes(job: Job, run: RunDirectory) -> RunResult:
         log_dir=run.logs,
         engine=job.options.engine,
         address=job.options.address,
+        quiet=job.options.quiet,
     )
     results: list[Any] = runner(main, job)
     result: RunResult = results[0]
@@ -58,7 +75,7 @@ def train_dqn_on_nodes(job: Job, run: RunDirectory) -> RunResult:
 
 def main(job: Job) -> RunResult | None:
     """Be one of the nodes."""
-    load_model(job.cfg.model)
+    job.arrive()
     with Task() as task:
         # Nobody reads the contexts of others: weights, experience and answers have their own ways.
         task.ctx.share("env_step")
@@ -73,7 +90,7 @@ def act(task: Task, job: Job) -> None:
     cfg, options = job.cfg, job.options
     router = task.router
     seed = derive_seed(options.seed, "actor", router.node_id, router.incarnation)
-    envs = make_envs(job.env, options.num_envs, seed)
+    envs = job.make_envs(options.num_envs, seed)
     agent = DQN(cfg, envs.single_observation_space, envs.single_action_space, seed)
     collector = Collector(agent, envs, steps=_FRAGMENT)
     server = ParameterServer(home="role.learner")
@@ -99,16 +116,22 @@ def evaluate(task: Task, job: Job) -> None:
         if question is None:
             return
         agent.load_policy(question.values)
+        found = None
         try:
             found = evaluate_policy(
                 agent,
                 job.env,
                 job.options.eval_episodes,
                 job.options.seed,
-                abandon=lambda: ctx.finish,
+                lambda: ctx.finish,
+                job.options.eval_max_steps,
+                question.info["seconds"],
+                backend=job.options.backend,
             )
         except EvaluationAbandoned:
             return
+        except EvaluationUnfinished as unfinished:
+            warnings.warn(str(unfinished), MusterWarning, stacklevel=1)
         apart.answer(question, found)
 
     task.use(_evaluate)
@@ -125,11 +148,14 @@ def learn(task: Task, job: Job) -> RunResult:
     buffer = replay_to_learn_from(job, (agent.obs_space, agent.action_space), task.router)
     server = ParameterServer(home="role.learner")
     apart = EvaluationApart()
+    episodes = EpisodeLog()
     resume = _state_to_go_on_from(task, job, store.last())
-    best = store.best_score()
+    best = run.best.score()
     steps_before = 0
     if resume is not None:
         agent.load_parts({name: resume.parts[name] for name in PARTS})
+        if "episodes" in resume.parts:  # not in one of an earlier version
+            episodes.load_state_dict(resume.parts["episodes"])
         if "replay" in resume.parts:
             load_replay(buffer, resume.parts["replay"])
         steps_before = int(resume.counters["env_step"]) - buffer.inserted
@@ -140,32 +166,54 @@ def learn(task: Task, job: Job) -> RunResult:
     assert buffer.limiter is not None
     buffer.limiter.inserts, buffer.limiter.samples = buffer.inserted, _samples_due(buffer)
     first_step = steps_before + buffer.inserted
-    last: Judged | None = None
 
-    def save(ctx: Context, learned: dict[str, Any], with_replay: bool) -> Path:
+    def save(ctx: Context) -> None:
+        learned = agent.parts()
         middleware.check_state(learned)
-        # Shards that a signal has ended too can not tell any more.
-        replay = buffer.state_dict() if with_replay else None
-        parts = {**learned, **({} if replay is None else {"replay": replay})}
-        counters = {"env_step": ctx.env_step, "train_iter": ctx.train_iter}
-        path = store.save(ctx.env_step, parts, counters, {"algo": "dqn", "env": job.env})
+        parts = {**learned, "episodes": episodes.state_dict()}
+        if options.save_replay:
+            replay = buffer.state_dict()
+            if replay is not None:
+                parts["replay"] = replay
+            else:  # shards that a signal has ended too cannot tell any more
+                warnings.warn(
+                    f"the checkpoint of step {ctx.env_step} is without replay: its shards ended "
+                    "before they were asked; a resumed run begins with an empty one",
+                    MusterWarning,
+                    stacklevel=1,
+                )
+        store.save(ctx.env_step, parts, counters_of(ctx), meta_of(job, ctx))
         store.prune()
-        return path
+
+    def ask(ctx: Context) -> tuple[Any, Asked, float]:
+        asked = Asked(agent.parts(), counters_of(ctx))
+        return asked.learned["policy"], asked, job.evaluation_seconds(started)
 
     def judged(ctx: Context, answer: Judged) -> None:
-        nonlocal best, last
-        last = answer
+        nonlocal best
+        if answer.evaluation is None:
+            return
+        asked: Asked = answer.state
         mean = answer.evaluation.mean
-        ctx.metrics["eval/return"] = mean
-        ctx.evaluation = answer.evaluation
-        good_enough = options.stop_at is not None and mean >= options.stop_at
-        if good_enough:
-            # The policy that was evaluated is the one that is kept, not what came of it since.
-            agent.load_parts(answer.state)
-            ctx.finish, ctx.stopped_by = True, "target"
+        # The answer is about the weights of the question: its step and its score are theirs.
+        writer.write(
+            asked.counters["env_step"],
+            {"eval/return": mean},
+            train_iter=asked.counters["train_iter"],
+        )
+        ctx.eval_return = mean
         if best is None or mean > best:
             best = mean
-            store.set_best(save(ctx, answer.state, with_replay=False), mean)
+            keep_best(run, job, asked.learned, asked.counters, mean)
+        if ctx.get("stopped_by") == "target":  # an earlier answer has ended the run
+            return
+        if options.stop_at is not None and mean >= options.stop_at:
+            # The policy that was evaluated is the one that is kept, not what came of it since.
+            agent.load_parts(asked.learned)
+            ctx.train_iter = asked.counters["train_iter"]
+            ctx.finish, ctx.stopped_by = True, "target"
+        if ctx.train_iter == asked.counters["train_iter"]:
+            ctx.evaluation = answer.evaluation
 
     def told_to_stop(ctx: Context) -> None:
         if task.told_to_finish is not None:
@@ -177,20 +225,11 @@ def learn(task: Task, job: Job) -> RunResult:
     written = resume.step if resume else (0 if task.router.resumed else None)
     with MetricsWriter(run, resume_from=written) as writer:
         task.use(Progress(job.env_steps, options.quiet, opened(job.terminal)))
+        task.use(middleware.checkpoint(save, options.checkpoint_every))
         task.use(
-            middleware.checkpoint(
-                lambda ctx: save(ctx, agent.parts(), options.save_replay), options.checkpoint_every
-            )
+            middleware.log_metrics(writer, episodes, checkpoint_every=options.checkpoint_every)
         )
-        task.use(middleware.log_metrics(writer))
-        task.use(
-            middleware.judge(
-                apart,
-                options.eval_every,
-                lambda ctx: (agent.parts()["policy"], agent.parts()),
-                judged,
-            )
-        )
+        task.use(middleware.judge(apart, options.eval_every, ask, judged))
         task.use(middleware.receive(buffer, updates * cfg.batch_size, steps_before))
         task.use(middleware.train(Learner(agent), buffer, updates, agent.beta))
         task.use(middleware.push_weights(server, lambda: agent.parts()["policy"]))
@@ -200,8 +239,6 @@ def learn(task: Task, job: Job) -> RunResult:
         server.push(agent.parts()["policy"], env_step=first_step, train_iter=agent.train_iter)
         with middleware.guarded(task, store.last):
             ctx = task.run()
-    if last is not None:
-        ctx.setdefault("evaluation", last.evaluation)
     stop = task.told_to_finish
     result = result_of(job, ctx, agent, started, first_step)
     result = replace(result, stop_signal=stop.signal if stop else None)
@@ -214,7 +251,7 @@ def _agent(job: Job) -> DQN:
 
 
 def _spaces(job: Job) -> Spaces:
-    with make_envs(job.env) as envs:
+    with job.make_envs() as envs:
         return envs.single_observation_space, envs.single_action_space
 
 

@@ -1,4 +1,4 @@
-"""The first Ctrl-C or SIGTERM asks a run to end well; the second one ends it."""
+"""The first Ctrl-C, SIGTERM or SIGHUP asks a run to end well; the second one ends it."""
 
 import signal
 import threading
@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from muster.framework import Context, Middleware, Task
+from muster.framework.signals import STOP_SIGNALS
 
 
 class StopRequest:
@@ -17,7 +18,7 @@ class StopRequest:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take SIGINT and SIGTERM as requests, in the main thread; elsewhere nothing is done.
+        """Take SIGINT, SIGTERM and SIGHUP as requests, in the main thread; elsewhere do nothing.
 
         The loop in progress runs to its end, so what is saved is a whole number of loops. After
         the first signal the handlers of before are back: a second one is what it was before, the
@@ -29,7 +30,7 @@ class StopRequest:
             return
         before = {
             number: signal.getsignal(number)
-            for number in (signal.SIGINT, signal.SIGTERM)
+            for number in STOP_SIGNALS
             if signal.getsignal(number) is not signal.SIG_IGN
         }
 

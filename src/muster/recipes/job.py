@@ -4,10 +4,18 @@ import time
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from muster.envs import VectorEnv, make_envs
 from muster.framework import Context
+from muster.framework.node import replacements
+from muster.recipes.models import load_model
 from muster.recipes.options import TrainOptions
+from muster.recipes.own_code import OwnCode
 from muster.recipes.result import RunResult
 from muster.run import Checkpoint, RunDirectory
+
+_LAST_EVALUATION = 0.1
+"""What an evaluation may take at least, as a part of `--seconds`: the last one begins when they
+are nearly over."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +34,14 @@ class Job:
     """A checkpoint: with `options.resume` the state to go on from, else a policy to begin with."""
     terminal: str | None = None
     """The device to show progress on; None if standard error is no terminal."""
+    own_code: OwnCode | None = None
+    """What nodes cannot import; None if there are none."""
+
+    def arrive(self) -> None:
+        """Make what the job names known to this process, a node or all there is."""
+        if self.own_code is not None:
+            self.own_code.install(self.cfg.model)
+        load_model(self.cfg.model)
 
     @property
     def env_steps(self) -> int:
@@ -33,6 +49,24 @@ class Job:
         asked = self.options.env_steps
         steps: int = self.cfg.horizon if asked is None else asked
         return steps
+
+    def make_envs(self, count: int = 1, seed: int | None = None, first_env: int = 0) -> VectorEnv:
+        """Make environments of the run, on its backend; with its seed if no other is given."""
+        seed = self.options.seed if seed is None else seed
+        backend = self.options.backend
+        return make_envs(self.env, count, seed, backend=backend, first_env=first_env)
+
+    def evaluation_seconds(self, started: float) -> float:
+        """Return how long an evaluation may take that begins now.
+
+        Args:
+            started: When the command began to train, by `time.monotonic`.
+        """
+        longest, limit = self.options.eval_seconds, self.options.seconds
+        if limit is None:
+            return longest
+        left = limit - (time.monotonic() - started)
+        return min(longest, max(left, _LAST_EVALUATION * limit))
 
     def checkpoint(self) -> Checkpoint | None:
         """Load what to start from."""
@@ -80,4 +114,6 @@ def result_of(job: Job, ctx: Context, agent: Hashed, started: float, first_step:
         stopped_by=ctx.get("stopped_by", "target"),
         run_dir=RunDirectory.join(job.run_dir).path,
         policy=None,
+        backend=job.options.backend,
+        replacements=replacements() or 0,
     )

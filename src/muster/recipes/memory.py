@@ -1,12 +1,12 @@
-"""Whether what a run will hold fits into this machine, asked before anything is allocated."""
+"""Whether what a run will hold fits into memory, asked before anything is allocated."""
 
 import math
-import os
 from itertools import pairwise
 from typing import Any
 
 import gymnasium as gym
 
+from muster import container
 from muster.algos.dqn_config import DQNConfig
 from muster.algos.ppo_config import PPOConfig
 from muster.errors import OptionError
@@ -19,7 +19,7 @@ COPIES_OF_WEIGHTS = 5
 def check_memory(
     settings: Settings, obs_space: gym.Space[Any], action_space: gym.Space[Any]
 ) -> None:
-    """Raise OptionError if what an option asks for is larger than the memory of this machine."""
+    """Raise OptionError if an option asks for more memory than machine and container have."""
     config = settings.config
     numbers, size = _numbers(obs_space)
     weights = 0 if config.model else _weights(numbers, obs_space, config.hidden)
@@ -29,13 +29,13 @@ def check_memory(
         actions = 8 * max(1, math.prod(action_space.shape or ()))
         needs = _needs_of_ppo(config, settings, size + actions)
     needs["hidden"] = weights * 4 * COPIES_OF_WEIGHTS
-    here = _memory()
+    here = container.memory()
     for name, need in needs.items():
-        if need > here:
+        if need > here.amount:
             owner = config if hasattr(config, name) else settings.options
             raise OptionError(
                 f"{name}={getattr(owner, name)!r} does not fit into memory",
-                f"it needs {need / 2**30:,.1f} GiB, and this machine has {here / 2**30:.1f}",
+                f"it needs {_gib(need)} GiB, and {_gib(here.amount)} is {here.by}",
                 f"{name}={getattr(type(owner), name)!r}",
             )
 
@@ -48,18 +48,19 @@ def check_shared_memory(settings: Settings, agent: Any) -> None:
     from muster.workers.slot_worker import slot_fields, slot_plan
 
     plan = slot_plan(agent, settings.options.num_envs)
-    need, here = nbytes(slot_fields(agent, plan, max(1, settings.workers))), _memory()
-    if need > here:
+    need = nbytes(slot_fields(agent, plan, max(1, settings.workers)))
+    here = container.memory()
+    if need > here.amount:
         raise OptionError(
             f"slots={settings.config.slots} and workers={settings.workers} do not fit into memory",
             f"rollouts, a gradient per slot and the weights of each worker need "
-            f"{need / 2**30:,.1f} GiB, and this machine has {here / 2**30:.1f}",
+            f"{_gib(need)} GiB, and {_gib(here.amount)} is {here.by}",
             f"slots={PPOConfig.slots}",
         )
 
 
-def _memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def _gib(amount: int) -> str:
+    return f"{amount / 2**30:,.1f}"
 
 
 def _needs_of_dqn(config: DQNConfig, size: int) -> dict[str, int]:

@@ -66,15 +66,19 @@ def load_model(model: str | None) -> None:
     registry.register_model(model, factory)
 
 
-def check_model_for_nodes(model: str | None) -> None:
-    """Refuse a network that other processes would not find: one that only this one registered."""
-    if model is None or is_code(model) or model in registry.BUILT_IN:
-        return
-    raise OptionError(
-        f"the model {model!r:.80} is known to this process only",
-        "workers are other processes, and register nothing",
-        f"model='my_module:{model:.80}', which they can import, or workers=0",
-    )
+def name_of_model(model: object) -> object:
+    """Register a class or function that was given as the model, and return its name.
+
+    The name is `module:Class`. What is no code is returned as it is.
+    """
+    if model is None or isinstance(model, str) or not callable(model):
+        return model
+    home, name = getattr(model, "__module__", None), getattr(model, "__qualname__", None)
+    if not home or not name:  # a functools.partial, an object with __call__
+        home, name = type(model).__module__, type(model).__qualname__
+    full = f"{home}:{name}".replace("<locals>", "locals").replace("<lambda>", "function")
+    registry.replace_model(full, model)
+    return full
 
 
 def refuse_code_of_a_file(model: str | None, path: object) -> None:

@@ -2,12 +2,14 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
-from muster.algos.options import check_flag, check_number, check_text, check_whole
+from muster.algos.options import check_choice, check_flag, check_number, check_text, check_whole
 from muster.errors import OptionError
 from muster.framework.parallel import ENGINES
 from muster.spelling import nearest
 
+Backend = Literal["auto", "gymnasium", "envpool"]
 MOST_SEED = 2**63 - 1
 MOST_WORKERS = 256
 MOST_ENVS = 65_536
@@ -18,12 +20,16 @@ MOST_ENVS = 65_536
 class TrainOptions:
     """Options of `muster train` that all algorithms share."""
 
+    FIXED_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"seed", "num_envs", "backend"})
+    """What makes a run what it is: refused if a resumed run is told another value."""
+
     env_steps: int | None = None
     """Environment steps to train for, in all. Default: the algorithm's horizon."""
     stop_at: float | None = None
     """Stop when the mean return of an evaluation is this or more."""
     seconds: float | None = None
-    """Stop after so many seconds."""
+    """Stop after so many seconds of this command, evaluations included (the last one may take a
+    tenth more)."""
     seed: int = 0
     """Decides everything random. The same seed gives the same policy."""
     workers: int | None = None
@@ -32,6 +38,9 @@ class TrainOptions:
     """Where workers run: local, as processes of this machine; ray, on a Ray cluster."""
     address: str | None = None
     """HOST:PORT of a Ray cluster. Default: one on this machine, for this run. With --engine ray."""
+    backend: Backend = "auto"
+    """What runs the environment. Default: Gymnasium, or EnvPool if only that has it here; a run
+    keeps the one that it began with."""
     num_envs: int = 1
     """Environments that step together: in all for ppo, in each process that acts for dqn."""
     device: str = "cpu"
@@ -39,13 +48,19 @@ class TrainOptions:
     run_dir: str | None = None
     """Directory of the run. Default: a new one under runs/."""
     resume: bool = False
-    """Go on with the run in --run-dir; --env-steps is then the new total."""
+    """Resume the run in --run-dir, with its own settings: what is given besides is a change.
+    --env-steps is then the new total."""
     from_checkpoint: str | None = None
     """Start with the policy of this run or checkpoint, and everything else new."""
     eval_every: int = 5_000
     """Environment steps from one evaluation to the next; 0 for only at the end."""
     eval_episodes: int = 100
     """Greedy episodes in each evaluation."""
+    eval_max_steps: int = 100_000
+    """Cut an episode of an evaluation after so many steps: some environments never end one."""
+    eval_seconds: float = 600.0
+    """Seconds that an evaluation may take. Its mean is then of the episodes that all of its
+    environments have ended."""
     checkpoint_every: int = 10_000
     """Environment steps from one checkpoint to the next; 0 for only at the end."""
     save_replay: bool = True
@@ -63,6 +78,9 @@ class TrainOptions:
             check_whole("workers", self.workers, low=0, high=MOST_WORKERS)
         self._check_engine()
         check_whole("eval_episodes", self.eval_episodes, high=1_000_000)
+        check_whole("eval_max_steps", self.eval_max_steps)
+        check_number("eval_seconds", self.eval_seconds, example=600)
+        check_choice("backend", self.backend, Backend)
         check_whole("seed", self.seed, low=0, high=MOST_SEED)
         for name in ("eval_every", "checkpoint_every"):
             check_whole(name, getattr(self, name), low=0)
@@ -84,11 +102,12 @@ class TrainOptions:
                 "networks are computed on the processor only, so far",
                 "device=cpu",
             )
+
         if self.resume and self.run_dir is None:
             raise OptionError(
                 "--resume does not say which run",
-                "a run that is gone on with is given by its directory",
-                "--resume --run-dir runs/<env>/<algo>/<date-time>-<seed>",
+                "a run is resumed by its directory",
+                "muster resume runs/<env>/<algo>/<date-time>-<seed>",
             )
         if self.resume and self.from_checkpoint is not None:
             raise OptionError(

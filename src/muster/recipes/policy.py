@@ -1,7 +1,6 @@
 """`load_policy`: a saved policy that acts as it did when it was evaluated."""
 
 import functools
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,30 +9,42 @@ import gymnasium as gym
 import numpy as np
 
 from muster.envs import make_envs
-from muster.errors import OptionError
+from muster.envs.make import BACKENDS
 from muster.nets.registry import Factory
 from muster.recipes.algorithms import configuration_of, load
 from muster.recipes.models import load_model, refuse_code_of_a_file
-from muster.recipes.saved import saved_config
+from muster.recipes.saved import refuse_env_of_a_file, saved_config
 from muster.run import Checkpoint, RunDirectory, RunDirectoryError
 from muster.run.config_io import from_dict
 
 
 class LoadedPolicy:
-    """A policy from a file.
+    """A trained policy: from a file, or from a run that has just ended.
 
     Attributes:
         env: Id of the environment it was trained on.
-        checkpoint: Where its weights came from.
+        backend: What ran that environment: "gymnasium" or "envpool".
+        checkpoint: Where its weights came from; None if they were never saved apart from the run.
     """
 
     def __init__(
-        self, agent: Any, obs_space: gym.Space[Any], env: str, checkpoint: Checkpoint
+        self,
+        agent: Any,
+        obs_space: gym.Space[Any],
+        env: str,
+        backend: str,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         self.env = env
+        self.backend = backend
         self.checkpoint = checkpoint
         self._agent = agent
         self._obs_space = obs_space
+
+    @property
+    def model(self) -> Any:
+        """The network, a torch module."""
+        return self._agent.model
 
     @property
     def remembers(self) -> bool:
@@ -89,9 +100,9 @@ def load_policy(
         cfg = replace(cfg, model=model)
     elif model is None:
         refuse_code_of_a_file(cfg.model, path)
-    checkpoint = run.checkpoints.load(run.checkpoint or run.checkpoints.best())
+    checkpoint = run.checkpoints.load(run.checkpoint or run.best.path())
     env = _env_of(config, path) if env is None else env
-    envs = make_envs(env)
+    envs = make_envs(env, backend=_backend_of(config))
     try:
         agent = load(algo, "agent")(
             cfg,
@@ -102,7 +113,13 @@ def load_policy(
     finally:
         envs.close()
     agent.load_parts({"policy": checkpoint.parts["policy"]})
-    return LoadedPolicy(agent, envs.single_observation_space, env, checkpoint)
+    return LoadedPolicy(agent, envs.single_observation_space, env, envs.backend, checkpoint)
+
+
+def _backend_of(config: dict[str, Any]) -> str:
+    """Return what ran the run's environments; one of an earlier version did not say."""
+    backend = config.get("backend", "auto")
+    return backend if backend in BACKENDS else "auto"
 
 
 def _env_of(config: dict[str, Any], path: object) -> str:
@@ -114,11 +131,5 @@ def _env_of(config: dict[str, Any], path: object) -> str:
             "it is not what muster writes",
             "muster eval runs/<env>/<algo>/<date-time>-<seed>",
         )
-    module = env.rpartition(":")[0]
-    if module and module not in sys.modules:
-        raise OptionError(
-            f"the policy in {path} is of an environment of code, {env!r:.80}",
-            "a file may come from anybody, so it cannot say which code is run",
-            f"--env {env:.80}, or load_policy(path, env={env!r:.80}), if you trust it",
-        )
+    refuse_env_of_a_file(env, path)
     return env

@@ -9,22 +9,21 @@ The same program is the whole run with `--workers 0`, and each of N equal worker
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from muster import middleware
 from muster.algos.ppo import PARTS, PPO
-from muster.envs import make_envs
 from muster.framework import Context, Parallel, Task
 from muster.recipes.graceful import StopRequest
 from muster.recipes.job import Job, result_of
+from muster.recipes.keeping import counters_of, keep_best, meta_of
 from muster.recipes.metric_sinks import metric_sinks
-from muster.recipes.models import load_model
 from muster.recipes.progress import Progress, opened
 from muster.recipes.result import RunResult
 from muster.recipes.speed import Speed
 from muster.run import MetricsWriter, RunDirectory
 from muster.workers import Evaluator, SlotWorker
+from muster.workers.episode_log import EpisodeLog
 
 MAX_RESTARTS = 100
 """How often a worker may be replaced; living for a minute makes up for it."""
@@ -42,6 +41,7 @@ def train_ppo(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
         log_dir=run.logs,
         engine=job.options.engine,
         address=job.options.address,
+        quiet=job.options.quiet,
     )
     result: RunResult = runner(main, job)[0]
     return result
@@ -57,8 +57,8 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
     cfg, options = job.cfg, job.options
     run = RunDirectory.join(job.run_dir)
     store = run.checkpoints
-    load_model(cfg.model)
-    with make_envs(job.env) as envs:
+    job.arrive()
+    with job.make_envs() as envs:
         spaces = envs.single_observation_space, envs.single_action_space
     agent = PPO(cfg, *spaces, options.seed)
 
@@ -70,21 +70,24 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
         agent.load_parts({name: start_from.parts[name] for name in names})
         return start_from.parts["rollouts"] if options.resume else None
 
-    worker = SlotWorker(agent, job.env, options.num_envs, options.seed, begin)
+    worker = SlotWorker(
+        agent, job.env, options.num_envs, options.seed, begin, backend=options.backend
+    )
     first_step = worker.env_steps(worker.rollout)
     speed = Speed(worker, job)
 
-    def save(ctx: Context) -> Path:
+    def save(ctx: Context) -> None:
         rollout = ctx.env_step // worker.env_steps(1)
         parts = {**agent.parts(), "rollouts": worker.state_dict(rollout)}
         middleware.check_state(parts)
-        counters = {"env_step": ctx.env_step, "train_iter": ctx.train_iter}
-        path = store.save(ctx.env_step, parts, counters, {"algo": "ppo", "env": job.env})
+        store.save(ctx.env_step, parts, counters_of(ctx), meta_of(job, ctx))
         store.prune()
-        return path
 
     def save_best(ctx: Context) -> None:
-        store.set_best(save(ctx), ctx.evaluation.mean)
+        keep_best(run, job, agent.parts(), counters_of(ctx), ctx.evaluation.mean)
+
+    def evaluation_took() -> float:  # the first worker says when time is up
+        return evaluator.last_seconds if worker.is_first else 0.0
 
     with Task() as task, ExitStack() as stack:
         stack.callback(worker.close)
@@ -95,6 +98,8 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
         task.ctx.rollout, task.ctx.env_step = worker.rollout, first_step
         task.ctx.train_iter = agent.train_iter
         if worker.is_first:
+            episodes = EpisodeLog()
+            episodes.state[:] = worker.episodes_noted(worker.rollout)
             goes_on = options.resume or worker.pace.taken_over
             written = first_step if goes_on else None
             writer = stack.enter_context(
@@ -102,7 +107,15 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
             )
             task.use(Progress(job.env_steps, options.quiet, opened(job.terminal)))
             task.use(middleware.checkpoint(save, options.checkpoint_every))
-            task.use(middleware.log_metrics(writer, every=4 * worker.env_steps(1)))
+            task.use(
+                middleware.log_metrics(
+                    writer,
+                    episodes,
+                    every=4 * worker.env_steps(1),
+                    checkpoint_every=options.checkpoint_every,
+                    note=lambda ctx: worker.note_episodes(ctx.rollout, episodes.state),
+                )
+            )
         task.use(middleware.agree(worker))
         if worker.is_first:
             evaluator = Evaluator(
@@ -112,13 +125,18 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
                 stop_at=options.stop_at,
                 seed=options.seed,
                 abandon=stop.is_requested,
+                max_steps=options.eval_max_steps,
+                seconds=lambda: job.evaluation_seconds(worker.started),
+                env_kwargs={"backend": options.backend},
             )
-            best = store.best_score()
+            best = run.best.score()
             task.use(middleware.evaluate(evaluator, options.eval_every, save_best, best))
         task.use(middleware.collect_rollout(worker))
         task.use(middleware.learn(worker))
         task.use(middleware.guard(store.last))
-        task.use(middleware.stop_after(job.env_steps, options.seconds, worker.started))
+        task.use(
+            middleware.stop_after(job.env_steps, options.seconds, worker.started, evaluation_took)
+        )
         task.use(stop.middleware())
         with middleware.guarded(task, store.last):
             ctx = task.run(end="agreed")

@@ -8,7 +8,7 @@ nothing to restore however a run ends.
 import os
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TextIO
 
 from rich.console import Console
@@ -56,11 +56,10 @@ class Progress:
         except GeneratorExit:
             # The run failed, and what is said about it begins on a line of its own.
             if self._in_place and not self._quiet:
-                self._file.write("\n")
+                self._write(lambda: "\n")
             raise
-        self._return = ctx.get("metrics", {}).get("collect/return", self._return)
-        if "evaluation" in ctx:
-            self._eval = ctx.evaluation.mean
+        self._return = ctx.get("metrics", {}).get("collect/return_100", self._return)
+        self._eval = ctx.get("eval_return", self._eval)
         now = time.monotonic() - self._started
         if not self._quiet and (ctx.finish or now - self._shown_at >= self._every):
             self._shown_at = now
@@ -69,10 +68,17 @@ class Progress:
     def _show(self, env_step: int, seconds: float, last: bool) -> None:
         text = self._text(env_step, seconds, last)
         if self._in_place:
-            self._file.write(_NEW_LINE + self._bar(env_step, text) + ("\n" if last else ""))
+            self._write(lambda: _NEW_LINE + self._bar(env_step, text) + ("\n" if last else ""))
         else:
-            self._file.write(text + "\n")
-        self._file.flush()
+            self._write(lambda: text + "\n")
+
+    def _write(self, text: Callable[[], str]) -> None:
+        """Show something, for as long as anybody looks: a terminal or a pipe may be gone."""
+        try:
+            self._file.write(text())
+            self._file.flush()
+        except (OSError, ValueError):  # gone, full, or closed
+            self._quiet = True
 
     def _text(self, env_step: int, seconds: float, last: bool) -> str:
         assert self._first_step is not None

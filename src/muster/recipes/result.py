@@ -39,13 +39,23 @@ class RunResult:
     """What took most of the time: `env`, `act`, `learn`, `exchange` or `rest`."""
     speed: dict[str, Any] | None = field(default=None, repr=False)
     """The numbers behind these three, of the first worker's training alone."""
+    backend: str = "auto"
+    """What ran the environments: `gymnasium` or `envpool`."""
     stop_signal: int | None = None
     """The signal that asked the run to end, if one did."""
+    replacements: int = 0
+    """How often a node was replaced, because it had died or hung."""
 
     @classmethod
-    def from_json(cls, saved: dict[str, Any]) -> "RunResult":
-        """Return the result that was written to `result.json`, without its policy."""
-        return cls(**{**saved, "run_dir": Path(saved["run_dir"])}, policy=None)
+    def from_json(cls, saved: dict[str, Any]) -> "RunResult | None":
+        """Return the result that was written to `result.json`, without its policy.
+
+        None if it is not such a result: the file may be of another version, or of anybody.
+        """
+        try:
+            return cls(**{**saved, "run_dir": Path(saved["run_dir"]), "policy": None})
+        except (KeyError, TypeError):
+            return None
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of `result.json`."""

@@ -6,7 +6,6 @@ Loads neither torch nor an environment: `muster train` answers a mistake with th
 """
 
 import functools
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, make_dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from muster.algos.dqn_config import DQNConfig
 from muster.algos.options import refuse_together
 from muster.algos.ppo_config import PPOConfig
+from muster.container import whole_cores
 from muster.errors import MusterError, OptionError
 from muster.recipes.algorithms import configuration_of, unknown
 from muster.recipes.models import check_model, is_code
@@ -31,13 +31,17 @@ class Settings:
     config: DQNConfig | PPOConfig
     """What the algorithm can be told."""
 
+    def value(self, name: str) -> Any:
+        """Return the value of an option by its name."""
+        return getattr(self.options if hasattr(self.options, name) else self.config, name)
+
     @property
     def workers(self) -> int:
         """Processes that train; 0 for this one alone."""
         if self.options.workers is not None:
             return self.options.workers
         if isinstance(self.config, PPOConfig):
-            return min(len(os.sched_getaffinity(0)), self.config.slots)
+            return min(whole_cores(), self.config.slots)
         return 0
 
 
@@ -54,7 +58,11 @@ def all_options(algo: str) -> type:
 
 
 def resolve(
-    algo: str, env: str, given: Mapping[str, Any], file: str | Path | None = None
+    algo: str,
+    env: str,
+    given: Mapping[str, Any],
+    file: str | Path | None = None,
+    base: Mapping[str, Any] | None = None,
 ) -> Settings:
     """Return the settings of a run.
 
@@ -63,6 +71,8 @@ def resolve(
         env: Id of the environment.
         given: What the user said, which comes before all else.
         file: A file of options, as `config.yaml` of a run directory.
+        base: What holds for options that neither says; None for the preset. What is not in it
+            either has its default.
 
     Raises:
         OptionError: An option is not known, or has a value that cannot be, or contradicts another.
@@ -71,7 +81,8 @@ def resolve(
     for name in given:
         if name not in known:
             raise unknown("option", name, known, "{}=...")
-    found = {**preset(algo, env), **({} if file is None else read_file(file, algo, env)), **given}
+    before = preset(algo, env) if base is None else base
+    found = {**before, **({} if file is None else read_file(file, algo, env)), **given}
     common = {field.name for field in fields(TrainOptions)}
     options = TrainOptions(**{k: v for k, v in found.items() if k in common})
     config = configuration_of(algo)(**{k: v for k, v in found.items() if k not in common})
@@ -86,12 +97,14 @@ def read_file(path: str | Path, algo: str, env: str) -> dict[str, Any]:
     Raises:
         OptionError: It cannot be read, or is for something else; the message names file and key.
     """
+    from muster.recipes.saved import HISTORY
     from muster.run.config_io import from_dict
     from muster.run.yaml_text import MAX_TEXT, load
 
     try:
         with open(path, encoding="utf-8") as file:
             data = load(file.read(MAX_TEXT + 1))
+        data.pop(HISTORY, None)
         for key, here in (("algo", algo), ("env", env)):
             there = data.pop(key, here)
             if there != here:

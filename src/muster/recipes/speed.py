@@ -7,14 +7,13 @@
 Nothing is measured between loops: whatever bare environments do, training is what it was.
 """
 
-import os
 import time
 import warnings
 from dataclasses import asdict
 from typing import Any
 
+from muster.container import whole_cores
 from muster.data.slots import nbytes
-from muster.envs import make_envs
 from muster.framework import Context, Middleware
 from muster.framework.wrapper import StepTimer
 from muster.nets.flops import count_products
@@ -65,7 +64,7 @@ class Speed:
         if not self._loops:
             return {}
         workers = self._worker.team.size
-        cores = min(workers, len(os.sched_getaffinity(0)))
+        cores = min(workers, whole_cores())
         if workers > cores and not self._worker.is_first:
             return {}  # keeping the first company would take its core away
         steps_per_s = self._worker.env_steps(self._loops) / self._train_s
@@ -131,7 +130,7 @@ class Speed:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what there is to warn of was said in training
             calibration = Calibration(
-                lambda: make_envs(job.env, width, job.options.seed, first_env=first),
+                lambda: job.make_envs(width, first_env=first),
                 count_products(agent.model, agent.obs_space),
                 rows=plan.steps * plan.width // job.cfg.minibatches,
                 row_bytes=row_bytes,

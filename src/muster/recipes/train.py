@@ -1,74 +1,171 @@
 """`train`: from the name of an algorithm and an environment to a finished run."""
 
-from dataclasses import asdict, replace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from muster.engines.logs import say
 from muster.envs import UnknownEnvError, make_envs
-from muster.errors import MusterError, OptionError
+from muster.errors import OptionError
 from muster.framework import Parallel
 from muster.nets.threads import one_torch_thread
 from muster.recipes.algorithms import ALGORITHMS, load
+from muster.recipes.completing import complete, limit_reached
+from muster.recipes.failure import keep_failure
 from muster.recipes.graceful import StopRequest
 from muster.recipes.job import Job
 from muster.recipes.memory import check_memory, check_shared_memory
-from muster.recipes.models import check_model_for_nodes, load_model
-from muster.recipes.policy import load_policy
+from muster.recipes.models import load_model, name_of_model
+from muster.recipes.own_code import OwnCode
+from muster.recipes.policy import LoadedPolicy, load_policy
 from muster.recipes.progress import name_of_terminal
 from muster.recipes.result import RunResult
-from muster.recipes.saved import saved_config
-from muster.recipes.settings import Settings, resolve
+from muster.recipes.resuming import Resumption, plan_resume
+from muster.recipes.saved import HISTORY, saved_config
+from muster.recipes.settings import Settings, read_file, resolve
 from muster.run import Checkpoint, RunDirectory
 
 
-def train(algo: str, env: str, config: str | Path | None = None, **options: Any) -> RunResult:
+def train(
+    algo: str | None = None,
+    env: str | None = None,
+    config: str | Path | None = None,
+    **options: Any,
+) -> RunResult:
     """Train an agent, with a run directory that can be trusted and resumed.
 
     Args:
-        algo: Name of the algorithm: `dqn` or `ppo`.
-        env: Id of the environment.
+        algo: Name of the algorithm: `dqn` or `ppo`. A run that is resumed knows its own.
+        env: Id of the environment. A run that is resumed knows its own.
         config: A file of options, such as the `config.yaml` of a run.
         **options: Fields of `TrainOptions` and of the algorithm's configuration. What is not given
-            comes from the file, or else from the preset for this environment, or is the default.
+            comes from the file, or else from the preset for this environment, or is the default;
+            in a run that is resumed, from the run.
     """
-    settings = resolve(algo, env, options, config)
+    if "model" in options:
+        options["model"] = name_of_model(options["model"])
+    plan = _plan(algo, env, options, config)
+    algo, env, settings = plan.algo, plan.env, plan.settings
     load_model(settings.config.model)
-    if settings.workers:
-        check_model_for_nodes(settings.config.model)
     try:
-        agent = _try_out(algo, env, settings)  # what is wrong is said before anything is written
+        # What is wrong is said before anything is written.
+        agent, backend = _try_out(algo, env, settings)
     except UnknownEnvError as error:
         raise error.to_try("muster.train({!r}, {!r})", algo) from None
-    recipe = load(algo, "recipe")
+    own_code = OwnCode.of(env, settings.config.model) if settings.workers else None
+    settings = replace(settings, options=replace(settings.options, backend=backend))
+    plan = replace(plan, settings=settings)
     stop = StopRequest()
-    start_from = None if settings.options.resume else _policy_to_start_from(algo, env, settings)
-    with stop.listening(), one_torch_thread(), _open_run(algo, env, settings) as run:
-        if settings.options.resume:
-            start_from = _checked(run, algo, env, settings)
-            settings.config.check_resume(start_from.parts, settings.options.num_envs)
+    start_from = None if plan.resumption else _policy_to_start_from(plan)
+    with stop.listening(), one_torch_thread(), _open_run(plan) as run:
+        if plan.resumption is not None:
+            start_from = _checkpoint_to_resume(run, plan)
         if start_from is not None:
             agent.load_parts({"policy": start_from.parts["policy"]})  # does it fit?
-        run.forget_result()
-        run.write_config({"algo": algo, "env": env, **_to_write(settings)})
-        source = None if start_from is None else str(start_from.path)
-        workers = settings.workers
+        if plan.resumption is not None:
+            run.note_start()
         job = Job(
             algo,
             env,
             settings.config,
             settings.options,
-            workers,
+            settings.workers,
             str(run.path),
             terminal=name_of_terminal(),
-            start_from=source,
+            start_from=None if start_from is None else str(start_from.path),
+            own_code=own_code,
         )
+        reached = None
+        if plan.resumption is not None and start_from is not None:
+            reached = limit_reached(job, start_from)
+        if not settings.options.quiet:
+            for line in _first_lines(plan, run, start_from, reached):
+                say(line)
+        run.write_config(_to_write(plan, start_from))
         try:
-            result = _run(recipe, job, run, stop)
-        except MusterError as error:
-            error.run_failed = True
+            if reached is not None and start_from is not None:
+                result = complete(job, run, agent, start_from, reached, stop)
+            else:
+                run.forget_result()
+                result = _run(load(algo, "recipe"), job, run, stop)
+        except Exception as error:
+            keep_failure(error, run)
             raise
+        result = replace(result, stop_signal=stop.signal)
         run.write_result(result.as_json())
-    return replace(result, stop_signal=stop.signal)
+    if not isinstance(result.policy, LoadedPolicy):  # of this process: the agent itself
+        policy = LoadedPolicy(result.policy, agent.obs_space, env, backend)
+        result = replace(result, policy=policy)
+    return result
+
+
+def resume(
+    run: str | Path,
+    config: str | Path | None = None,
+    *,
+    env: str | None = None,
+    **changes: Any,
+) -> RunResult:
+    """Resume a run, with the settings of its directory.
+
+    Args:
+        run: Its directory.
+        config: A file of options that change.
+        env: Its environment, needed only if that is `module:Id`: a file does not say which code is
+            run. The same holds for `model`.
+        **changes: Options that change, such as `env_steps`, the new total. What makes the run what
+            it is (seed, network, environments, slots) cannot.
+    """
+    return train(env=env, config=config, run_dir=str(run), resume=True, **changes)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is to be trained: a new run, or one that is resumed."""
+
+    algo: str
+    env: str
+    settings: Settings
+    resumption: Resumption | None = None
+
+
+def _plan(
+    algo: str | None, env: str | None, options: dict[str, Any], config: str | Path | None
+) -> _Plan:
+    if _is_resume(algo, env, options, config):
+        found = plan_resume(algo, env, options, config)
+        return _Plan(found.saved.algo, found.saved.env, found.settings, found)
+    if algo is None or env is None:
+        raise OptionError(
+            f"muster.train does not say which {'algorithm' if algo is None else 'environment'}",
+            "only a run that is resumed knows its own",
+            'muster.train("ppo", "CartPole-v1")',
+        )
+    return _Plan(algo, env, resolve(algo, env, options, config))
+
+
+def _is_resume(
+    algo: str | None, env: str | None, options: dict[str, Any], config: str | Path | None
+) -> bool:
+    if "resume" in options or config is None or algo is None or env is None:
+        return options.get("resume") is True
+    return read_file(config, algo, env).get("resume") is True
+
+
+def _first_lines(
+    plan: _Plan, run: RunDirectory, start_from: Checkpoint | None, reached: str | None
+) -> Iterator[str]:
+    """Say where the run is, and how it goes on if it is resumed."""
+    if plan.resumption is None or start_from is None:
+        yield f"run directory: {run.path}"
+        return
+    yield plan.resumption.line(start_from.step)
+    if reached is not None:
+        what = f"{start_from.step:,} steps" if reached == "steps" else "target"
+        yield f"it has reached its {what}: only its evaluation and result are completed"
+    elif plan.settings.options.save_replay and plan.settings.config.lacks_replay(start_from.parts):
+        yield f"{start_from.path} is without replay: it begins with an empty one"
 
 
 def _run(recipe: Any, job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
@@ -77,23 +174,29 @@ def _run(recipe: Any, job: Job, run: RunDirectory, stop: StopRequest) -> RunResu
     try:
         result = recipe(job, run, stop)
     except (KeyboardInterrupt, SystemExit):
-        saved = run.read_result()
-        if not job.workers or saved is None or saved["stop_signal"] is None:
+        saved = run.read_result() if job.workers else None
+        left = None if saved is None else RunResult.from_json(saved)
+        if left is None or left.stop_signal is None:
             raise
-        result = RunResult.from_json(saved)
+        result = left
         stop.signal = result.stop_signal
-    if job.workers:
-        # The last one, as in one process; the best one is what `load_policy(run)` gives.
-        last = run.checkpoints.last() or run.path
-        result = replace(result, policy=load_policy(last, model=job.cfg.model))
-    return result
+    if not job.workers:
+        return result
+    # The last one, as in one process; the best one is what `load_policy(run)` gives.
+    last = run.checkpoints.last() or run.path
+    return replace(result, policy=load_policy(last, model=job.cfg.model, env=job.env))
 
 
-def _try_out(algo: str, env: str, settings: Settings) -> Any:
-    """Have everything refused that does not fit together, and return an agent."""
+def _try_out(algo: str, env: str, settings: Settings) -> tuple[Any, Any]:
+    """Validate what belongs together; return an agent, and the backend that runs the environment.
+
+    Raises:
+        OptionError: Something does not fit.
+    """
     seed = settings.options.seed
-    with make_envs(env, seed=seed) as envs:
+    with make_envs(env, seed=seed, backend=settings.options.backend) as envs:
         spaces = envs.single_observation_space, envs.single_action_space
+        backend = envs.backend
     settings.config.check_actions(spaces[1])
     check_memory(settings, *spaces)
     if settings.workers:  # they load torch while this process does
@@ -102,42 +205,62 @@ def _try_out(algo: str, env: str, settings: Settings) -> Any:
     with one_torch_thread():
         agent = load(algo, "agent")(settings.config, *spaces, seed)
     check_shared_memory(settings, agent)
-    return agent
+    return agent, backend
 
 
-def _open_run(algo: str, env: str, settings: Settings) -> RunDirectory:
-    options = settings.options
-    return RunDirectory.create(options.run_dir, env, algo, options.seed, resume=options.resume)
+def _open_run(plan: _Plan) -> RunDirectory:
+    options = plan.settings.options
+    if plan.resumption is not None:
+        assert options.run_dir is not None
+        return RunDirectory.open(options.run_dir, writable=True)
+    return RunDirectory.create(options.run_dir, plan.env, plan.algo, options.seed)
 
 
-def _to_write(settings: Settings) -> dict[str, Any]:
-    """Return what another run can be told with `--config`: not where this one is."""
-    options = asdict(settings.options)
-    for name in ("run_dir", "resume", "engine", "address"):
+def _to_write(plan: _Plan, start_from: Checkpoint | None) -> dict[str, Any]:
+    """Return the content of `config.yaml`: all that decides how the run goes on."""
+    options = asdict(plan.settings.options)
+    for name in ("run_dir", "resume", "quiet"):
         del options[name]
-    return {**options, **asdict(settings.config)}
+    written = {"algo": plan.algo, "env": plan.env, **options, **asdict(plan.settings.config)}
+    if plan.resumption is not None and start_from is not None:
+        written["from_checkpoint"] = plan.resumption.saved.from_checkpoint
+        written[HISTORY] = plan.resumption.history(start_from.step)
+    return written
 
 
-def _policy_to_start_from(algo: str, env: str, settings: Settings) -> Checkpoint | None:
-    path = settings.options.from_checkpoint
-    return None if path is None else _checked(RunDirectory.open(path), algo, env, settings)
+def _policy_to_start_from(plan: _Plan) -> Checkpoint | None:
+    path = plan.settings.options.from_checkpoint
+    return None if path is None else _checked(RunDirectory.open(path), plan)
 
 
-def _checked(run: RunDirectory, algo: str, env: str, settings: Settings) -> Checkpoint:
+def _checkpoint_to_resume(run: RunDirectory, plan: _Plan) -> Checkpoint:
+    """Load what to go on from, or say why that cannot be."""
+    if run.checkpoint is not None and run.checkpoint.parent != run.checkpoints.path:
+        raise OptionError(
+            f"{run.checkpoint} cannot be resumed",
+            "the best policy is kept to be played, without what training goes on with",
+            f"muster resume {run.path}, or --from-checkpoint {run.checkpoint} for a new run",
+        )
+    start_from = _checked(run, plan)
+    plan.settings.config.check_resume(start_from.parts, plan.settings.options.num_envs)
+    return start_from
+
+
+def _checked(run: RunDirectory, plan: _Plan) -> Checkpoint:
     """Load a checkpoint of `run`, or say that it is of something else."""
     checkpoint = run.checkpoints.load(run.checkpoint)
     saved = (checkpoint.meta.get("algo"), checkpoint.meta.get("env"))
-    if saved != (algo, env):
+    if saved != (plan.algo, plan.env):
         raise OptionError(
             f"{checkpoint.path} is of {saved[0]} on {saved[1]}",
-            f"this run is {algo} on {env}",
+            f"this run is {plan.algo} on {plan.env}",
             f"muster train {saved[0]} {saved[1]} ...",
         )
-    model = saved_config(run).get("model")
-    if model != settings.config.model:
+    model, mine = saved_config(run).get("model"), plan.settings.config.model
+    if model != mine:
         raise OptionError(
             f"the policy in {checkpoint.path} is of the model {model!r:.80}",
-            f"this run's model is {settings.config.model!r:.80}; "
+            f"this run's model is {mine!r:.80}; "
             "a run's own files do not choose it, because it may be code",
             f"--model {model:.80}" if model else "leave --model out",
         )

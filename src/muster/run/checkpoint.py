@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, SupportsIndex
 
 from muster.errors import MusterWarning, OptionError
+from muster.framework.node import saving
 from muster.run import manifest as manifests
 from muster.run import reading, tensors
 from muster.run.errors import CheckpointError
@@ -43,6 +44,7 @@ from muster.version import __version__
 
 _LOCK_WAIT = 60.0
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_LAST = "last.json"
 _POINTER_SIZE = 4096
 _ATTEMPTS = 100
 
@@ -102,7 +104,7 @@ class CheckpointStore:
             partial = self._place.write(name, manifest, contents)
             self._good[name] = reading.fingerprint(partial)
             self._place.publish(partial, final)
-            self._point("last", final)
+            self._point_last(final)
         return final
 
     def load(self, path: str | Path | None = None) -> Checkpoint:
@@ -150,7 +152,7 @@ class CheckpointStore:
         Raises:
             CheckpointError: Something was, but it cannot be told or is gone: that is not a new run.
         """
-        found = self._pointed("last")
+        found = self._last_pointed()
         if found is not None:
             return found
         # The first save may have been killed between its last two steps.
@@ -163,39 +165,12 @@ class CheckpointStore:
             raise self._with_offer(error, named[-1]) from error
         return named[-1]
 
-    def best(self) -> Path | None:
-        """Return the checkpoint that `set_best` named last, or None."""
-        return self._pointed("best")
-
-    def best_score(self) -> float | None:
-        """Return the score that came with it, or None."""
-        pointer = self._pointer("best")
-        return None if pointer is None else pointer.get("score")
-
-    def set_best(self, path: str | Path, score: float) -> None:
-        """Point `best` at a complete checkpoint of this store."""
-        found, score = Path(path).absolute(), float(score)
-        if found.parent != self.path or not self._is_good(found):
-            raise CheckpointError(
-                f"{found} cannot be the best checkpoint",
-                f"it is not a complete checkpoint in {self.path}",
-                "store.set_best(store.save(...), score)",
-            )
-        if not abs(score) < float("inf"):
-            raise OptionError(
-                f"the score of the best checkpoint is {score}",
-                "nothing can be better or worse than that",
-                "a finite score, such as the mean return of an evaluation",
-            )
-        with self._writing(f"{found} could not be made the best checkpoint"):
-            self._point("best", found, score=score)
-
     def list(self) -> Paths:
         """Return the complete checkpoints, by rising step. Damaged ones are not among them."""
         return [path for path in self._named() if self._is_good(path)]
 
     def prune(self, keep: int = 3) -> Paths:
-        """Remove all but the newest `keep` complete checkpoints, `last` and `best`.
+        """Remove all but the newest `keep` complete checkpoints and `last`.
 
         Damaged ones do not count, and are left for somebody to look at; one that is being read
         stays until the next time.
@@ -209,7 +184,7 @@ class CheckpointStore:
             )
         with self._writing(f"{self.path} could not be pruned"):
             try:
-                kept = {self._pointed("last"), self._pointed("best")}
+                last = self._last_pointed()
             except CheckpointError as error:
                 warnings.warn(
                     f"no checkpoint is pruned, as {error.args[0]}", MusterWarning, stacklevel=2
@@ -217,7 +192,7 @@ class CheckpointStore:
                 return []
             removed = []
             for path in self.list()[:-keep]:
-                if path not in kept and self._place.take_away(path):
+                if path != last and self._place.take_away(path):
                     removed.append(path)
             self._place.clean()
         return removed
@@ -238,7 +213,8 @@ class CheckpointStore:
         self._check_writable()
         try:
             make_directories(self.path, self._files)
-            with FileLock(self.path / ".lock", wait=_LOCK_WAIT):
+            # Processes of one run take turns; that there is one run is what its claim says.
+            with saving(), FileLock(self.path / ".lock", wait=_LOCK_WAIT):
                 self._place.clean()
                 yield
         except OSError as error:
@@ -250,27 +226,27 @@ class CheckpointStore:
                 f"make room, or check the disk under {self.path}; older checkpoints are untouched",
             ) from error
 
-    def _point(self, pointer: str, target: Path, **more: float) -> None:
-        body = {"checkpoint": target.name, **more}
-        write_atomic(self.path / f"{pointer}.json", seal(body), self._files)
+    def _point_last(self, target: Path) -> None:
+        write_atomic(self.path / _LAST, seal({"checkpoint": target.name}), self._files)
 
     # The reading half.
 
-    def _pointed(self, name: str) -> Path | None:
+    def _last_pointed(self) -> Path | None:
+        """Return what `last.json` names; None if there is no such file."""
         for _ in range(_ATTEMPTS):
-            pointer = self._pointer(name)
-            if pointer is None:
+            name = self._pointer()
+            if name is None:
                 return None
-            path: Path = self.path / pointer["checkpoint"]
+            path = self.path / name
             if path.is_dir():
                 return path
-            if self._pointer(name) == pointer:  # else a writer was faster
+            if self._pointer() == name:  # else a writer was faster
                 break
-        error = damaged(self.path / f"{name}.json", f"points at {path.name}, which is not there")
+        error = damaged(self.path / _LAST, f"points at {path.name}, which is not there")
         raise self._with_offer(error, path)
 
-    def _pointer(self, name: str) -> dict[str, Any] | None:
-        file = self.path / f"{name}.json"
+    def _pointer(self) -> str | None:
+        file = self.path / _LAST
         if not os.path.lexists(file):
             return None
         try:
@@ -356,7 +332,7 @@ def _step_of(name: str) -> int:
     return int(name.removeprefix("step-"))
 
 
-def _read_pointer(file: Path) -> dict[str, Any]:
+def _read_pointer(file: Path) -> str:
     directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fd = open_regular(file.name, directory, file)
@@ -369,8 +345,7 @@ def _read_pointer(file: Path) -> dict[str, Any]:
         check_seal(data)
     except ValueError as error:
         raise damaged(file, str(error)) from error
-    if not NAME.fullmatch(str(body.get("checkpoint"))):
+    name = str(body.get("checkpoint"))
+    if not NAME.fullmatch(name):
         raise damaged(file, "does not name a checkpoint")
-    if type(body.get("score", 0.0)) is not float:
-        raise damaged(file, "has a score that is no number")
-    return body
+    return name

@@ -1,18 +1,20 @@
 """`RunDirectory`: the place of one run, with one writer at a time.
 
     runs/<env>/<algo>/<date-time>-<seed>/
-        config.yaml  command.txt  env.json  metrics.jsonl  result.json  .lock
+        config.yaml  command.txt  env.json  metrics.jsonl  result.json  .lock  .writer.json
         logs/  tb/  checkpoints/
 
-`create` makes one and refuses to write into another run; `open` finds one again, to go on with it
-(`writable=True`, which takes the lock) or only to read. Every file here is written atomically.
+`create` makes one and refuses to write into another run; `open` finds one again, only to read or,
+with `writable=True`, to resume it: that claims it (`muster.run.claim`) and tidies up after dead
+writers, no more, so that what cannot be resumed is left as it was. `note_start` comes after that.
+Every file here is written atomically, and read only if it is a regular one.
 """
 
-import contextlib
 import json
 import math
 import os
 import shlex
+import stat
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -22,18 +24,18 @@ from typing import Any
 
 import numpy as np
 
-from muster.errors import OptionError
 from muster.run import config_io
+from muster.run.best import FOLDER, BestCheckpoint
 from muster.run.checkpoint import CheckpointStore
+from muster.run.claim import LOCK, WRITER, Claim, check_claim, claim_of
 from muster.run.errors import RunDirectoryError
 from muster.run.files import write_atomic
-from muster.run.lock import FileLock
 from muster.run.machine import describe_machine
 from muster.run.names import check_inside, checked_path, safe_name
 from muster.run.reading import NAME
 
-_FOLDERS = ("logs", "tb", "checkpoints")
-_LOCK = ".lock"
+_CHECKPOINTS = "checkpoints"
+_FOLDERS = ("logs", "tb", _CHECKPOINTS)
 _MAX_READ = 16 << 20
 
 
@@ -43,21 +45,23 @@ class RunDirectory:
     Attributes:
         path: The directory, absolute.
         checkpoint: The checkpoint that `open` was given, or None if it was given the run.
-        checkpoints: The store of its checkpoints.
+        checkpoints: The store of its regular checkpoints, from which a run is resumed.
+        best: The weights of the best evaluation, and their score.
         logs: Where the nodes' logs go.
         tb: Where TensorBoard's files go.
         metrics: The file `metrics.jsonl`.
     """
 
-    def __init__(self, path: Path, lock: FileLock | None, checkpoint: Path | None = None) -> None:
+    def __init__(self, path: Path, claim: Claim | None, checkpoint: Path | None = None) -> None:
         self.path = path
         self.checkpoint = checkpoint
-        self.checkpoints = CheckpointStore(path / "checkpoints", check_writable=self.check_writable)
+        self.checkpoints = CheckpointStore(path / _CHECKPOINTS, check_writable=self.check_writable)
+        self.best = BestCheckpoint(path / _CHECKPOINTS, check_writable=self.check_writable)
         self.logs = path / "logs"
         self.tb = path / "tb"
         self.metrics = path / "metrics.jsonl"
-        self._lock = lock
-        self._joined = False
+        self._claim = claim
+        self._joined: str | None = None
 
     @classmethod
     def create(
@@ -68,10 +72,9 @@ class RunDirectory:
         seed: int,
         *,
         root: str | Path = "runs",
-        resume: bool = False,
         argv: Sequence[str] | None = None,
     ) -> "RunDirectory":
-        """Make the directory of a new run and lock it.
+        """Make the directory of a new run and claim it.
 
         Args:
             path: The directory itself; None for one under `root`, named after the other arguments.
@@ -79,7 +82,6 @@ class RunDirectory:
             algo: For the name.
             seed: For the name.
             root: Where runs without a path go.
-            resume: Go on with the run that is at `path`; that there is none is an error.
             argv: The command for `command.txt`; `sys.argv` if it is not given.
 
         Raises:
@@ -88,39 +90,29 @@ class RunDirectory:
             OptionError: The path is none to write to.
         """
         if path is None:
-            if resume:
-                raise OptionError(
-                    "there is nothing to resume",
-                    "a run that is gone on with is given by its directory",
-                    "--resume --run-dir runs/<env>/<algo>/<date-time>-<seed>",
-                )
             place = _make_default(Path(os.path.abspath(root)), env_id, algo, seed)
-        elif resume:
-            return cls.open(path, writable=True, argv=argv)
         else:
             place = checked_path(path)
             _make_given(place)
-        lock = _locked(place)
+        claim = _claimed(place)
         try:
             if _content(place):  # somebody was faster
                 raise _taken(place)
-            run = cls(place, lock)
-            run._prepare(argv)
+            run = cls(place, claim)
+            run.note_start(argv)
         except BaseException:
-            lock.release()
+            claim.release()
             raise
         return run
 
     @classmethod
-    def open(
-        cls, path: str | Path, *, writable: bool = False, argv: Sequence[str] | None = None
-    ) -> "RunDirectory":
+    def open(cls, path: str | Path, *, writable: bool = False) -> "RunDirectory":
         """Find a run again, by its directory or by that of one of its checkpoints.
 
         Args:
-            path: The run directory, or `<run>/checkpoints/step-<n>`.
-            writable: Take the lock, to go on with the run; otherwise nothing is written.
-            argv: The command that is added to `command.txt`; `sys.argv` if it is not given.
+            path: The run directory, or a checkpoint in it: `<run>/checkpoints/step-<n>`, or
+                `<run>/checkpoints/best/step-<n>`.
+            writable: Claim it, to resume the run; otherwise it is only read.
 
         Raises:
             RunDirectoryError: There is no run.
@@ -129,8 +121,10 @@ class RunDirectory:
         given = checked_path(path)
         checkpoint: Path | None = None
         place = given
-        if NAME.fullmatch(given.name) and given.parent.name == "checkpoints":
-            checkpoint, place = given, given.parent.parent
+        if NAME.fullmatch(given.name):
+            folder = given.parent.parent if given.parent.name == FOLDER else given.parent
+            if folder.name == _CHECKPOINTS:
+                checkpoint, place = given, folder.parent
         if not _is_run(place):
             raise RunDirectoryError(
                 f"there is no run in {place}",
@@ -139,28 +133,30 @@ class RunDirectory:
             )
         if not writable:
             return cls(place, None, checkpoint)
-        lock = _locked(place)
+        run = cls(place, _claimed(place), checkpoint)
         try:
-            run = cls(place, lock, checkpoint)
-            run._prepare(argv)
             run.checkpoints.clean()
         except BaseException:
-            lock.release()
+            run.close()
             raise
         return run
 
     @classmethod
     def join(cls, path: str | Path) -> "RunDirectory":
-        """Write into the run of a parent process, which holds the lock as long as this one lives.
+        """Write into the run of a parent process, which keeps its claim as long as this one lives.
 
         For the one node of a parallel run that writes its files.
         """
         run = cls(Path(path), None)
-        run._joined = True
+        run._joined = claim_of(run.path) or ""
         return run
 
-    def _prepare(self, argv: Sequence[str] | None) -> None:
-        """Make what belongs into a run, or add this start to what is there."""
+    def note_start(self, argv: Sequence[str] | None = None) -> None:
+        """Make what belongs into a run, or add this start to what is there.
+
+        Args:
+            argv: The command for `command.txt`; `sys.argv` if it is not given.
+        """
         for name in _FOLDERS:
             folder = self.path / name
             if folder.is_symlink():
@@ -169,16 +165,16 @@ class RunDirectory:
                     "what a run writes stays in its directory",
                     f"rm {shlex.quote(str(folder))}",
                 )
-            folder.mkdir(exist_ok=True)
+            try:
+                folder.mkdir(exist_ok=True)
+            except OSError as error:
+                raise _unmade(folder, error) from error
         machine = describe_machine()
-        with contextlib.suppress(FileNotFoundError, ValueError):
-            # Of a run that was resumed elsewhere, every machine is remembered.
-            before = json.loads(_read(self.path / "env.json"))
-            machine["earlier"] = [*before.pop("earlier", []), before]
+        before = self._read_json("env.json")
+        if before is not None:  # of a run that was resumed elsewhere, every machine is remembered
+            machine["earlier"] = [*_listed(before.pop("earlier", [])), before]
         self._write_json("env.json", machine)
-        commands = b""
-        with contextlib.suppress(FileNotFoundError):
-            commands = _read(self.path / "command.txt")
+        commands = self._read("command.txt") or b""
         command = shlex.join(sys.argv if argv is None else argv)
         self._write("command.txt", commands + f"{command}\n".encode("utf-8", "surrogateescape"))
 
@@ -188,7 +184,14 @@ class RunDirectory:
 
     def read_config(self) -> str:
         """Return the text of `config.yaml`, for `config_io.from_yaml`."""
-        return _read(self.path / "config.yaml").decode()
+        file = self.path / "config.yaml"
+        data = self._read(file.name)
+        if data is None:
+            raise _unreadable(file, "it is not there")
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise _unreadable(file, str(error)) from error
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         """Write `result.json`. NaN and infinity are null there, and named under `nonfinite`."""
@@ -196,15 +199,16 @@ class RunDirectory:
 
     def forget_result(self) -> None:
         """Remove `result.json`, which was that of an earlier start, before the run goes on."""
-        (self.path / "result.json").unlink(missing_ok=True)
+        file = self.path / "result.json"
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as error:
+            raise _unreadable(file, error.strerror or str(error)) from error
 
     def read_result(self) -> dict[str, Any] | None:
         """Return the content of `result.json`, or None if the run did not come to an end."""
-        try:
-            result = json.loads(_read(self.path / "result.json"))
-        except FileNotFoundError:
-            return None
-        if type(result) is not dict:
+        result = self._read_json("result.json")
+        if result is None and os.path.lexists(self.path / "result.json"):
             raise RunDirectoryError(
                 f"{self.path / 'result.json'} holds no result",
                 "it is not what muster writes",
@@ -213,23 +217,29 @@ class RunDirectory:
         return result
 
     def close(self) -> None:
-        """Give the lock back. The system does it, too, when the process ends in any way."""
-        if self._lock is not None:
-            self._lock.release()
+        """Give the claim back. It ends, too, when the process ends in any way."""
+        if self._claim is not None:
+            self._claim.release()
 
     @property
     def writable(self) -> bool:
-        """Whether this process, or the one that it is a node of, holds the lock of the run."""
-        return self._joined or (self._lock is not None and self._lock.held)
+        """Whether this process, or the one that it is a node of, has claimed the run."""
+        return self._nonce is not None
+
+    @property
+    def _nonce(self) -> str | None:
+        return self._joined if self._claim is None else self._claim.nonce
 
     def check_writable(self) -> None:
-        """Raise RunDirectoryError unless this process holds the lock of the run."""
-        if not self.writable:
+        """Raise RunDirectoryError unless this process has claimed the run, and nobody since."""
+        nonce = self._nonce
+        if nonce is None:
             raise RunDirectoryError(
                 f"{self.path} was opened to read, or is closed",
-                "a run is written to by the one process that holds its lock",
+                "a run is written to by the one process that has claimed it",
                 "RunDirectory.open(path, writable=True)",
             )
+        check_claim(self.path, nonce)
 
     def __enter__(self) -> "RunDirectory":
         return self
@@ -241,6 +251,34 @@ class RunDirectory:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _read(self, name: str) -> bytes | None:
+        """Return the content of a file of the run; None if there is none."""
+        file = self.path / name
+        try:
+            # Non-blocking: opening a named pipe would wait for somebody to write to it.
+            fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unreadable(file, str(error)) from error
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise _unreadable(file, "it is not a regular file")
+        with open(fd, "rb") as opened:
+            data = opened.read(_MAX_READ + 1)
+        if len(data) > _MAX_READ:
+            raise _unreadable(file, f"it has more than {_MAX_READ} bytes")
+        return data
+
+    def _read_json(self, name: str) -> dict[str, Any] | None:
+        """Return what a file holds; None if there is none, or it is not what muster writes."""
+        data = self._read(name)
+        try:
+            content = None if data is None else json.loads(data)
+        except (ValueError, RecursionError):
+            return None
+        return content if type(content) is dict else None
 
     def _write_json(self, name: str, content: dict[str, Any]) -> None:
         nonfinite: dict[str, str] = {}
@@ -289,7 +327,8 @@ def _make_given(path: Path) -> None:
             f"--run-dir {shlex.quote(str(path.resolve()))}, if that is meant",
         )
     if path.is_dir() and _content(path):
-        _locked(path, only_if_there=True).release()  # a run that is going on says so
+        if (path / LOCK).exists():
+            _claimed(path).release()  # a run that is going on says so
         raise _taken(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -318,7 +357,7 @@ def _taken(path: Path) -> RunDirectoryError:
 
 def _content(path: Path) -> list[str]:
     """What is in a directory, but for what a run leaves that is killed while it is being made."""
-    names = [name for name in os.listdir(path) if name not in (_LOCK, ".env.json.partial")]
+    names = [name for name in os.listdir(path) if name not in (LOCK, WRITER, ".env.json.partial")]
     folders = [name for name in _FOLDERS if (path / name).is_dir()]
     empty = [name for name in folders if not any((path / name).iterdir())]
     return [name for name in names if name not in empty]
@@ -328,26 +367,23 @@ def _is_run(path: Path) -> bool:
     return (path / "config.yaml").is_file() or (path / "env.json").is_file()
 
 
-def _locked(path: Path, only_if_there: bool = False) -> FileLock:
-    lock = FileLock(path / _LOCK)
-    if not only_if_there or lock.path.exists():
-        try:
-            lock.acquire()
-        except OSError as error:
-            raise _unmade(lock.path, error) from error
-    return lock
+def _claimed(path: Path) -> Claim:
+    claim = Claim(path)
+    try:
+        claim.acquire()
+    except OSError as error:
+        raise _unmade(path / LOCK, error) from error
+    return claim
 
 
-def _read(path: Path) -> bytes:
-    with open(path, "rb") as file:
-        data = file.read(_MAX_READ + 1)
-    if len(data) > _MAX_READ:
-        raise RunDirectoryError(
-            f"{path} has more than {_MAX_READ} bytes",
-            "it is not what muster writes",
-            f"ls -l {shlex.quote(str(path))}",
-        )
-    return data
+def _unreadable(file: Path, why: str) -> RunDirectoryError:
+    return RunDirectoryError(
+        f"{file} cannot be read", why, f"ls -l {shlex.quote(str(file))}, and move it away"
+    )
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _plain(value: Any, path: str, nonfinite: dict[str, str]) -> Any:

@@ -19,6 +19,7 @@ import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from muster.framework.node import advance
 from muster.run.errors import CheckpointError
 
 Buffer = bytes | memoryview
@@ -129,6 +130,7 @@ def write_new(path: Path, chunks: Iterable[Buffer], files: Files = REAL) -> tupl
                 size += len(piece)
                 while piece:  # the system may take a part of it only
                     piece = piece[files.write(fd, piece) :]
+                advance()  # a large file on a slow disk is no hang
         files.fsync(fd)
     finally:
         os.close(fd)

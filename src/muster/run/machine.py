@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from muster.container import cores
 from muster.version import __version__
 
 _PACKAGES = ("numpy", "torch", "gymnasium", "numba", "safetensors", "envpool", "ale-py", "ray")
@@ -25,7 +26,7 @@ def describe_machine() -> dict[str, Any]:
         "machine": platform.machine(),
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
-        "usable_cores": _usable_cores(),
+        "usable_cores": cores(),
         "memory_bytes": _memory_bytes(),
         "hostname": platform.node(),
         "executable": sys.executable,
@@ -58,12 +59,6 @@ def _cpu_model() -> str | None:
     except OSError:
         pass
     return platform.processor() or None
-
-
-def _usable_cores() -> int | None:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
 
 
 def _memory_bytes() -> int | None:

@@ -11,6 +11,7 @@ import json
 import math
 import operator
 import os
+import stat
 import threading
 import time
 import warnings
@@ -53,6 +54,12 @@ class MetricsWriter:
     ) -> None:
         run.check_writable()
         self.path = run.metrics
+        if os.path.lexists(self.path) and not stat.S_ISREG(os.lstat(self.path).st_mode):
+            raise RunDirectoryError(
+                f"{self.path} is not a regular file",
+                "metrics are lines of a file of their own",
+                f"ls -l {self.path}, and move it away",
+            )
         self._mutex = threading.Lock()
         self._started = time.monotonic()
         self._kept = _Kept()
@@ -102,6 +109,11 @@ class MetricsWriter:
             kept.steps.update(dict.fromkeys(numbers, step))
             for sink in list(self._sinks):
                 self._tell(sink, step, train, seconds, numbers)
+
+    def last_step(self, name: str) -> int | None:
+        """Return the env_step of the last line that has a metric; None if none has."""
+        with self._mutex:
+            return self._kept.steps.get(name)
 
     def close(self) -> None:
         """Close the file and every sink. A second call does nothing."""

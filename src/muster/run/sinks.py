@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from muster.errors import OptionError
+from muster.installs import install
 
 _STAMP = re.compile(r"events\.out\.tfevents\.([0-9]{10,})\.")
 
@@ -109,7 +110,7 @@ def _no_wandb() -> OptionError:
     return OptionError(
         "metrics should go to Weights & Biases, but the package wandb is not there",
         "it is not installed with muster, as few need it",
-        'pip install "muster-rl[wandb]"',
+        install("wandb"),
     )
 
 

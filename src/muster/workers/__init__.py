@@ -4,6 +4,7 @@ from muster.workers.collector import Collector
 from muster.workers.evaluator import (
     Evaluation,
     EvaluationAbandoned,
+    EvaluationUnfinished,
     Evaluator,
     evaluate_policy,
 )
@@ -16,6 +17,7 @@ __all__ = [
     "Collector",
     "Evaluation",
     "EvaluationAbandoned",
+    "EvaluationUnfinished",
     "Evaluator",
     "Learner",
     "LearnerGroup",

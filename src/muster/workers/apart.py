@@ -21,6 +21,7 @@ class Answer:
 
     version: int
     returns: tuple[float, ...]
+    """Of its episodes; none if there was no time for one of every environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ class Judged:
     """An answer, with what the learner had when it asked."""
 
     state: Any
-    evaluation: Evaluation
+    evaluation: Evaluation | None
+    """None if there was no time for one episode of every environment."""
 
 
 class EvaluationApart:
@@ -46,14 +48,15 @@ class EvaluationApart:
 
     # ---- on the learner
 
-    def ask(self, weights: Any, state: Any) -> int:
+    def ask(self, weights: Any, state: Any, seconds: float) -> int:
         """Have these weights evaluated, and return the question's number.
 
         Args:
             weights: What the evaluator gets.
             state: Kept here, and returned with the answer.
+            seconds: That the evaluation may take.
         """
-        number = self._questions.push(weights)
+        number = self._questions.push(weights, seconds=seconds)
         self._open[number] = state
         return number
 
@@ -70,7 +73,8 @@ class EvaluationApart:
             if answer is None:
                 break
             if answer.version in self._open:  # else it was answered twice: by a replaced evaluator
-                found.append(Judged(self._open[answer.version], Evaluation.of(answer.returns)))
+                evaluation = Evaluation.of(answer.returns) if answer.returns else None
+                found.append(Judged(self._open[answer.version], evaluation))
                 for older in [number for number in self._open if number <= answer.version]:
                     del self._open[older]
         return found
@@ -81,7 +85,7 @@ class EvaluationApart:
         """Wait for weights that were not evaluated yet; None when the run finishes."""
         return self._questions.pull(newer_than=self._answered)
 
-    def answer(self, question: Weights, evaluation: Evaluation) -> None:
-        """Tell the learner."""
+    def answer(self, question: Weights, evaluation: Evaluation | None) -> None:
+        """Tell the learner; None that there was no time for it."""
         self._answered = question.version
-        self._answers.put(Answer(question.version, evaluation.returns))
+        self._answers.put(Answer(question.version, evaluation.returns if evaluation else ()))

@@ -6,19 +6,23 @@ comparable.
 """
 
 import math
+import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from muster.envs import make_envs
-from muster.errors import MusterError, OptionError
+from muster.envs import Episode, VectorEnv, make_envs
+from muster.errors import MusterError, MusterWarning, OptionError
 from muster.framework.node import advance
 from muster.seeding import derive_seed
 
 MOST_ENVS = 20
 """Environments that one evaluation steps at once."""
+MOST_STEPS = 100_000
+"""Steps after which an episode of an evaluation is cut, where nothing else is said."""
 
 
 class GreedyPolicy(Protocol):
@@ -59,15 +63,24 @@ class EvaluationAbandoned(MusterError):
     """Somebody asked an evaluation to stop before all its episodes were played."""
 
 
+class EvaluationUnfinished(MusterError):
+    """Not one episode of every environment ended in the time that the evaluation had."""
+
+
 def evaluate_policy(
     policy: GreedyPolicy,
     env: Any,
     episodes: int = 20,
     seed: int = 0,
     abandon: Callable[[], bool] | None = None,
+    max_steps: int = MOST_STEPS,
+    seconds: float | None = None,
     **env_kwargs: Any,
 ) -> Evaluation:
     """Play `episodes` episodes greedily in new environments and return what came of it.
+
+    Environments play the same number of episodes each. Where time is up, the result is of as many
+    as all of them have ended: a fixed set, which does not prefer short ones. A warning says so.
 
     Args:
         policy: Gives the actions.
@@ -75,24 +88,28 @@ def evaluate_policy(
         episodes: How many; the same ones for the same seed.
         seed: Decides where they start.
         abandon: Asked before every step; True ends it without a result.
-        **env_kwargs: For each environment.
+        max_steps: An episode that has not ended by then counts with its return so far, and its
+            environment plays no other.
+        seconds: No step is begun after so long; None for no limit.
+        **env_kwargs: For each environment; and `backend`, as for `make_envs`.
 
     Raises:
         EvaluationAbandoned: `abandon` said so.
+        EvaluationUnfinished: Time was up before every environment had ended an episode.
     """
     if episodes < 1:
         raise OptionError(
             f"episodes={episodes!r} is not possible", "a mean needs one at least", "episodes=20"
         )
     count = max(n for n in range(1, min(episodes, MOST_ENVS) + 1) if episodes % n == 0)
-    each = episodes // count
+    until = math.inf if seconds is None else time.monotonic() + seconds
     envs = make_envs(env, count, derive_seed(seed, "eval"), **env_kwargs)
     try:
-        returns: list[list[float]] = [[] for _ in range(count)]
+        games = _Games(count, episodes // count, max_steps)
         obs = envs.reset()
         first = np.ones(count, np.bool_)
         remembers = getattr(policy, "remembers", False)
-        while any(len(played) < each for played in returns):
+        while games.go_on and time.monotonic() < until:
             if abandon is not None and abandon():
                 raise EvaluationAbandoned(
                     f"the evaluation of {episodes} episodes was abandoned",
@@ -103,12 +120,76 @@ def evaluate_policy(
             action = policy.act(obs, first=first) if remembers else policy.act(obs)  # type: ignore[call-arg]
             obs, _, ends, cuts, info = envs.step(action)
             first = ends | cuts
-            for episode in info["episodes"]:
-                if len(returns[episode.env]) < each:
-                    returns[episode.env].append(episode.return_)
+            games.note(info["episodes"], envs)
+        return games.evaluation(envs.env_id, seconds)
     finally:
         envs.close()
-    return Evaluation.of(tuple(value for played in returns for value in played))
+
+
+class _Games:
+    """The episodes of one evaluation.
+
+    Args:
+        count: Environments.
+        each: Episodes that each of them is to play.
+        max_steps: Of an episode.
+    """
+
+    def __init__(self, count: int, each: int, max_steps: int) -> None:
+        self._returns: list[list[float]] = [[] for _ in range(count)]
+        self._each = each
+        self._max_steps = max_steps
+        self._lengths = np.zeros(count, np.int64)
+        self._playing = np.ones(count, np.bool_)
+        self._cut = 0
+
+    @property
+    def go_on(self) -> bool:
+        """Whether an environment has episodes left to play."""
+        return bool(self._playing.any())
+
+    def note(self, ended: list[Episode], envs: VectorEnv) -> None:
+        """Take note of a step of all environments, and of the episodes that ended with it."""
+        self._lengths += 1
+        for episode in ended:
+            self._lengths[episode.env] = 0
+            if self._playing[episode.env]:
+                self._add(episode.env, episode.return_, is_last=False)
+        if self._lengths.max() >= self._max_steps:
+            returns = envs.books().returns
+            for env in np.flatnonzero(self._playing & (self._lengths >= self._max_steps)).tolist():
+                self._cut += 1
+                self._add(env, float(returns[env]), is_last=True)
+
+    def evaluation(self, env_id: str, seconds: float | None) -> Evaluation:
+        """Return what came of it, and say what had to be cut."""
+        played = min(len(each) for each in self._returns)
+        if not played:
+            raise EvaluationUnfinished(
+                f"no evaluation of {env_id!r} in {seconds:g} s",
+                "not one episode of every environment ended in that time",
+                "a larger --eval-seconds, or an environment with a time limit",
+            )
+        if self._cut:
+            self._warn(
+                f"episodes of the evaluation of {env_id!r} had not ended after "
+                f"{self._max_steps:,} steps: {self._cut} count with their return so far"
+            )
+        if self.go_on:
+            total = len(self._returns) * self._each
+            self._warn(
+                f"in {seconds:g} s the evaluation of {env_id!r} came to "
+                f"{played * len(self._returns)} of {total} episodes: its mean is of those"
+            )
+        return Evaluation.of(tuple(value for each in self._returns for value in each[:played]))
+
+    def _add(self, env: int, return_: float, is_last: bool) -> None:
+        self._returns[env].append(return_)
+        self._playing[env] = not is_last and len(self._returns[env]) < self._each
+
+    @staticmethod
+    def _warn(text: str) -> None:
+        warnings.warn(text, MusterWarning, stacklevel=4)
 
 
 class Evaluator:
@@ -122,7 +203,9 @@ class Evaluator:
         stop_at: Mean return at which training may stop; None for never.
         seed: Decides where the episodes start.
         abandon: Asked before every step; True ends an evaluation with EvaluationAbandoned.
-        env_kwargs: For each environment.
+        max_steps: After so many an episode is cut.
+        seconds: Returns how long the next evaluation may take; None for no limit.
+        env_kwargs: For each environment; and `backend`, as for `make_envs`.
     """
 
     def __init__(
@@ -134,17 +217,23 @@ class Evaluator:
         stop_at: float | None = None,
         seed: int = 0,
         abandon: Callable[[], bool] | None = None,
+        max_steps: int = MOST_STEPS,
+        seconds: Callable[[], float] | None = None,
         env_kwargs: dict[str, Any] | None = None,
     ) -> None:
         self.stop_at = stop_at
         self.last: Evaluation | None = None
         """The last evaluation."""
+        self.last_seconds = 0.0
+        """How long it took."""
         self._policy = policy
         self._env = env
         self._every = every
         self._episodes = episodes
         self._seed = seed
         self._abandon = abandon
+        self._max_steps = max_steps
+        self._seconds = seconds
         self._env_kwargs = env_kwargs or {}
         self._evaluated_at = -every
 
@@ -166,14 +255,18 @@ class Evaluator:
             envstep: Environment steps so far; nothing here depends on it.
         """
         self._evaluated_at = train_iter
+        started = time.monotonic()
         self.last = evaluate_policy(
             self._policy,
             self._env,
             self._episodes,
             self._seed,
             self._abandon,
+            self._max_steps,
+            None if self._seconds is None else self._seconds(),
             **self._env_kwargs,
         )
+        self.last_seconds = time.monotonic() - started
         stop = self.stop_at is not None and self.last.mean >= self.stop_at
         if stop and save_checkpoint is not None:
             save_checkpoint()

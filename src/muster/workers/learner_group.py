@@ -22,6 +22,7 @@ from muster.nets.policy_net import STATS, Rollout
 from muster.rl_utils.gae import gae
 from muster.rl_utils.moments import NOTHING, Moments
 from muster.seeding import generator
+from muster.workers.episode_log import WINDOW, Ended
 from muster.workers.pace import MINIBATCH, PREPARED, Pace
 from muster.workers.rollouts import (
     EPISODES,
@@ -268,17 +269,20 @@ class LearnerGroup:
         means = dict(zip(STATS, (sums[: len(STATS)] / count).tolist(), strict=True))
         return {**means, "grad_norm": sums[_NORM] / count, "updates": count, "lr": agent.adam.lr}
 
-    def episodes(self, loop: int) -> dict[str, float]:
-        """Return what the episodes that ended in a rollout came to; nothing if none did."""
-        books = self._books[loop % 2]
-        count = books[:, EPISODES].sum()
-        if not count:
-            return {}
-        return {
-            "collect/episodes": float(count),
-            "collect/return": float(books[:, RETURN_SUM].sum() / count),
-            "collect/length": float(books[:, LENGTH_SUM].sum() / count),
-        }
+    def episodes(self, loop: int) -> Ended:
+        """Return the episodes that ended in a rollout, slot by slot."""
+        books, returns = self._books[loop % 2], self._team["ended_returns"][loop % 2]
+        counts = books[:, EPISODES].astype(int).tolist()
+        return Ended(
+            [
+                each
+                for row, n in zip(returns, counts, strict=True)
+                for each in row[: min(n, WINDOW)].tolist()
+            ],
+            sum(counts),
+            float(books[:, RETURN_SUM].sum()),
+            float(books[:, LENGTH_SUM].sum()),
+        )
 
     # ---- parts of it
 

@@ -21,6 +21,7 @@ from muster.framework.node import advance
 from muster.nets.normalizer import ObsNorm
 from muster.rl_utils.moments import Moments, running_returns
 from muster.seeding import generator
+from muster.workers.episode_log import WINDOW
 
 Array = NDArray[Any]
 
@@ -31,7 +32,10 @@ EPISODES, RETURN_SUM, LENGTH_SUM, REWARD_MEAN, REWARD_M2, OBS = range(6)
 def book_fields(plan: SlotPlan, normalizer: ObsNorm | None) -> Fields:
     """Return what a team needs for the slots' books: two pages, a row for each slot."""
     width = 0 if normalizer is None else normalizer.width
-    return {"books": ((2, plan.slots, OBS + 2 * width), np.float64)}
+    return {
+        "books": ((2, plan.slots, OBS + 2 * width), np.float64),
+        "ended_returns": ((2, plan.slots, WINDOW), np.float64),
+    }
 
 
 class Rollouts:
@@ -63,6 +67,7 @@ class Rollouts:
         self._columns = plan.span(mine)
         self._team = team
         self._books: Array = team["books"]
+        self._returns: Array = team["ended_returns"]
         self._slots = slots_in(plan, team)
         # A network whose rows depend on their neighbours is asked slot by slot.
         whole = [self._columns]
@@ -133,7 +138,9 @@ class Rollouts:
 
     def show(self, loop: int) -> None:
         """Have the other members see the books of a rollout, and where the environments stand."""
-        self._team.show("books", (loop % 2, slice(self._mine.start, self._mine.stop)))
+        mine = slice(self._mine.start, self._mine.stop)
+        self._team.show("books", (loop % 2, mine))
+        self._team.show("ended_returns", (loop % 2, mine))
         self.show_standing(loop + 1)
 
     def show_standing(self, loop: int) -> None:
@@ -209,11 +216,12 @@ class Rollouts:
             book = self._books[page, slot]
             book[:] = 0
             first = columns.start - self._columns.start
-            for env, return_, length in ended:
-                if first <= env < first + plan.width:
-                    book[EPISODES] += 1
-                    book[RETURN_SUM] += return_
-                    book[LENGTH_SUM] += length
+            own = [each for each in ended if first <= each[0] < first + plan.width]
+            book[EPISODES] = len(own)
+            book[RETURN_SUM] = sum(return_ for _, return_, _ in own)
+            book[LENGTH_SUM] = sum(length for _, _, length in own)
+            last = [return_ for _, return_, _ in own[-WINDOW:]]
+            self._returns[page, slot, : len(last)] = last
             self._note_rewards(loop, slots, columns, book)
             self._note_observations(slots, columns, book)
 

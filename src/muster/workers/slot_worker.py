@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from muster.algos.ppo import PPO
 from muster.data.slots import Fields, SlotPlan
@@ -22,6 +23,7 @@ from muster.errors import TaskError
 from muster.flow import Team
 from muster.flow.team import members
 from muster.workers.ahead import Ahead
+from muster.workers.episode_log import SIZE
 from muster.workers.learner_group import LearnerGroup
 from muster.workers.pace import COLLECTED, ENDED, Pace
 from muster.workers.rollouts import Rollouts, book_fields
@@ -53,6 +55,7 @@ def slot_fields(agent: PPO, plan: SlotPlan, workers: int) -> Fields:
         **LearnerGroup.fields(agent, plan, workers),
         "decision": ((2,), np.int64),
         "started": ((3,), np.float64),
+        "episode_log": ((2, SIZE), np.float64),
         "acting": ((2, agent.weights.vector.size if agent.cfg.lag else 0), np.float32),
     }
 
@@ -67,6 +70,7 @@ class SlotWorker:
         seed: Of the run.
         begin: Called if the worker begins and does not take over: makes the agent what it is to
             begin with, and returns a state of `state_dict` to go on from, or None.
+        backend: What runs the environments, as for `make_envs`.
     """
 
     def __init__(
@@ -76,6 +80,7 @@ class SlotWorker:
         num_envs: int,
         seed: int,
         begin: Callable[[], Mapping[str, Any] | None] | None = None,
+        backend: str = "auto",
     ) -> None:
         self._born, self._born_at = time.monotonic(), time.time()
         cfg = agent.cfg
@@ -89,7 +94,7 @@ class SlotWorker:
         self._columns = plan.span(mine)
         self._slots = slice(mine.start, mine.stop)
         width = self._columns.stop - self._columns.start
-        self._envs = make_envs(env, width, seed, first_env=self._columns.start)
+        self._envs = make_envs(env, width, seed, backend, self._columns.start)
         self._actor = agent.twin() if cfg.lag else agent
         self._ahead: Ahead | None = None
         self.rollouts = Rollouts(self._actor, self._envs, plan, self.team, mine, seed)
@@ -187,9 +192,23 @@ class SlotWorker:
             "running_returns": standing.extra[standing.page(loop)].copy(),
             "memory": standing.state[standing.page(loop)].copy(),
             "reward_scale": self.group.reward_scale(loop),
+            "episodes": self.episodes_noted(loop).copy(),
             # What acts in that rollout, if it is not what has been learnt by now.
             "actor": dict(self._actor.weights.state_dict()) if self.agent.cfg.lag else {},
         }
+
+    def episodes_noted(self, loops: int) -> NDArray[np.float64]:
+        """Return the state of the episode log after so many rollouts: the last, or the one before.
+
+        It outlives the first worker: one that takes its place counts each episode once, too.
+        """
+        noted: NDArray[np.float64] = self.team["episode_log"][loops % 2]
+        return noted
+
+    def note_episodes(self, loops: int, state: NDArray[np.float64]) -> None:
+        """Keep the state of the episode log after so many rollouts."""
+        self.team["episode_log"][loops % 2] = state
+        self.team.show("episode_log", loops % 2)
 
     def close(self) -> None:
         """Close the environments."""
@@ -218,6 +237,8 @@ class SlotWorker:
             self.rollouts.show_standing(0)
             self.group.begin(0)
             return
+        if "episodes" in saved:  # not in a checkpoint of an earlier version
+            self.note_episodes(self.rollout, saved["episodes"])
         standing = self.rollouts.standing
         page = standing.page(self.rollout)
         self._envs.load_state_dict(columns_of(saved["envs"], self._columns))

@@ -21,6 +21,7 @@ from process_watch import descendants, eventually
 from muster import MusterWarning, OptionError
 from muster.engines.ray import ask, cluster, supply
 from muster.engines.ray.cluster import About, check_supply, check_versions, look_at
+from muster.installs import install
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.timeout(120)
@@ -243,7 +244,7 @@ def test_without_ray_it_is_said_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(OptionError) as refused:
         look_at("127.0.0.1:6379")
-    assert "pip install 'muster-rl[ray]'" in three_lines(refused.value)
+    assert install("ray") in three_lines(refused.value)
 
 
 def test_an_open_dashboard_without_authentication_is_warned_of_once(monkeypatch):

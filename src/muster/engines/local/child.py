@@ -2,29 +2,33 @@
 
 import contextlib
 import ctypes
+import faulthandler
 import importlib
 import io
 import logging
 import os
 import signal
 import sys
-import traceback
+import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TextIO
 
 from muster.engines.base import NodeMain
+from muster.engines.local.descent import NODE_PROCESS, end_with
 from muster.engines.local.handshake import Secrets
 from muster.engines.local.transport import LocalTransport
 from muster.engines.memory import SharedMemory
 from muster.engines.orders import Raised, Returned
 from muster.engines.progress import ProgressPage
 from muster.framework.node import NODE_MODULE, Place
+from muster.framework.signals import STOP_SIGNALS
 
-_PR_SET_PDEATHSIG = 1
+WHERE = signal.SIGUSR2
+"""Asks a node to write what it is doing to its log."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 32 << 20
 
@@ -57,20 +61,26 @@ class Birth:
     main: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    log: Path | None = None
+    """Where to write what it was doing when it crashed or hung; None for standard error."""
+    grace: float = 10.0
+    """Seconds that it has for ending once `main` is done."""
 
 
 def live(birth: Birth) -> None:
     """Be a node: run `main`, tell the parent what came of it."""
-    _die_with_parent()
+    end_with(os.getppid())
     # A group of its own, so that what it starts can be ended with it.
     os.setpgid(0, 0)
     # The parent gets the signals, and asks all nodes to finish.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     _keep_freed_memory()
     _speak_through(birth.out, birth.err)
+    _tell_where_it_was(birth.log)
     os.environ.clear()
     os.environ.update(birth.environment)
+    os.environ[NODE_PROCESS] = str(os.getpid())
     _share_cores(birth.threads, birth.cores)
     logging.basicConfig(format="%(message)s")
     transport = LocalTransport(
@@ -87,7 +97,8 @@ def live(birth: Birth) -> None:
         value = run_node(transport, birth.main, birth.args, birth.kwargs)
         transport.tell(_sendable(value))
     except BaseException as error:
-        transport.tell(Raised(_summary(error), "".join(traceback.format_exception(error))))
+        transport.tell(Raised.of(error))
+    _leave_within(birth.grace, birth.place.name)
     sys.stdout.flush()
     sys.stderr.flush()
 
@@ -102,25 +113,6 @@ def _sendable(value: Any) -> Returned:
             f"main returned {type(value).__name__}, which cannot be sent to the parent: {error}"
         ) from error
     return Returned(value)
-
-
-def _summary(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".removesuffix(": ")
-
-
-def _die_with_parent() -> None:
-    """Ask the kernel to end this process with the fork server, and let that end with the parent.
-
-    A fork server lives as long as anybody holds its pipe, and every process that it forks is given
-    that pipe; a node that hangs would keep it alive, and so itself. A node that wants processes
-    of its own from a fork server gets another one.
-    """
-    server: Any = forkserver._forkserver
-    if server._forkserver_alive_fd is not None:
-        os.close(server._forkserver_alive_fd)
-        server._forkserver_alive_fd = server._forkserver_address = None
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _keep_freed_memory() -> None:
@@ -141,6 +133,37 @@ def _speak_through(out: Connection, err: Connection) -> None:
         os.dup2(pipe.fileno(), number)
         pipe.close()
     sys.stdout, sys.stderr = _line_by_line(1), _line_by_line(2)
+
+
+def _tell_where_it_was(log: Path | None) -> None:
+    """Have the stack of every thread written when the process crashes, or is asked for it."""
+    try:
+        fd = 2 if log is None else os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    except OSError:
+        fd = 2
+    faulthandler.enable(fd)
+    faulthandler.register(WHERE, fd)
+
+
+def _leave_within(seconds: float, name: str) -> None:
+    """End the process if it does not end by itself: Python waits for threads, even for ever."""
+
+    def leave() -> None:
+        time.sleep(seconds)
+        threads = ", ".join(
+            repr(each.name)
+            for each in threading.enumerate()
+            if not each.daemon and each is not threading.main_thread()
+        )
+        print(
+            f"muster: {name} is done, and was ended with what still ran in it after {seconds:g} s: "
+            + (f"its thread {threads}" if threads else "something that is no thread of Python's"),
+            file=sys.stderr,
+            flush=True,
+        )
+        os._exit(0)
+
+    threading.Thread(target=leave, name="muster-leave", daemon=True).start()
 
 
 def _line_by_line(fd: int) -> TextIO:

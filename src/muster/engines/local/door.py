@@ -68,8 +68,8 @@ class Door:
         self._reported_at = -1.0
         self._unreported = 0
         self._strangers: list[_Stranger] = []
-        self._listener = _listen(socket_path(directory, place.node_id))
-        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self.listener = _listen(socket_path(directory, place.node_id))
+        selector.register(self.listener, selectors.EVENT_READ, self._accept)
 
     def drop_late_strangers(self) -> None:
         """Turn away who took too long."""
@@ -80,13 +80,13 @@ class Door:
         """Turn everybody away, and listen no more."""
         for stranger in list(self._strangers):
             self._dismiss(stranger)
-        self._selector.unregister(self._listener)
-        self._listener.close()
+        self._selector.unregister(self.listener)
+        self.listener.close()
 
     def _accept(self) -> None:
         for _ in range(_BACKLOG):
             try:
-                sock, _address = self._listener.accept()
+                sock, _address = self.listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:

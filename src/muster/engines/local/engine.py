@@ -6,7 +6,7 @@ from typing import Any
 
 from muster.engines.base import Launch
 from muster.engines.local import limits
-from muster.engines.local.forkserver import context
+from muster.engines.local.forkserver import SERVER
 from muster.engines.local.handshake import Secrets
 from muster.engines.local.member import LocalMember
 from muster.engines.local.runtime_dir import runtime_directory
@@ -21,7 +21,7 @@ class LocalEngine:
 
     def prepare(self, modules: Sequence[str], address: str | None) -> None:
         """Have nodes begin with these modules imported; they are, while the caller goes on."""
-        context(modules)
+        SERVER.prepare(modules)
 
     def run(self, launch: Launch) -> list[Any]:
         """Return what `main` returned on each node. Nothing is left behind when this ends."""

@@ -1,46 +1,306 @@
 """Where node processes come from: a fork server that has the heavy imports behind it.
 
-It is Python's own (`multiprocessing`), and one for all runs of this process. It has one thread, so
-forking it is safe; numeric libraries are told to start none while it imports them.
+It is a process of its own (`forked.py`), and one for all runs of this process. Numeric libraries
+are told to start no thread while it imports them. One that was killed is started again.
 """
 
-import multiprocessing
+import atexit
+import contextlib
+import io
+import json
 import os
+import select
+import signal
+import socket
+import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from multiprocessing import forkserver
-from multiprocessing.context import ForkServerContext
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing import context, reduction, spawn
+from pathlib import Path
+from types import FunctionType
+from typing import Any
 
 from muster.engines.local.child import THREAD_VARIABLES
-from muster.engines.local.own_group import OWN_GROUP
+from muster.engines.local.forked import MOST_FDS, Inherited
+from muster.engines.local.tracker import python_flags, tracker
+from muster.engines.member import exit_status
+from muster.errors import MusterError
 
 _HEAVY = ("numpy", "torch", "gymnasium", "numba", "muster.flow.node", "muster.engines.local.child")
 """Imported by the fork server, if this process has imported them, or says that it will."""
+_SERVE = "import sys; sys.path[:] = {path!r}; from muster.engines.local.forked import serve; "
+_TRIES = 2
+_END_SECONDS = 5.0
 
-_starting = threading.Lock()
-_started = False
+
+class ForkError(MusterError, RuntimeError):
+    """A process for a node cannot be had."""
 
 
-def context(preload: Sequence[str] = ()) -> ForkServerContext:
-    """Return the `multiprocessing` context of nodes, its server running.
+@dataclass(frozen=True)
+class Ending:
+    """How a process ended."""
 
-    Args:
-        preload: Modules that the server imports besides, if it is not running yet.
+    code: int | None
+    """Its exit code, negative for a signal; None if the fork server is gone, too."""
+    left: tuple[str, ...] = ()
+    """What it had detached from itself, and what was ended therefore."""
+
+
+@dataclass
+class Forked:
+    """A process that the server has forked.
+
+    Attributes:
+        pid: Its number.
+        pidfd: Can be read once it has ended.
     """
-    global _started
-    ctx = multiprocessing.get_context("forkserver")
-    with _starting:
-        if not _started:
-            _started = True
-            heavy = [name for name in _HEAVY if preload or name in sys.modules]
-            ctx.set_forkserver_preload(["muster.engines.local.own_group", *heavy, *preload])
-            before = dict(os.environ)
-            os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
-            os.environ[OWN_GROUP] = "1"
+
+    pid: int
+    pidfd: int
+    _status: int
+    _ending: Ending | None = field(default=None, init=False)
+
+    def kill(self) -> None:
+        """End it at once. What it has started is ended next, by the server."""
+        self.send(signal.SIGKILL)
+
+    def send(self, number: int) -> None:
+        """Send it a signal, if it is there."""
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(self.pidfd, number)
+
+    def wait(self) -> Ending:
+        """Wait until it has ended, with all that it had started; say how."""
+        if self._ending is None:
+            _readable(self.pidfd, None)
+            said = os.read(self._status, 1 << 16) if _readable(self._status, _END_SECONDS) else b""
+            if said:
+                found = json.loads(said)
+                self._ending = Ending(found["code"], tuple(found["left"]))
+            else:
+                with contextlib.suppress(OSError):
+                    os.killpg(self.pid, signal.SIGKILL)
+                self._ending = Ending(None)
+        return self._ending
+
+    def close(self) -> None:
+        """Let go of a process that has ended."""
+        os.close(self.pidfd)
+        os.close(self._status)
+
+
+class ForkServer:
+    """The fork server of this process, started when it is needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._sock: socket.socket | None = None
+        self._modules: list[str] = []
+        self._owner = 0
+
+    def prepare(self, modules: Sequence[str] = ()) -> None:
+        """Have it running; does not wait until it has imported what it is to.
+
+        Args:
+            modules: What it imports besides, if it is not running yet.
+        """
+        with self._lock:
+            self._ensure(modules)
+
+    def fork(
+        self,
+        name: str,
+        target: Callable[..., None],
+        args: tuple[Any, ...],
+        within: float,
+        directory: Path,
+        needs_main: bool = True,
+    ) -> Forked:
+        """Start a process that calls `target(*args)`.
+
+        Args:
+            name: What `multiprocessing` calls the process.
+            target: A function that the new process can import.
+            args: Go to it as to any new process of `multiprocessing`.
+            within: Seconds that the server has for its imports, if it was just started.
+            directory: Of the run; removed if this process is killed and cannot do it.
+            needs_main: Whether the new process is to import this program's main module, as those of
+                `multiprocessing` do. It does in any case if something in `args` is of that module.
+
+        Raises:
+            ForkError: The system does not give a process, or the server does not live.
+        """
+        request = _Request(name, target, args, directory, needs_main)
+        ours, theirs = os.pipe()
+        try:
+            with self._lock:
+                answer, fds = self._ask(request, theirs, within)
+            pid = int(answer)
+            if pid < 0:
+                raise _no_process(name, os.strerror(-pid))
+        except BaseException:
+            os.close(ours)
+            raise
+        finally:
+            os.close(theirs)
+            request.close()
+        return Forked(pid, fds[0], ours)
+
+    def stop(self) -> None:
+        """End it, if it is this process's."""
+        with self._lock:
+            if self._owner == os.getpid():
+                self._forget()
+
+    def _ask(self, request: "_Request", status: int, within: float) -> tuple[bytes, list[int]]:
+        why = ""
+        for _ in range(_TRIES):
+            self._ensure()
+            assert self._sock is not None
+            self._sock.settimeout(within)
             try:
-                forkserver.ensure_running()
-            finally:
-                os.environ.clear()
-                os.environ.update(before)
-    return ctx
+                request.send(self._sock, status)
+                answer, fds, _, _ = socket.recv_fds(self._sock, 64, 1)
+                if answer:
+                    return answer, fds
+            except ConnectionError:
+                pass
+            except TimeoutError:
+                self._forget(at_once=True)
+                raise _no_process(request.name, f"no answer in {within:g} s") from None
+            # It was killed. What it may have forked for this request was ended with it.
+            why = f"the fork server {exit_status(self._forget()).removeprefix('it ')}"
+        raise _no_process(request.name, why)
+
+    def _ensure(self, modules: Sequence[str] = ()) -> None:
+        if self._owner != os.getpid():  # of the process that this one was forked from
+            self._process = self._sock = None
+        if self._process is not None and self._process.poll() is None:
+            return
+        if self._process is not None:
+            self._forget()
+        self._modules = self._modules or [
+            *(name for name in _HEAVY if modules or name in sys.modules),
+            *modules,
+        ]
+        self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        code = f"{_SERVE.format(path=sys.path)}serve({theirs.fileno()}, {self._modules!r})"
+        self._owner = os.getpid()
+        with theirs:
+            self._process = subprocess.Popen(
+                [spawn.get_executable(), *python_flags(), "-c", code],
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1")},
+                stdin=subprocess.DEVNULL,
+                process_group=0,  # a signal to the group of the driver is for the driver
+            )
+
+    def _forget(self, at_once: bool = False) -> int | None:
+        """End the server, and return its exit code."""
+        process, self._process = self._process, None
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+        if process is None:
+            return None
+        if at_once:
+            process.kill()
+        try:
+            return process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+
+class _Request:
+    """A process that is to be: what it is told, and the descriptors that go with it.
+
+    While it is pickled it is what `multiprocessing` calls a spawning popen.
+    """
+
+    DupFd = Inherited
+
+    def __init__(
+        self,
+        name: str,
+        target: Callable[..., None],
+        args: tuple[Any, ...],
+        directory: Path,
+        needs_main: bool,
+    ) -> None:
+        self.name = name
+        self._directory = directory
+        self._fds: list[int] = []
+        child = context.ForkServerProcess(target=target, args=args, name=name)
+        first, then = io.BytesIO(), io.BytesIO()
+        spawning: Any = self
+        context.set_spawning_popen(spawning)
+        try:
+            pickler = _Pickler(then)
+            pickler.dump(child)
+            preparation = spawn.get_preparation_data(name)
+            if not needs_main and not pickler.names_main:
+                for key in ("init_main_from_name", "init_main_from_path"):
+                    preparation.pop(key, None)
+            reduction.dump(preparation, first)
+        finally:
+            context.set_spawning_popen(None)
+        self._data = os.memfd_create("muster-node", os.MFD_CLOEXEC)
+        with open(self._data, "wb", closefd=False) as file:
+            file.write(first.getbuffer())
+            file.write(then.getbuffer())
+
+    def duplicate_for_child(self, fd: int) -> int:
+        """Have a descriptor go along; return its number."""
+        self._fds.append(fd)
+        if len(self._fds) > MOST_FDS - 4:
+            raise ValueError("too many descriptors for one process")
+        return len(self._fds) - 1
+
+    def send(self, sock: socket.socket, status: int) -> None:
+        """Send it to the server, with where that writes how the process ended."""
+        me = os.pidfd_open(os.getpid())
+        try:
+            fds = [self._data, status, me, tracker(), *self._fds]
+            socket.send_fds(sock, [os.fsencode(self._directory)], fds)
+        finally:
+            os.close(me)
+
+    def close(self) -> None:
+        """Let go of what was sent."""
+        os.close(self._data)
+
+
+class _Pickler(reduction.ForkingPickler):
+    """Notes whether anything of the main module is among what it pickles."""
+
+    names_main = False
+
+    def persistent_id(self, obj: Any) -> None:
+        """See every object, and let it be pickled as usual."""
+        named = obj if isinstance(obj, type | FunctionType) else type(obj)
+        if named.__module__ == "__main__":
+            self.names_main = True
+
+
+def _readable(fd: int, seconds: float | None) -> bool:
+    """Wait until a descriptor can be read, at most so long."""
+    poll = select.poll()  # `select.select` knows no descriptor above 1023
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(None if seconds is None else 1000 * seconds))
+
+
+def _no_process(name: str, why: str) -> ForkError:
+    return ForkError(
+        f"no process for {name} can be started",
+        why,
+        "fewer --workers, or a higher limit of processes (ulimit -u, or that of the container)",
+    )
+
+
+SERVER = ForkServer()
+atexit.register(SERVER.stop)

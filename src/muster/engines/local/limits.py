@@ -4,10 +4,14 @@ import os
 import resource
 import sys
 
+from muster.container import processes, whole_cores
 from muster.engines.base import Launch
 from muster.errors import OptionError
 
 _PARENTS_FILES_PER_NODE = 6
+_TASKS_PER_NODE = 3
+"""Its main thread, the one that reads its links, and one of a numeric library."""
+_HELPERS = 2
 _NODES_OWN_FILES = 64
 """Descriptors of a node beside its links: blocks, pipes, the user's own."""
 
@@ -32,12 +36,25 @@ def check(launch: Launch) -> None:
             )
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
+    _check_processes(size)
+
+
+def _check_processes(size: int) -> None:
+    left = processes()
+    needed = _TASKS_PER_NODE * size + _HELPERS
+    if left is not None and left.amount < needed:
+        raise OptionError(
+            f"{size} nodes need {needed} processes and threads",
+            f"there can be {left.amount} more: {left.by}",
+            "fewer nodes (--workers), or a higher limit",
+        )
+
 
 def threads_of(launch: Launch) -> int:
     """Return how many threads numeric libraries may use in each node."""
     if launch.threads is not None:
         return launch.threads
-    return max(1, len(os.sched_getaffinity(0)) // len(launch.places))
+    return max(1, whole_cores() // len(launch.places))
 
 
 def cores_of(node: int, nodes: int) -> frozenset[int]:

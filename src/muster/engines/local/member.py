@@ -2,18 +2,24 @@
 
 import contextlib
 import os
+import signal
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from muster.container import memory_kills
 from muster.engines.base import Launch
-from muster.engines.local.child import Birth, live
-from muster.engines.local.forkserver import context
+from muster.engines.local.child import WHERE, Birth, live
+from muster.engines.local.forkserver import SERVER
 from muster.engines.local.handshake import Secrets
 from muster.engines.local.limits import cores_of, threads_of
-from muster.engines.member import Member, exit_status, kill_group
+from muster.engines.logs import log_of
+from muster.engines.member import Member, exit_status
 from muster.engines.memory import SharedMemory
 from muster.engines.progress import ProgressPage
 from muster.framework.node import Place
+
+_WHERE_SECONDS = 0.2
 
 
 class LocalMember(Member):
@@ -43,10 +49,9 @@ class LocalMember(Member):
         self._memory = memory
 
     def _begin(self) -> None:
-        ctx = context()
-        self.pipe, childs_end = ctx.Pipe()
-        out, out_end = ctx.Pipe(duplex=False)
-        err, err_end = ctx.Pipe(duplex=False)
+        self.pipe, childs_end = Pipe()
+        out, out_end = Pipe(duplex=False)
+        err, err_end = Pipe(duplex=False)
         self.logs = (self._log(_taken(out), False), self._log(_taken(err), True))
         launch = self._launch
         birth = Birth(
@@ -65,42 +70,73 @@ class LocalMember(Member):
             main=launch.main,
             args=launch.args,
             kwargs=launch.kwargs,
+            log=None if launch.log_dir is None else log_of(self.place, launch.log_dir),
+            grace=launch.grace,
         )
-        self._process = ctx.Process(target=live, args=(birth,), name=self.place.name)
-        self._process.start()
-        for end in (childs_end, out_end, err_end):
-            end.close()
+        self._memory_kills = memory_kills()
+        try:
+            self._process = SERVER.fork(
+                self.place.name,
+                live,
+                (birth,),
+                launch.start_within,
+                self._directory,
+                # A program of muster's own needs nothing of the script that started it.
+                needs_main=not launch.main.__module__.startswith("muster."),
+            )
+        except BaseException:
+            for log in self.logs:
+                log.close()
+            self.pipe.close()
+            raise
+        finally:
+            for end in (childs_end, out_end, err_end):
+                end.close()
 
     @property
     def sentinel(self) -> int:
         """A descriptor that can be read once the process has ended."""
-        return self._process.sentinel
+        return self._process.pidfd
 
     def tell(self, order: object) -> None:
         """Give an order; a node that is gone does not hear it."""
         with contextlib.suppress(OSError):
             self.pipe.send(order)
 
+    def ask_where(self) -> float:
+        """Have it write what it is doing to its log; return how long that may take."""
+        self._process.send(WHERE)
+        return _WHERE_SECONDS
+
     def kill(self) -> None:
         """End its process, and all that it has started, at once."""
-        if not self.alive:
-            return
-        assert self._process.pid is not None
-        if not kill_group(self._process.pid):
+        if self.alive:
             self._process.kill()
 
     def join(self) -> None:
         """Wait until its process has ended."""
-        self._process.join()
+        self._process.wait()
 
     def exit_status(self) -> str:
         """Say how its process ended."""
-        self._process.join()
-        return exit_status(self._process.exitcode)
+        code = self._process.wait().code
+        if code is None:
+            return "it ended with the fork server"
+        return exit_status(code) + (self._why_killed() if code == -signal.SIGKILL else "")
+
+    def _why_killed(self) -> str:
+        """Return the end of the sentence that says that it was ended by SIGKILL."""
+        now = memory_kills()
+        if now is None or self._memory_kills is None:
+            return ", from outside: maybe by the system, for lack of memory"
+        if now > self._memory_kills:
+            return ", by the system for lack of memory (it counted an oom_kill)"
+        return ""
 
     def _release(self) -> None:
         self.kill()
-        self._process.join()
+        for each in self._process.wait().left:
+            self.keep(f"muster: {self.place.name} had left a process running: {each}; it was ended")
         self._process.close()
 
 

@@ -148,6 +148,17 @@ class Post:
         self._wake()
         self._thread.join()
 
+    def let_go(self) -> None:
+        """Close all connections in a process that was forked from this one.
+
+        Others would take it for this node otherwise, and wait for its answers, when this node is
+        gone. Only descriptors are closed: what the selector knows is still that of the node.
+        """
+        for sock in (self._door.listener, self._wake_read, self._wake_write):
+            sock.close()
+        for link in self._links.values():
+            link.sock.close()
+
     # ---- the thread
 
     def _serve(self) -> None:

@@ -7,7 +7,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from muster.errors import OptionError
+from muster.processes import start_of
+
 _PREFIX = "muster-"
+_LONGEST_ROOT = 55
+"""The system takes 107 characters for the path of a socket: 52 are for the names below the root."""
 
 
 @contextlib.contextmanager
@@ -19,12 +24,13 @@ def runtime_directory(root: Path | None = None) -> Iterator[Path]:
 
     Args:
         root: Where to make it; None for where such directories usually are.
+
+    Raises:
+        OptionError: There is no place for it.
     """
-    root = root or Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
-    if not os.access(root, os.W_OK):
-        root = Path(tempfile.gettempdir())
+    root = _usual_root() if root is None else root
     _sweep(root)
-    owner = f"{_PREFIX}{os.getpid()}-{_start_of(os.getpid())}-"
+    owner = f"{_PREFIX}{os.getpid()}-{start_of(os.getpid())}-"
     directory = Path(tempfile.mkdtemp(prefix=owner, dir=root))
     try:
         yield directory
@@ -32,22 +38,23 @@ def runtime_directory(root: Path | None = None) -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+def _usual_root() -> Path:
+    """Return the first place that can be written to, and is short enough for a socket in it."""
+    named = (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp")
+    for root in (Path(each).absolute() for each in named if each):
+        if os.access(root, os.W_OK) and len(os.fsencode(root)) <= _LONGEST_ROOT:
+            return root
+    raise OptionError(
+        f"there is no place for the sockets of a run: {tempfile.gettempdir()!r:.200}",
+        f"it must be a folder that can be written to, of at most {_LONGEST_ROOT} characters",
+        "export TMPDIR=/tmp",
+    )
+
+
 def _sweep(root: Path) -> None:
     for directory in root.glob(f"{_PREFIX}*-*-*"):
         _, pid, start, *_ = directory.name.split("-")
         with contextlib.suppress(OSError):
             mine = directory.lstat().st_uid == os.getuid() and not directory.is_symlink()
-            if mine and pid.isdigit() and start.isdigit() and _start_of(int(pid)) != int(start):
+            if mine and pid.isdigit() and start.isdigit() and start_of(int(pid)) != int(start):
                 shutil.rmtree(directory, ignore_errors=True)
-
-
-def _start_of(pid: int) -> int:
-    """Return when a process started, in clock ticks since boot; 0 if there is none.
-
-    A process id may belong to another process by now; id and start together do not.
-    """
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return int(fields[19])

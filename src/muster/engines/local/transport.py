@@ -16,8 +16,18 @@ from muster.engines.local.handshake import Secrets
 from muster.engines.local.link import Parcel, make_parcel
 from muster.engines.local.post import Post
 from muster.engines.memory import SharedMemory
-from muster.engines.orders import AtRun, End, Finishing, Go, Gone, Listening, Present, Publish
-from muster.engines.progress import LOOPING, OUTSIDE, WAITING, ProgressRow
+from muster.engines.orders import (
+    AtRun,
+    End,
+    Finishing,
+    Go,
+    Gone,
+    Listening,
+    Present,
+    Publish,
+    Replaced,
+)
+from muster.engines.progress import LOOPING, OUTSIDE, SAVING, WAITING, ProgressRow
 from muster.errors import TaskError
 from muster.framework.labels import Labels
 from muster.framework.node import Place, Use
@@ -81,6 +91,7 @@ class LocalTransport:
         )
         self._post.watch(self._parent.fileno(), self._hear_parent)
         self._post.start()
+        os.register_at_fork(after_in_child=self._let_go)
         self.tell(Listening())
         self._present.wait()
         for node, incarnation in self._present_nodes:
@@ -110,6 +121,10 @@ class LocalTransport:
     def advance(self) -> None:
         """Note progress of the main thread."""
         self._progress.advance()
+
+    def reach(self, mark: int) -> None:
+        """Note how far this node came, by a count that goes on through all of its lives."""
+        self._progress.reach(mark)
 
     def finishing(self, by: str) -> None:
         """Tell the parent that every node is to end now."""
@@ -146,6 +161,18 @@ class LocalTransport:
                 if self._waiters == 0:
                     self._progress.set_state(self._unwaited)
 
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Within this block the node writes what must not be lost, however long that takes."""
+        before, self._unwaited = self._unwaited, SAVING
+        self._progress.set_state(SAVING)
+        try:
+            yield
+        finally:
+            self._unwaited = before
+            with self._waiters_lock:
+                self._progress.set_state(WAITING if self._waiters else before)
+
     def shared_memory(self, size: int) -> memoryview:
         """Return memory that all nodes of this machine see."""
         if self._memory is None:
@@ -170,10 +197,15 @@ class LocalTransport:
         with self._telling:
             self._parent.send(order)
 
+    def _let_go(self) -> None:
+        """Be no node, in a process that was forked from one."""
+        self._post.let_go()
+        self._parent.close()
+
     def _show_life(self) -> None:
         # A process that is stopped, or whose interpreter is held by one call, can not do this.
         if self._waiters:
-            self._progress.advance()
+            self._progress.show_life()
 
     def _hear_parent(self) -> None:
         try:
@@ -189,6 +221,8 @@ class LocalTransport:
                 self._meeting.notify_all()
         elif isinstance(order, Gone):
             self._receiver.gone(order.node)
+        elif isinstance(order, Replaced):
+            self._receiver.replaced(order.total)
         elif isinstance(order, End):
             self._receiver.told_to_finish(order.finish)
         else:

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection, Pipe
 
 from muster.engines.member import exit_status, kill_group
 from muster.engines.orders import Publish, Raised
-from muster.engines.progress import ProgressPage
+from muster.engines.progress import ProgressPage, Row
 from muster.engines.ray.process import Conception
 from muster.errors import ClusterError
 
@@ -47,10 +47,9 @@ class Printed:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where the node's counter stands."""
+    """What the node has counted."""
 
-    counter: int
-    state: int
+    row: Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,7 @@ class Desk:
                 self._changed.wait_for(lambda: bool(self._news), seconds)
                 self._told, self._news = self._news, []
                 self._number += 1
-            return self._number, [*self._told, Progress(*self._page.read(self._node))]
+            return self._number, [*self._told, Progress(self._page.read(self._node))]
 
     # ---- on the thread
 
@@ -200,7 +199,7 @@ class Desk:
             self._selector.unregister(pipe.fileno())
             return
         except Exception as error:  # what it returned can not be read here
-            order = Raised(f"its result cannot be read: {error!r}", "")
+            order = Raised.of(error)
         if isinstance(order, Publish):
             self._publish(order)
         else:

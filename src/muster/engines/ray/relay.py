@@ -173,7 +173,7 @@ class Relay:
         elif isinstance(news, Printed):
             _write_all(self._logs[news.is_error], news.data)
         elif isinstance(news, Progress):
-            self._page.write(self._place.node_id, news.counter, news.state)
+            self._page.write(self._place.node_id, news.row)
         elif isinstance(news, Ended):
             self._ended(news.status)
         elif isinstance(news, Unusable):

@@ -138,6 +138,9 @@ class StandIn:
     def gone(self, peer: int) -> None:
         """Not said by a post."""
 
+    def replaced(self, total: int) -> None:
+        """Not said by a post."""
+
     def told_to_finish(self, finish: Finish) -> None:
         """Not said by a post."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from muster.errors import OptionError
+from muster.installs import install
 from muster.version import __version__
 
 _ENGINE = 'engine="ray"'
@@ -21,9 +22,7 @@ def ray_here() -> Any:
     try:
         import ray
     except ImportError:
-        raise OptionError(
-            f"{_ENGINE} needs Ray", "it is not installed", "pip install 'muster-rl[ray]'"
-        ) from None
+        raise OptionError(f"{_ENGINE} needs Ray", "it is not installed", install("ray")) from None
     return ray
 
 

@@ -1,0 +1,199 @@
+"""Ctrl-C at every moment of a command's first seconds, for every verb and engine.
+
+    python -m benchmarks.faults.ctrl_c --step 0.1 --json benchmarks/results/ctrl_c.json
+
+A command is the foreground job of a terminal of its own, and the terminal sends Ctrl-C to all of
+the job. It must leave within some seconds with code 130 (or have ended by itself before), say no
+traceback, and leave no process behind. What it started is found by a variable in its environment.
+"""
+
+import argparse
+import fcntl
+import json
+import os
+import platform
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.faults.node_scene import ROOT, SOURCE
+from benchmarks.faults.scene import Tally
+
+import muster
+
+MARK = "MUSTER_CTRL_C_TRIAL"
+WITHIN = 20.0
+_LONG = ["--env-steps", "100000000", "--stop-at", "501", "--eval-every", "0", "--run-dir", "run"]
+KINDS: dict[str, list[str]] = {
+    "train ppo": ["train", "ppo", "CartPole-v1", "--workers", "2", *_LONG],
+    "train ppo, serial": ["train", "ppo", "CartPole-v1", "--workers", "0", *_LONG],
+    "train dqn": ["train", "dqn", "CartPole-v1", "--workers", "3", *_LONG],
+    "train dqn, serial": ["train", "dqn", "CartPole-v1", "--workers", "0", *_LONG],
+    "train ppo on ray": [
+        "train",
+        "ppo",
+        "CartPole-v1",
+        "--workers",
+        "2",
+        "--engine",
+        "ray",
+        *_LONG,
+    ],
+    "resume": ["resume", "done", "--env-steps", "100000000", "--stop-at", "501"],
+    "eval": ["eval", "done", "--episodes", "100000"],
+    "play": ["play", "done", "--episodes", "100000", "--video", "x.mp4"],
+    "bench": ["bench", "ppo", "CartPole-v1", "--seconds", "60"],
+    "doctor": ["doctor", "CartPole-v1"],
+}
+
+
+def in_a_terminal(words: list[str], folder: Path, mark: str) -> tuple[Any, int]:
+    """Start a command as the foreground job of a new terminal; return it, and the other end."""
+    ours, theirs = pty.openpty()
+    started = subprocess.Popen(
+        [sys.executable, "-m", "muster", *words],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": f"{SOURCE}:{ROOT}", MARK: mark},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    return started, ours
+
+
+def left(mark: str) -> list[int]:
+    """Return the processes of a trial that are there."""
+    wanted = f"{MARK}={mark}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                if state != "Z" and wanted in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def one_trial(kind: str, moment: float, done: Path, tally: Tally) -> bool:
+    """Press Ctrl-C once at a moment; whether the command was still there."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        shutil.copytree(done, folder / "done")
+        mark = f"{os.getpid()}-{kind}-{moment}"
+        process, terminal = in_a_terminal(KINDS[kind], folder, mark)
+        seen = bytearray()
+
+        def read() -> None:
+            while True:
+                try:
+                    data = os.read(terminal, 65536)
+                except OSError:
+                    return
+                if not data:
+                    return
+                seen.extend(data)
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        try:
+            process.wait(moment)
+            landed = False
+        except subprocess.TimeoutExpired:
+            landed = True
+            os.write(terminal, b"\x03")
+        started = time.monotonic()
+        try:
+            code = process.wait(WITHIN)
+        except subprocess.TimeoutExpired:
+            code = None
+        seconds = time.monotonic() - started
+        until = time.monotonic() + 5.0
+        while (others := left(mark)) and time.monotonic() < until:
+            time.sleep(0.05)
+        for pid in others:
+            os.kill(pid, signal.SIGKILL)
+        if code is None:
+            process.kill()
+            process.wait()
+        os.close(terminal)
+        reader.join(5)
+        text = seen.decode(errors="replace")
+        problems = []
+        if code not in ((130,) if landed else (0,)):
+            problems.append(f"code {code}")
+        if "Traceback" in text or "Error:" in text:
+            problems.append("a traceback")
+        if others:
+            problems.append(f"{len(others)} processes left")
+        outcome = "left with 130" if landed else "had ended by itself"
+        tally.add(
+            "; ".join(problems) or outcome,
+            not problems,
+            moment=moment,
+            seconds=round(seconds, 2),
+            **({"said": text[-800:]} if problems else {}),
+        )
+    return landed
+
+
+def attempt(kind: str, step: float, first_seconds: float, done: Path) -> dict[str, Any]:
+    """Try one kind at every moment, until it ends by itself before.
+
+    Not at 0: then Python itself is still starting, and has not come to muster's first line.
+    """
+    tally = Tally(kind)
+    for number in range(1, int(first_seconds / step) + 1):
+        if not one_trial(kind, number * step, done, tally):
+            break
+    return tally.report()
+
+
+def main() -> None:
+    """Try every kind, print a line for each, and write the summary."""
+    parser = argparse.ArgumentParser(description="Press Ctrl-C at every moment of a command.")
+    parser.add_argument("--step", type=float, default=0.1, help="seconds between moments (0.1)")
+    parser.add_argument("--first", type=float, default=15.0, help="of the first so many (15)")
+    parser.add_argument("--only", nargs="+", choices=list(KINDS), help="only these")
+    parser.add_argument("--json", type=Path, help="write the summary to this file")
+    options = parser.parse_args()
+    found: dict[str, Any] = {}
+    if options.json and options.json.exists():
+        found = json.loads(options.json.read_text())["kinds"]
+    violations = 0
+    with tempfile.TemporaryDirectory() as folder:
+        done = Path(folder) / "done"
+        muster.train(
+            "ppo", "CartPole-v1", workers=0, env_steps=2_048, eval_episodes=1, quiet=True,
+            run_dir=str(done),
+        )  # fmt: skip
+        for kind in options.only or list(KINDS):
+            found[kind] = attempt(kind, options.step, options.first, done)
+            found[kind]["step"] = options.step
+            violations += found[kind]["violations"]
+            print(f"{kind}: {found[kind]}"[:1500], file=sys.stderr, flush=True)
+            if options.json:
+                summary = {
+                    "command": f"python -m benchmarks.faults.ctrl_c --step {options.step}",
+                    "muster": muster.__version__,
+                    "python": platform.python_version(),
+                    "kinds": found,
+                }
+                options.json.write_text(json.dumps(summary, indent=2) + "\n")
+    raise SystemExit(1 if violations else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""`muster resume RUN`: a shell over `muster.resume`."""
+
+from collections.abc import Sequence
+
+from muster.cli import train
+from muster.cli.arguments import value_of
+from muster.errors import OptionError
+
+_USAGE = """usage: muster resume RUN [options]
+
+Goes on with a run: its algorithm, environment and all settings come from its directory.
+What is given besides is a change: it is checked, said in one line and recorded. Seed,
+network, environments and slots cannot change. --env-steps is the new total.
+
+--env module:Id   needed where the environment is code of your own, and --model
+                  module:Class likewise: a file does not decide which code is run
+All options, with the run's own values: muster resume RUN --help"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Resume, and say what came of it."""
+    if argv[:1] and argv[0] in ("-h", "--help"):
+        print(_USAGE)
+        return 0
+    run, *rest = argv or [""]
+    if not run or run.startswith("-"):
+        raise OptionError(
+            "muster resume does not say which run",
+            "its directory comes first, the options after it",
+            "muster resume runs/<env>/<algo>/<date-time>-<seed>",
+        )
+    env = value_of("--env", rest)
+    if env is not None:
+        place = rest.index("--env") if "--env" in rest else rest.index(f"--env={env}")
+        del rest[place : place + (2 if rest[place] == "--env" else 1)]
+    return train.resume(["--run-dir", run, "--resume", *rest], env=env)

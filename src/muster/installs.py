@@ -1,0 +1,22 @@
+"""How an extra of muster is installed, from where muster itself came from."""
+
+import functools
+import importlib.metadata
+import json
+
+
+@functools.cache
+def install(extra: str) -> str:
+    """Return the command that adds an extra, such as `envs` or `ray`.
+
+    From a clone, the name of the distribution alone would mean that of a package index.
+    """
+    try:
+        origin = importlib.metadata.distribution("muster-rl").read_text("direct_url.json")
+        url = str(json.loads(origin or "{}").get("url", ""))
+    except (importlib.metadata.PackageNotFoundError, ValueError, AttributeError):
+        url = ""
+    if url.startswith("file://"):
+        folder = url.removeprefix("file://")
+        return f'pip install -c {folder}/constraints.txt "{folder}[{extra}]"'
+    return f'pip install "muster-rl[{extra}]"'

@@ -1,0 +1,122 @@
+"""A run that has reached its limit is not trained any further: it is only completed.
+
+Such a run was killed between its last checkpoint and its result, or had ended and is resumed as it
+is. What it lacks is the last evaluation and `result.json`; its policy stays what it is, to the bit.
+"""
+
+import time
+import warnings
+from dataclasses import replace
+from typing import Any
+
+from muster.errors import MusterWarning
+from muster.recipes.graceful import StopRequest
+from muster.recipes.job import Job
+from muster.recipes.keeping import EVALUATED, keep_best
+from muster.recipes.result import RunResult
+from muster.run import Checkpoint, MetricsWriter, RunDirectory, RunDirectoryError
+from muster.workers import (
+    Evaluation,
+    EvaluationAbandoned,
+    EvaluationUnfinished,
+    evaluate_policy,
+)
+
+_ENDED = ("steps", "target")
+
+
+def limit_reached(job: Job, last: Checkpoint) -> str | None:
+    """Return which limit a checkpoint has reached, `steps` or `target`; None if none."""
+    if last.counters["env_step"] >= job.env_steps:
+        return "steps"
+    stop_at, score = job.options.stop_at, last.meta.get(EVALUATED)
+    return "target" if stop_at is not None and score is not None and score >= stop_at else None
+
+
+def complete(
+    job: Job,
+    run: RunDirectory,
+    agent: Any,
+    last: Checkpoint,
+    stopped_by: str,
+    stop: StopRequest,
+) -> RunResult:
+    """Return the result of a run whose training is over, after evaluating what has no result yet.
+
+    Args:
+        job: What was to be done.
+        run: Where it is.
+        agent: Becomes what was learnt.
+        last: The last checkpoint.
+        stopped_by: The limit that it has reached.
+        stop: Tells when a signal asks to end.
+    """
+    agent.load_parts({"policy": last.parts["policy"]})
+    known = _known_result(run, agent.policy_sha256())
+    if known is not None:
+        return replace(known, policy=agent)
+    started = time.monotonic()
+    evaluation = _evaluated(job, agent, stop)
+    if evaluation is not None:
+        _write_down(job, run, last, evaluation)
+    return RunResult(
+        algo=job.algo,
+        env=job.env,
+        seed=job.options.seed,
+        workers=job.workers,
+        env_steps=last.counters["env_step"],
+        train_iter=last.counters["train_iter"],
+        seconds=time.monotonic() - started,
+        env_steps_per_s=0.0,
+        eval_return_mean=evaluation.mean if evaluation else None,
+        eval_return_std=evaluation.std if evaluation else None,
+        eval_episodes=evaluation.episodes if evaluation else 0,
+        policy_sha256=agent.policy_sha256(),
+        stopped_by=stopped_by if stop.signal is None else "signal",
+        run_dir=run.path,
+        policy=agent,
+        backend=job.options.backend,
+        stop_signal=stop.signal,
+    )
+
+
+def _known_result(run: RunDirectory, policy: str) -> RunResult | None:
+    """Return the result that is there, if it is that of this policy and the run had ended."""
+    try:
+        saved = run.read_result()
+    except RunDirectoryError:  # it is none: then there is one to write
+        return None
+    known = None if saved is None else RunResult.from_json(saved)
+    if known is None or known.policy_sha256 != policy or known.stopped_by not in _ENDED:
+        return None
+    return known if known.eval_return_mean is not None else None
+
+
+def _evaluated(job: Job, agent: Any, stop: StopRequest) -> Evaluation | None:
+    options = job.options
+    try:
+        return evaluate_policy(
+            agent,
+            job.env,
+            options.eval_episodes,
+            options.seed,
+            stop.is_requested,
+            options.eval_max_steps,
+            job.evaluation_seconds(time.monotonic()),
+            backend=options.backend,
+        )
+    except EvaluationAbandoned:
+        return None
+    except EvaluationUnfinished as unfinished:
+        warnings.warn(str(unfinished), MusterWarning, stacklevel=2)
+        return None
+
+
+def _write_down(job: Job, run: RunDirectory, last: Checkpoint, evaluation: Evaluation) -> None:
+    best = run.best.score()
+    if best is None or evaluation.mean > best:
+        learned = {"policy": last.parts["policy"]}
+        keep_best(run, job, learned, last.counters, evaluation.mean)
+    with MetricsWriter(run, resume_from=last.step) as writer:
+        if writer.last_step("eval/return") != last.step:
+            writer.write(last.step, {"eval/return": evaluation.mean})

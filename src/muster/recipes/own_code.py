@@ -1,0 +1,78 @@
+"""Code of the user's own that nodes cannot import: it travels by value to the user's processes.
+
+An environment that a script or a notebook cell registered, and a network that it registered or
+passed, are known to that process alone. Nodes get them with their job, over what they inherit from
+the process that starts them (on Ray, over Ray's own transport), and register them in turn. Nothing
+of it is ever read from a file or from a socket that others reach.
+"""
+
+import sys
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cloudpickle
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
+
+from muster.errors import OptionError
+from muster.nets import registry
+
+_MAIN = "__main__"
+
+
+@dataclass(frozen=True)
+class OwnCode:
+    """What nodes are to know: each pickled by value where it is of the main module."""
+
+    env: bytes | None
+    """The registered specification of the environment; None if Gymnasium has none."""
+    model: bytes | None
+    """What builds the network; None if the nodes know it by its name."""
+
+    @classmethod
+    def of(cls, env: str, model: str | None) -> "OwnCode":
+        """Return what nodes need for this environment and model.
+
+        Raises:
+            OptionError: It holds something that cannot be sent to another process.
+        """
+        spec = gym.registry.get(env.rpartition(":")[2])
+        factory = None
+        if model is not None and model not in registry.BUILT_IN:
+            factory = registry.get_model(model)
+        return cls(
+            None if spec is None else _pickled(f"the environment {env!r:.80}", _sendable(spec)),
+            None if factory is None else _pickled(f"the model {model!r:.80}", factory),
+        )
+
+    def install(self, model: str | None) -> None:
+        """Register it here, on a node."""
+        if self.env is not None:
+            spec: EnvSpec = cloudpickle.loads(self.env)
+            if spec.id not in gym.registry:
+                gym.registry[spec.id] = spec
+        if self.model is not None and model is not None and not registry.is_registered(model):
+            registry.register_model(model, cloudpickle.loads(self.model))
+
+
+def _sendable(spec: EnvSpec) -> EnvSpec:
+    """Return a specification that nodes can use: their "__main__" is another module."""
+    entry = spec.entry_point
+    if not isinstance(entry, str) or not entry.startswith(f"{_MAIN}:"):
+        return spec
+    found: Any = sys.modules[_MAIN]
+    for part in entry.partition(":")[2].split("."):
+        found = getattr(found, part)
+    return replace(spec, entry_point=found)
+
+
+def _pickled(what: str, value: Any) -> bytes:
+    try:
+        data: bytes = cloudpickle.dumps(value)
+    except Exception as error:
+        raise OptionError(
+            f"{what} cannot be sent to workers",
+            f"{type(error).__name__}: {' '.join(str(error).split())}",
+            "workers=0, or put it into a module of its own that workers can import",
+        ) from error
+    return data

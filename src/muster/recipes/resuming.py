@@ -1,0 +1,155 @@
+"""Whose settings a resumed run has: its own, and what the command names besides is a change.
+
+    config.yaml of the run + what is given -> Resumption: settings, changes    or an OptionError
+
+Seed, network, environments and slots cannot change: another value is refused, here, before anything
+is written. What else changes is said in one line and kept under `history` in `config.yaml`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from muster.errors import OptionError
+from muster.recipes.algorithms import check_algorithm
+from muster.recipes.models import is_code, refuse_code_of_a_file
+from muster.recipes.saved import HISTORY, refuse_env_of_a_file, saved_config
+from muster.recipes.settings import Settings, all_options, read_file, resolve
+from muster.run import RunDirectory, RunDirectoryError
+from muster.run.config_io import from_dict
+
+OF_THE_COMMAND = ("run_dir", "resume", "quiet", "from_checkpoint")
+"""Options that belong to one command, not to the run."""
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """What a run's `config.yaml` says."""
+
+    path: Path
+    algo: str
+    env: str
+    options: dict[str, Any]
+    """By name; what is not there has its default."""
+    history: list[Any]
+    """The changes of earlier resumes."""
+    from_checkpoint: Any
+    """Where its first policy came from, for the record."""
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """How a run goes on."""
+
+    saved: SavedRun
+    settings: Settings
+    changes: dict[str, tuple[Any, Any]]
+    """Option: what it was, and what it is from now on."""
+
+    def history(self, env_step: int) -> list[Any]:
+        """Return the changes of all resumes, with these ones, made at a step."""
+        if not self.changes:
+            return self.saved.history
+        changed = {name: {"from": old, "to": new} for name, (old, new) in self.changes.items()}
+        return [*self.saved.history, {"env_step": env_step, "changed": changed}]
+
+    def line(self, env_step: int) -> str:
+        """Say on one line what it goes on with."""
+        at = f"{self.saved.path} resumes at step {env_step:,}"
+        if not self.changes:
+            return f"{at} with its own settings"
+        told = ", ".join(f"{k} {a!r} -> {b!r}" for k, (a, b) in self.changes.items())
+        return f"{at} with {told}"
+
+
+def saved_run(path: str | Path) -> SavedRun:
+    """Read what a run was told.
+
+    Args:
+        path: The run directory, or a checkpoint in it.
+
+    Raises:
+        RunDirectoryError: There is no run.
+        OptionError: Its `config.yaml` is not what muster writes.
+    """
+    run = RunDirectory.open(path)
+    data = saved_config(run)
+    algo, env, history = (data.pop(key, None) for key in ("algo", "env", HISTORY))
+    if not isinstance(algo, str) or not isinstance(env, str):
+        raise RunDirectoryError(
+            f"{run.path / 'config.yaml'} names no algorithm and environment",
+            "it is not what muster writes, or the run was stopped before it began",
+            "muster train ALGO ENV, to make a run of its own",
+        )
+    check_algorithm(algo)
+    typed: Any = from_dict(data, all_options(algo))
+    options = {key: getattr(typed, key) for key in data if key not in OF_THE_COMMAND}
+    history = history if isinstance(history, list) else []
+    return SavedRun(run.path, algo, env, options, history, data.get("from_checkpoint"))
+
+
+def plan_resume(
+    algo: str | None,
+    env: str | None,
+    given: Mapping[str, Any],
+    file: str | Path | None = None,
+) -> Resumption:
+    """Return how the run in `given["run_dir"]` goes on, or refuse it. Writes nothing.
+
+    Args:
+        algo: Name of the algorithm; None for the run's own.
+        env: Id of the environment; None for the run's own.
+        given: What the command says.
+        file: A file of options, which come after those.
+
+    Raises:
+        OptionError: Something is given that cannot change, or cannot be.
+    """
+    path = given.get("run_dir")
+    if not isinstance(path, str | Path):
+        raise OptionError(
+            "--resume does not say which run",
+            "a run is resumed by its directory",
+            "muster resume runs/<env>/<algo>/<date-time>-<seed>",
+        )
+    saved = saved_run(path)
+    _check_same(saved, algo, env)
+    if env is None:
+        refuse_env_of_a_file(saved.env, saved.path)
+    told = {**({} if file is None else read_file(file, saved.algo, saved.env)), **given}
+    _check_fixed(saved, told)
+    if is_code(saved.options.get("model")) and told.get("model") is None:
+        refuse_code_of_a_file(saved.options["model"], saved.path)
+    settings = resolve(saved.algo, saved.env, told, base=saved.options)
+    before = resolve(saved.algo, saved.env, {}, base=saved.options)
+    changes = {
+        name: (before.value(name), settings.value(name))
+        for name in told
+        if name not in OF_THE_COMMAND and before.value(name) != settings.value(name)
+    }
+    return Resumption(saved, settings, changes)
+
+
+def _check_same(saved: SavedRun, algo: str | None, env: str | None) -> None:
+    if algo not in (None, saved.algo) or env not in (None, saved.env):
+        raise OptionError(
+            f"{saved.path} is of {saved.algo} on {saved.env}",
+            f"it cannot go on as {algo or saved.algo} on {env or saved.env}",
+            f"muster resume {saved.path}",
+        )
+
+
+def _check_fixed(saved: SavedRun, told: Mapping[str, Any]) -> None:
+    """Refuse another value for what a run is made with."""
+    settings = resolve(saved.algo, saved.env, {}, base=saved.options)
+    fixed = settings.options.FIXED_ON_RESUME | settings.config.FIXED_ON_RESUME
+    for name in sorted(fixed & told.keys()):
+        if told[name] != settings.value(name):
+            raise OptionError(
+                f"{name}={told[name]!r:.80} is not possible: "
+                f"the run in {saved.path} has {name}={settings.value(name)!r:.80}",
+                "seed, network, environments and slots make a run what it is; "
+                "with others it would be another run",
+                f"leave {name} out, or start a new run",
+            )

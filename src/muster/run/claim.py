@@ -1,0 +1,249 @@
+"""`Claim`: the right to write into a run directory, which one process has at a time.
+
+    .lock         held with `flock` where the file system has locks: released when its holder dies
+    .writer.json  who has it: process, host, since when; touched every few seconds as a sign of life
+
+On one machine the lock decides, and the record only tells who holds it. On a shared file system
+locks may be missing, or may not reach other machines. There the record decides: it is created
+exclusively, and one of another machine is passed over only when it has given no sign of life for a
+minute by the file server's own clock. A writer that was passed over (its machine was suspended,
+say) finds another record in place of its own, and writes no more.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import stat
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from muster.processes import start_of
+from muster.run.errors import RunDirectoryError, RunLockedError
+from muster.run.lock import FileLock
+
+LOCK, WRITER = ".lock", ".writer.json"
+BEAT_SECONDS = 10.0
+DEAD_AFTER_SECONDS = 60.0
+"""Without a sign of life for so long, a writer on another machine counts as dead."""
+_MAX_RECORD = 4096
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Who writes, as its record says."""
+
+    pid: int
+    started: int
+    """When the process began, in clock ticks since its machine booted."""
+    host: str
+    system: str
+    """Of which boot of which machine, and in which namespace, `pid` is a process."""
+    since: str
+    nonce: str
+    """Tells two records apart, whatever else they have in common."""
+
+    @classmethod
+    def here(cls) -> "Writer":
+        """Return the record of this process."""
+        return cls(
+            pid=os.getpid(),
+            started=start_of(os.getpid()),
+            host=socket.gethostname(),
+            system=_system(),
+            since=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            nonce=secrets.token_hex(8),
+        )
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}, since {self.since}"
+
+
+class Claim:
+    """The right to write into one directory.
+
+    Args:
+        directory: The run directory, which exists.
+        lock: Held while the claim is; tests give one of a file system without locks.
+    """
+
+    def __init__(self, directory: Path, lock: FileLock | None = None) -> None:
+        self._directory = directory
+        self._lock = lock or FileLock(directory / LOCK)
+        self._mine: Writer | None = None
+        self._released = threading.Event()
+        self._beating: threading.Thread | None = None
+
+    def acquire(self) -> None:
+        """Take it.
+
+        Raises:
+            RunLockedError: Another process has it; the message says which.
+        """
+        try:
+            self._lock.acquire()
+        except RunLockedError as error:
+            raise self._in_use(_read(self._directory)[0], error.pid) from None
+        try:
+            self._mine = self._write_record()
+        except BaseException:
+            self._lock.release()
+            raise
+        self._released.clear()
+        self._beating = threading.Thread(target=self._beat, name="muster-claim", daemon=True)
+        self._beating.start()
+
+    def release(self) -> None:
+        """Give it back. Without it this does nothing."""
+        mine, self._mine = self._mine, None
+        if mine is None:
+            return
+        self._released.set()
+        if self._beating is not None:
+            self._beating.join()
+            self._beating = None
+        if _nonce(self._directory) == mine.nonce:
+            with contextlib.suppress(OSError):
+                os.unlink(self._directory / WRITER)
+        self._lock.release()
+
+    @property
+    def held(self) -> bool:
+        """Whether this object has it now."""
+        return self._mine is not None
+
+    @property
+    def nonce(self) -> str | None:
+        """What tells this claim's record from others; None without it."""
+        return None if self._mine is None else self._mine.nonce
+
+    def _write_record(self) -> Writer:
+        mine = Writer.here()
+        for _ in range(2):
+            if _create(self._directory / WRITER, mine):
+                return mine
+            holder, age = _read(self._directory)
+            if _lives(holder, age):
+                raise self._in_use(holder)
+            self._set_aside(holder)
+        raise self._in_use(_read(self._directory)[0])  # somebody was faster
+
+    def _set_aside(self, dead: Writer | None) -> None:
+        """Take the record of a dead writer away, unless a live one has come in its place."""
+        record = self._directory / WRITER
+        aside = record.with_name(f"{WRITER}.{secrets.token_hex(8)}")
+        try:
+            os.rename(record, aside)
+        except FileNotFoundError:
+            return
+        moved = _parsed(aside)
+        if moved is not None and moved != dead:
+            os.rename(aside, record)  # it is of somebody who was faster
+            raise self._in_use(moved)
+        os.unlink(aside)
+
+    def _beat(self) -> None:
+        while not self._released.wait(BEAT_SECONDS):
+            with contextlib.suppress(OSError):
+                os.utime(self._directory / WRITER)
+
+    def _in_use(self, holder: Writer | None, pid: int | None = None) -> RunLockedError:
+        who = "another process" if pid is None else f"process {pid}"
+        fix = "wait for it or stop it" + (f" (kill {pid})" if pid is not None else "")
+        if holder is not None:
+            who, pid = str(holder), holder.pid
+            fix = f"wait for it or stop it (kill {pid}"
+            fix += ")" if holder.system == _system() else f" on {holder.host})"
+        return RunLockedError(
+            f"{self._directory} is in use: {who}, is writing to it",
+            "a run has one writer, or checkpoints and metrics of two would be mixed",
+            f"{fix}, or give another --run-dir",
+            pid=pid,
+        )
+
+
+def check_claim(directory: Path, nonce: str) -> None:
+    """Raise RunDirectoryError if another claim has taken the place of the one with this nonce."""
+    holder = _parsed(directory / WRITER)
+    if holder is None or holder.nonce == nonce:
+        return
+    raise RunDirectoryError(
+        f"{directory} belongs to another writer now: {holder}",
+        "this one gave no sign of life for a minute, and was taken for dead",
+        f"muster resume {directory}, when the other one has ended",
+    )
+
+
+def claim_of(directory: Path) -> str | None:
+    """Return the nonce of who writes into a directory now; None if nobody says so."""
+    return _nonce(directory)
+
+
+def _system() -> str:
+    parts = [socket.gethostname()]
+    with contextlib.suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+    with contextlib.suppress(OSError):
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return " ".join(parts)
+
+
+def _create(path: Path, record: Writer) -> bool:
+    """Write a record that is not there yet; False if one is."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    except FileExistsError:
+        return False
+    try:
+        os.write(fd, f"{json.dumps(asdict(record))}\n".encode())
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    return True
+
+
+def _read(directory: Path) -> tuple[Writer | None, float]:
+    """Return what the record says, and the seconds since its last sign of life."""
+    record = directory / WRITER
+    holder = _parsed(record)
+    try:
+        # By the clock of the file server, which the clocks of other machines need not agree with.
+        probe = directory / f"{WRITER}.{secrets.token_hex(8)}"
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        now = probe.stat().st_mtime
+        os.unlink(probe)
+        return holder, now - record.stat().st_mtime
+    except OSError:
+        return holder, 0.0
+
+
+def _parsed(record: Path) -> Writer | None:
+    try:
+        fd = os.open(record, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with open(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
+        text = file.read(_MAX_RECORD)
+    try:
+        found = Writer(**json.loads(text))
+    except (ValueError, TypeError):
+        return None
+    plain = all(isinstance(each, str) for each in (found.host, found.system, found.since))
+    whole = all(type(each) is int for each in (found.pid, found.started))
+    return found if plain and whole and isinstance(found.nonce, str) else None
+
+
+def _nonce(directory: Path) -> str | None:
+    holder = _parsed(directory / WRITER)
+    return None if holder is None else holder.nonce
+
+
+def _lives(holder: Writer | None, age: float) -> bool:
+    if holder is not None and holder.system == _system():
+        return start_of(holder.pid) == holder.started
+    return age < DEAD_AFTER_SECONDS

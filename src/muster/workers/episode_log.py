@@ -1,0 +1,86 @@
+"""`EpisodeLog`: every episode that ends in training counts in exactly one line of metrics.
+
+    loop:  add(episodes that ended in it)      line is due:  take() -> their number, means
+    any time:  window()  mean return of the last 100
+
+Its state is one small vector, so that it can be kept in a checkpoint, and in memory that outlives
+a worker which is killed between two lines.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+WINDOW = 100
+"""Episodes that the mean return beside each line is of."""
+
+_COUNT, _RETURNS, _LENGTHS, _SEEN, _FIRST = range(5)
+"""Of the state: number, sum of returns and sum of lengths since the last line; how many were ever
+in the window; where the window begins."""
+SIZE = _FIRST + WINDOW
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Episodes that ended in one loop."""
+
+    returns: Sequence[float]
+    """The last of their returns, up to `WINDOW` of each part that was collected by itself."""
+    count: int
+    """How many there were."""
+    return_sum: float
+    length_sum: float
+
+    @classmethod
+    def of(cls, episodes: Sequence[tuple[float, float]]) -> "Ended":
+        """Return what (return, length) of each amount to."""
+        returns = [each[0] for each in episodes]
+        return cls(returns, len(returns), sum(returns), sum(each[1] for each in episodes))
+
+
+class EpisodeLog:
+    """Counts the episodes of one run."""
+
+    def __init__(self) -> None:
+        self.state: NDArray[np.float64] = np.zeros(SIZE)
+        """All that it knows."""
+
+    def add(self, ended: Ended) -> None:
+        """Count the episodes of a loop."""
+        state = self.state
+        state[_COUNT] += ended.count
+        state[_RETURNS] += ended.return_sum
+        state[_LENGTHS] += ended.length_sum
+        for value in ended.returns:
+            state[_FIRST + int(state[_SEEN]) % WINDOW] = value
+            state[_SEEN] += 1
+
+    def window(self) -> dict[str, float]:
+        """Return the mean return of the last 100 episodes; nothing before the first one ended."""
+        known = min(int(self.state[_SEEN]), WINDOW)
+        if not known:
+            return {}
+        return {"collect/return_100": float(self.state[_FIRST : _FIRST + known].mean())}
+
+    def take(self) -> dict[str, float]:
+        """Return what the episodes since the last line came to, and begin to count anew."""
+        count, returns, lengths = self.state[:_SEEN].tolist()
+        self.state[:_SEEN] = 0.0
+        if not count:
+            return {}
+        return {
+            "collect/episodes": count,
+            "collect/return": returns / count,
+            "collect/length": lengths / count,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that it knows, for a checkpoint."""
+        return {"state": self.state.copy()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        self.state[:] = state["state"]
