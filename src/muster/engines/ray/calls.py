@@ -13,46 +13,53 @@ import ray
 
 from muster.errors import ClusterError
 
-TRY_AGAIN_SECONDS = 0.1
-ROOM_SECONDS = 20.0
+_TRY_AGAIN_SECONDS = 0.1
+_ROOM_SECONDS = 20.0
 """How long a call waits for room in an object store."""
-NO_ROOM = (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError)
+_NO_ROOM = (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def heard(call: Callable[[], Any], seconds: float | None = None, begun: Any = None) -> Any:
-    """Return the answer to a call.
+def heard(
+    call: Callable[[], Any],
+    seconds: float | None = None,
+    begun: Any = None,
+    is_wanted: Callable[[], bool] = lambda: True,
+) -> Any:
+    """Return the answer to a call; None if it was lost, and is not wanted any more.
 
     Args:
         call: Makes it, and returns Ray's reference.
         seconds: How long to wait for an answer; None for as long as the keeper lives.
         begun: The reference of a call that was made already; None to make it now.
+        is_wanted: Whether to make it, at first and again.
 
     Raises:
         RayError: The keeper is gone, as Ray knows for sure; or there was no answer in time.
-        ClusterError: There is no room for what it carries.
+        ClusterError: There was no room for what it carries.
     """
     until = None if seconds is None else time.monotonic() + seconds
     room_until: float | None = None
-    while True:
+    while is_wanted():
         try:
             left = None if until is None else max(0.0, until - time.monotonic())
             return ray.get(begun or call(), timeout=left)
         except ray.exceptions.ActorUnavailableError:
             pass
-        except NO_ROOM as error:
-            room_until = room_until or time.monotonic() + ROOM_SECONDS
+        except _NO_ROOM as error:
+            room_until = room_until or time.monotonic() + _ROOM_SECONDS
             if time.monotonic() > room_until:
-                raise no_room(error) from None
+                raise _no_room(error) from None
         begun = None
-        time.sleep(TRY_AGAIN_SECONDS)
+        time.sleep(_TRY_AGAIN_SECONDS)
+    return None
 
 
 def begin(call: Callable[[], Any]) -> Any:
     """Make a call whose answer is asked for later, with `heard`; None if it found no room."""
     try:
         return call()
-    except NO_ROOM:
+    except _NO_ROOM:
         return None
 
 
@@ -65,12 +72,11 @@ def first_line(error: Exception) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def no_room(error: Exception) -> ClusterError:
-    """Return what ends a run for which there was no room."""
-    kind = "disk" if isinstance(error, ray.exceptions.OutOfDiskError) else "store"
+def _no_room(error: Exception) -> ClusterError:
+    has_spilled = isinstance(error, ray.exceptions.OutOfDiskError)
+    disk = ", nor on the disk that it spills to" if has_spilled else ""
     return ClusterError(
         "an object store of the Ray cluster is full",
-        f"what nodes send each other found no room in it for {ROOM_SECONDS:g} s"
-        + (", and none on the disk that it spills to" if kind == "disk" else ""),
+        f"what nodes send each other found no room in it for {_ROOM_SECONDS:g} s{disk}",
         "ray memory, which shows who fills it; with room again, the same command with --resume",
     )

@@ -11,7 +11,6 @@ next one, so there is one call at a time and no queue of calls.
 import logging
 import secrets
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ from muster.engines.local.blocks import Block, BlockPool
 from muster.engines.local.handshake import Secrets
 from muster.engines.local.link import make_parcel
 from muster.engines.local.post import Post
-from muster.engines.ray.calls import NO_ROOM, ROOM_SECONDS, TRY_AGAIN_SECONDS, no_room
+from muster.engines.ray.calls import heard
 from muster.errors import ClusterError
 from muster.framework.node import Finish, Place
 
@@ -164,24 +163,15 @@ class StandIn:
                 return
 
     def _bring_batch(self, batch: "list[Delivery] | _Linked | _Lost") -> bool:
-        """Make a call until it was heard; False if the other keeper is gone."""
-        call = self._calling(batch)
-        room_until: float | None = None
-        while not self._closed:
-            try:
-                ray.get(call())
-                break
-            except ray.exceptions.ActorUnavailableError:
-                pass  # whether it heard is not known: it counts them
-            except NO_ROOM as error:
-                room_until = room_until or time.monotonic() + ROOM_SECONDS
-                if time.monotonic() > room_until:
-                    self._fail(no_room(error))
-                    return False
-            except ray.exceptions.RayError as error:
-                _log.warning("node %d cannot be reached: %s", self.away.node_id, error)
-                return False
-            time.sleep(TRY_AGAIN_SECONDS)
+        """Make a call until it was heard; False if that cannot be any more."""
+        try:  # whether a call that is lost was heard is not known: the other keeper counts them
+            heard(self._calling(batch), is_wanted=lambda: not self._closed)
+        except ClusterError as error:
+            self._fail(error)
+            return False
+        except ray.exceptions.RayError as error:
+            _log.warning("node %d cannot be reached: %s", self.away.node_id, error)
+            return False
         for each in batch if isinstance(batch, list) else ():
             each.release()
         return True
