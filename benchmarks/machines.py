@@ -131,6 +131,8 @@ class Machines:
             "RAY_USAGE_STATS_ENABLED": "0",
             # These machines share one memory, which may be full of something else.
             "RAY_memory_monitor_refresh_ms": "0",
+            # And its cores, to which Ray's workers would come last.
+            "RAY_worker_niceness": "0",
         }
         return {**kept, **own, **more}
 

@@ -11,26 +11,27 @@ from benchmarks.faults.ray_machines import nodes_on
 from benchmarks.faults.ray_scene import Run, command_of, try_on
 from benchmarks.machines import Machines
 
-_NOTICE = 10
+_NOTICE = 5
 """Seconds from the notice to the end of the machine."""
-_LOOPS = 400
+_LOOPS = 160
 """Enough for the run to be there when that time is up."""
 _PREEMPTED = "DRAIN_NODE_REASON_PREEMPTION"
-_STATE = """
+_IDS = """
 import sys
 from ray._raylet import GcsClient
-nodes = GcsClient(address=sys.argv[1]).get_all_node_info(timeout=10).values()
-print(*(node.node_id.hex() for node in nodes
-        if node.node_manager_address == sys.argv[2] and node.state == 0))
+for node in GcsClient(address=sys.argv[1]).get_all_node_info(timeout=10).values():
+    print(node.node_manager_address, node.node_id.hex())
 """
 
 
-def _drain(machines: Machines, number: int) -> None:
+def _ids(machines: Machines) -> dict[str, str]:
+    """Return what Ray calls each machine, by its address."""
+    asked = machines.start([sys.executable, "-c", _IDS, machines.address], stdout=subprocess.PIPE)
+    return dict(line.split() for line in asked.communicate(timeout=60)[0].splitlines())
+
+
+def _drain(machines: Machines, node: str) -> None:
     """Tell Ray that a machine will be gone soon, as a cloud does."""
-    where = machines.machines[number].address
-    command = [sys.executable, "-c", _STATE, machines.address, where]
-    asked = machines.start(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    node = asked.communicate(timeout=60)[0].split()[-1]
     command = [sys.executable, "-m", "ray.scripts.scripts", "drain-node"]
     command += ["--address", machines.address, "--node-id", node, "--reason", _PREEMPTED]
     command += ["--reason-message", "a trial", "--deadline-remaining-seconds", str(_NOTICE)]
@@ -41,24 +42,27 @@ def _drain(machines: Machines, number: int) -> None:
 
 
 def drained(seed: int, faulty: bool) -> dict[str, Any]:
-    """A worker's machine is drained for preemption, and taken away 10 s later; there is a spare."""
+    """A worker's machine is drained for preemption, and taken away 5 s later; there is a spare."""
 
     def fault(run: Run, rng: random.Random) -> dict[str, Any]:
         number = next(n for n in machines.machines if n and nodes_on(machines, n))
         before = nodes_on(machines, number)
-        _drain(machines, number)
+        _drain(machines, ids[machines.machines[number].address])
         started = time.monotonic()
         while time.monotonic() - started < _NOTICE and run.driver.poll() is None:
-            time.sleep(0.05)  # what the caller of a drain promises is to wait so long
+            time.sleep(0.05)  # a machine that is drained is there for so long
         if run.driver.poll() is not None:
             raise Broken("the run was over before the machine was taken away")
+        at = time.monotonic()
         machines.remove(number)
         if any(command_of(pid) for pid in before):
             raise Broken("the fault did not land")
-        return {}
+        return {"at": at}
 
     with Machines([0, 1, 1, 1]) as machines:
-        return try_on(seed, fault if faulty else None, machines=machines, loops=_LOOPS)
+        ids = _ids(machines)
+        use = fault if faulty else None
+        return try_on(seed, use, must_go_on=True, machines=machines, loops=_LOOPS)
 
 
 KINDS = {"K8": drained}

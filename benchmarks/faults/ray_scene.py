@@ -32,6 +32,9 @@ STILL_WITHIN = 60.0
 """Seconds without a step and without an end that are a hang."""
 END_WITHIN = 400.0
 GONE_WITHIN = 20.0
+KEEPERS_GONE_WITHIN = 40.0
+"""A keeper without a head to end it leaves by itself, after 30 s."""
+NODE, KEEPER = "muster.engines.ray.process", "ray::Keeper"
 _INJECTED = re.compile(r"^(\[.*(rpc_chaos|Inject RPC)|RAY_testing_).*\n", re.M)
 """What Ray says of faults that it was told to make."""
 _THREE_LINES = re.compile(r"muster: [^\n]+\n  why: [^\n]+\n  try: [^\n]+\n")
@@ -92,10 +95,11 @@ class Run:
         self.mark = uuid.uuid4().hex
         self.output_file = place / f"output-{self.mark[:6]}"
         words = train(seed, self.run, self.size, "--engine", "ray", "--workers", "2", *more)
-        # What other programs of this machine do to its memory is not what is tried here.
+        # What other programs of this machine do to its memory and cores is not what is tried here.
         variables = {
             "PYTHONPATH": f"{SOURCE}:{ROOT}",
             "RAY_memory_monitor_refresh_ms": "0",
+            "RAY_worker_niceness": "0",
             MARK: self.mark,
             **(environment or {}),
         }
@@ -187,13 +191,23 @@ class Run:
             time.sleep(0.02)
         return max(still, time.monotonic() - at)
 
-    def leaves_nothing(self) -> None:
-        """Check that no process of it is left."""
-        deadline = time.monotonic() + GONE_WITHIN
-        while left := self.processes():
+    def leaves_nothing(self, seconds: float, *words: str) -> None:
+        """Check that no process of it is left.
+
+        Args:
+            seconds: That they have for it.
+            words: What the commands of its processes on machines of the cluster have in them.
+        """
+        deadline = time.monotonic() + seconds
+        while left := [*self.processes(), *self._on_machines(words)]:
             if time.monotonic() > deadline:
                 raise Broken(f"left behind: {[command_of(pid)[:60] for pid in left]}")
             time.sleep(0.05)
+
+    def _on_machines(self, words: tuple[str, ...]) -> list[int]:
+        machines = self.machines.machines.values() if self.machines is not None else ()
+        pids = (pid for machine in machines for pid in machine.pids())
+        return [pid for pid in pids if any(word in command_of(pid) for word in words)]
 
     def close(self) -> None:
         """See to it that nothing of it is left, whatever happened."""
@@ -272,15 +286,18 @@ def try_on(
     fault: Callable[[Run, random.Random], dict[str, Any]] | None,
     again: Callable[[], dict[str, Any]] = dict,
     from_the_start: bool = False,
+    must_go_on: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
     """Train once, with a fault at a seeded moment or without one, and check all promises.
 
     Args:
         seed: Of the run and of the moment.
-        fault: Does it, proves that it landed, and returns figures; None for no fault.
+        fault: Does it, proves that it landed, and returns figures, with `at` the moment from which
+            it was there, if that was not at once; None for no fault.
         again: Makes things ready for the resumed run, and returns its options, if they are others.
         from_the_start: Whether it is in force already when the run begins.
+        must_go_on: Whether it is no reason to end.
         options: Of the run.
     """
     rng = random.Random(seed)
@@ -293,8 +310,11 @@ def try_on(
                 run.comes_to_the_moment(rng)
             since = time.monotonic()
             got = {} if fault is None else {"landed": 1, **fault(run, rng)}
-            got.update(run.verdict(seed, since))
-            run.leaves_nothing()
+            got.update(run.verdict(seed, got.pop("at", since)))
+            run.leaves_nothing(GONE_WITHIN, NODE)
+        if "ended" in got and must_go_on:
+            raise Broken(f"the run ended, though there was no need to: {got['said']}")
         if "ended" in got:
             got["t_resume"] = resumes(place, seed, **{**options, **again()})
+        run.leaves_nothing(KEEPERS_GONE_WITHIN, NODE, KEEPER)
     return got

@@ -20,11 +20,11 @@ from benchmarks.machines import Machines
 
 _HIDDEN = 128
 """Gradients of such networks are too large for Ray to send them by itself, without its store."""
-_LOOPS = 120
+_LOOPS = 48
 _FILL_SECONDS = 60.0
-_OBJECTS = 1920
-"""Of 160 KiB each, in a store of 100 MiB: three times what there is room for, and no gap is left
-that what a worker sends would fit into."""
+_LARGE, _SMALL = 60, 480
+"""Objects of 4 MiB and of 160 KiB, in a store of 100 MiB: three times what there is room for. The
+small ones come last, so that no gap is left that what a worker sends would fit into."""
 _STALLED_SECONDS = 4.0
 
 _HOG = """
@@ -32,25 +32,37 @@ import sys, time
 import numpy as np
 import ray
 ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
-count = int(sys.argv[3])
+log, machines, large, small = sys.argv[2], *map(int, sys.argv[3:])
 
 @ray.remote(num_cpus=0)
 class Hog:
     def __init__(self):
         self.kept = []
-    def fill(self, log):
-        for _ in range(count):
-            try:
-                self.kept.append(ray.put(np.ones(160 << 10, np.uint8)))
-            except ray.exceptions.RayError as error:
-                print(type(error).__name__, file=open(log, "a"), flush=True)
-                time.sleep(1)
-            else:
-                print("kept", file=open(log, "a"), flush=True)
+    def put(self, size, log):
+        try:
+            self.kept.append(ray.put(np.ones(size, np.uint8)))
+        except ray.exceptions.RayError:
+            return False
+        print(size, file=log, flush=True)
+        return True
+    def fill(self, path):
+        with open(path, "w") as log:
+            for _ in range(large):
+                if not self.put(4 << 20, log):
+                    break
+            print("small", file=log, flush=True)
+            for _ in range(small):
+                while not self.put(160 << 10, log):
+                    time.sleep(1)
+    def ready(self):
+        pass
 
-machines = [f"machine{number}" for number in range(int(sys.argv[2]))]
-hogs = [Hog.options(resources={name: 0.1}).remote() for name in machines]
-ray.get([hog.fill.remote(f"{sys.argv[4]}{number}") for number, hog in enumerate(hogs)])
+names = [f"machine{number}" for number in range(machines)]
+hogs = [Hog.options(resources={name: 0.1}).remote() for name in names]
+ray.get([hog.ready.remote() for hog in hogs])
+print("ready", flush=True)
+sys.stdin.readline()
+ray.get([hog.fill.remote(f"{log}{number}") for number, hog in enumerate(hogs)])
 time.sleep(600)
 """
 
@@ -70,52 +82,76 @@ def _disk(megabytes: int | None) -> Iterator[Path]:
 
 
 class _Hog:
-    """What an actor has put so far, by the lines that it writes."""
+    """What the actor of one machine has put so far, by the lines that it writes."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
-        self.kept = 0
-        self._since = time.monotonic()
+        self._said = ""
+        self.since = time.monotonic()
+        """When it wrote last."""
 
-    def is_done(self, is_stuck: object) -> bool:
-        """Whether it has put all, or gets no further, as it should."""
+    @property
+    def kept(self) -> int:
+        """How many objects it has."""
+        return sum(line.isdigit() for line in self._said.splitlines())
+
+    def has_filled(self, has_disk: bool) -> bool:
+        """Whether it has put all, or, if the disk has no room for that, is stuck at the small."""
         with contextlib.suppress(OSError):
-            kept = self._log.read_text().count("kept")
-            if kept != self.kept:
-                self.kept, self._since = kept, time.monotonic()
-        if not is_stuck:
-            return self.kept == _OBJECTS
-        return 0 < self.kept < _OBJECTS and time.monotonic() - self._since > _STALLED_SECONDS
+            if (said := self._log.read_text()) != self._said:
+                self._said, self.since = said, time.monotonic()
+        if has_disk:
+            return self.kept == _LARGE + _SMALL
+        return "small" in self._said and time.monotonic() - self.since > _STALLED_SECONDS
+
+
+@contextlib.contextmanager
+def _hogging(machines: Machines, log: Path) -> Iterator["subprocess.Popen[str]"]:
+    """Have a program on the cluster that fills the stores when it is told to by a line."""
+    words = [log, len(machines.machines), _LARGE, _SMALL]
+    command = [sys.executable, "-c", _HOG, machines.address, *map(str, words)]
+    hog = machines.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        if hog.stdout is None or hog.stdout.readline() != "ready\n":
+            raise Broken("the program that fills stores did not begin")
+        yield hog
+    finally:
+        hog.kill()
+        hog.communicate()
 
 
 def _filled(seed: int, faulty: bool, megabytes: int | None) -> dict[str, Any]:
     """Train on two machines whose stores become full on the way."""
-    hogging: list[subprocess.Popen[str]] = []
-
-    def make_room() -> dict[str, Any]:
-        for each in hogging:
-            each.kill()
-            each.wait()
-        return {}
+    has_disk = megabytes is None
 
     def fault(run: Run, rng: random.Random) -> dict[str, Any]:
-        log = run.run.parent / "hog"
-        command = [sys.executable, "-c", _HOG, machines.address, "2", str(_OBJECTS), str(log)]
-        with log.open("w") as output:
-            hogging.append(machines.start(command, stdout=output, stderr=output))
-        hogs = [_Hog(Path(f"{log}{number}")) for number in range(2)]
-        wanted = "full disks" if megabytes else "full stores"
-        run.wait(lambda: all(hog.is_done(megabytes) for hog in hogs), wanted, _FILL_SECONDS)
+        assert hog.stdin is not None
+        hog.stdin.write("fill\n")
+        hog.stdin.flush()
+        each = [_Hog(Path(f"{log}{number}")) for number in machines.machines]
+        what = "full stores" if has_disk else "full disks"
+        run.wait(lambda: all([hog.has_filled(has_disk) for hog in each]), what, _FILL_SECONDS)
         spilled = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
         if spilled < (megabytes or 100) << 19:
             raise Broken(f"only {spilled} bytes were spilled: the fault did not land")
-        return {"spilled_mb": spilled >> 20, "kept": [hog.kept for hog in hogs]}
+        at = max(hog.since for hog in each)
+        return {"at": at, "spilled_mb": spilled >> 20, "kept": [hog.kept for hog in each]}
 
-    with _disk(megabytes) as place, Machines([1, 1], spill_to=place) as machines:
+    def make_room() -> dict[str, Any]:
+        hog.kill()
+        return {}
+
+    with (
+        _disk(megabytes) as place,
+        tempfile.TemporaryDirectory(prefix="hogs-") as logs,
+        Machines([1, 1], spill_to=place) as machines,
+        _hogging(machines, log := Path(logs, "hog")) as hog,
+    ):
         return try_on(
             seed,
             fault if faulty else None,
             make_room,
+            must_go_on=has_disk,
             machines=machines,
             loops=_LOOPS,
             hidden=_HIDDEN,
