@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from benchmarks.faults.node_scene import Broken
+from benchmarks.faults.ray_clusters import kept
 from benchmarks.faults.ray_machines import nodes_on
 from benchmarks.faults.ray_scene import Run, command_of, try_on
 from benchmarks.machines import Machines
@@ -59,7 +60,9 @@ def drained(seed: int, faulty: bool) -> dict[str, Any]:
             raise Broken("the fault did not land")
         return {"at": at}
 
-    with Machines([0, 1, 1, 1]) as machines:
+    with kept("K8", lambda: Machines([0, 1, 1, 1])) as machines:
+        while len(machines.machines) < 4:  # in place of the one that the trial before took away
+            machines.add(1)
         ids = _ids(machines)
         use = fault if faulty else None
         return try_on(seed, use, must_go_on=True, machines=machines, loops=_LOOPS)

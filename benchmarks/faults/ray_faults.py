@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faults import ray_calls, ray_drains, ray_heads, ray_stores
+from benchmarks.faults import ray_calls, ray_clusters, ray_drains, ray_heads, ray_stores
 from benchmarks.faults.node_faults import commit
 from benchmarks.faults.node_report import Report
 from benchmarks.rounds import machine
@@ -47,14 +47,17 @@ def attempt(
     report = Report(kind, (run.__doc__ or "").strip().split("\n")[0], lines)
     plan = [(seed, True) for seed in range(trials)]
     plan += [(seed, False) for seed in range(max(1, trials // 6))]
-    for seed, faulty in plan:
-        try:
-            got = run(seed, faulty)
-        except Exception as error:  # whatever it is, the trial did not pass
-            got = {"broken": str(error) or repr(error)}
-        print(kind, seed, "fault" if faulty else "calm", got, file=sys.stderr, flush=True)
-        report.add(seed, got, faulty)
-        tell({**report.summary(), "asked": trials, "commit": commit()})
+    try:
+        for seed, faulty in plan:
+            try:
+                got = run(seed, faulty)
+            except Exception as error:  # whatever it is, the trial did not pass
+                got = {"broken": str(error) or repr(error)}
+            print(kind, seed, "fault" if faulty else "calm", got, file=sys.stderr, flush=True)
+            report.add(seed, got, faulty)
+            tell({**report.summary(), "asked": trials, "commit": commit()})
+    finally:
+        ray_clusters.close_all()
     told = {name: value for name, value in report.summary().items() if name != "what"}
     print(f"{kind}: {json.dumps(told, default=str)[:1500]}", file=sys.stderr, flush=True)
     return len(report.violations)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.faults.node_scene import Broken
+from benchmarks.faults.ray_clusters import kept
 from benchmarks.faults.ray_scene import Run, command_of, try_on
 from benchmarks.machines import Machines
 
@@ -57,7 +58,7 @@ def _lose_the_head(run: Run, rng: random.Random) -> dict[str, Any]:
 
 
 def _head_lost(seed: int, faulty: bool, cpus: list[float]) -> dict[str, Any]:
-    with Machines(cpus) as machines, Machines(cpus) as spare:
+    with Machines(cpus) as machines, kept(f"spare {cpus}", lambda: Machines(cpus)) as spare:
         fault = _lose_the_head if faulty else None
         return try_on(seed, fault, lambda: {"machines": spare}, machines=machines, number=1)
 
@@ -89,7 +90,7 @@ def gcs_back(seed: int, faulty: bool) -> dict[str, Any]:
         )
         return {}
 
-    with Machines([1, 1], stores=True) as machines:
+    with kept("K4-stored", lambda: Machines([1, 1], stores=True)) as machines:
         use = fault if faulty else None
         return try_on(seed, use, must_go_on=True, machines=machines, number=1, loops=80)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.faults.node_scene import Broken
+from benchmarks.faults.ray_clusters import kept
 from benchmarks.faults.ray_scene import Run, try_on
 from benchmarks.machines import Machines
 
@@ -81,6 +82,30 @@ def _disk(megabytes: int | None) -> Iterator[Path]:
                 subprocess.run(["umount", "-l", name], check=True)
 
 
+@contextlib.contextmanager
+def _cluster(megabytes: int | None) -> Iterator[tuple[Path, Machines]]:
+    with _disk(megabytes) as place, Machines([1, 1], spill_to=place) as machines:
+        yield place, machines
+
+
+def _spilled(place: Path) -> int:
+    """Return how many bytes are in what object stores have spilled."""
+    size = 0
+    for file in place.rglob("*"):
+        with contextlib.suppress(OSError):  # it may be removed meanwhile
+            size += file.stat().st_size if file.is_file() else 0
+    return size
+
+
+def _wait_for_room(place: Path) -> None:
+    """Wait until Ray has removed what the trial before filled the stores with."""
+    deadline = time.monotonic() + _FILL_SECONDS
+    while _spilled(place):
+        if time.monotonic() > deadline:
+            raise Broken(f"{_spilled(place)} bytes of the trial before are still there")
+        time.sleep(0.1)
+
+
 class _Hog:
     """What the actor of one machine has put so far, by the lines that it writes."""
 
@@ -131,7 +156,7 @@ def _filled(seed: int, faulty: bool, megabytes: int | None) -> dict[str, Any]:
         each = [_Hog(Path(f"{log}{number}")) for number in machines.machines]
         what = "full stores" if has_disk else "full disks"
         run.wait(lambda: all([hog.has_filled(has_disk) for hog in each]), what, _FILL_SECONDS)
-        spilled = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
+        spilled = _spilled(place)
         if spilled < (megabytes or 100) << 19:
             raise Broken(f"only {spilled} bytes were spilled: the fault did not land")
         at = max(hog.since for hog in each)
@@ -142,11 +167,11 @@ def _filled(seed: int, faulty: bool, megabytes: int | None) -> dict[str, Any]:
         return {}
 
     with (
-        _disk(megabytes) as place,
+        kept(f"K6-{megabytes}", lambda: _cluster(megabytes)) as (place, machines),
         tempfile.TemporaryDirectory(prefix="hogs-") as logs,
-        Machines([1, 1], spill_to=place) as machines,
         _hogging(machines, log := Path(logs, "hog")) as hog,
     ):
+        _wait_for_room(place)
         return try_on(
             seed,
             fault if faulty else None,

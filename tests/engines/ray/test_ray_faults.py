@@ -6,7 +6,7 @@ The same code as benchmarks/faults/ray_faults.py, with a trial of each kind.
 import os
 
 import pytest
-from benchmarks.faults import ray_faults
+from benchmarks.faults import ray_clusters, ray_faults
 
 pytest.importorskip("ray")
 pytestmark = [
@@ -14,6 +14,12 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can have several machines"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def no_cluster_is_kept():
+    yield
+    ray_clusters.close_all()
 
 
 @pytest.mark.parametrize("kind", ray_faults.KINDS)
