@@ -13,6 +13,7 @@ violated.
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -71,6 +72,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the result to this file")
     parser.add_argument("--lines", type=Path, help="add one JSON line per trial to this file")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # machines must not stay behind
     about = machine()
 
     def tell(kind: str, summary: dict[str, Any]) -> None:

@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.faults.node_scene import Broken
-from benchmarks.faults.ray_clusters import kept
 from benchmarks.faults.ray_scene import Run, try_on
 from benchmarks.machines import Machines
 
 _HIDDEN = 128
 """Gradients of such networks are too large for Ray to send them by itself, without its store."""
-_LOOPS = 48
 _FILL_SECONDS = 60.0
 _LARGE, _SMALL = 60, 480
 """Objects of 4 MiB and of 160 KiB, in a store of 100 MiB: three times what there is room for. The
@@ -82,30 +80,6 @@ def _disk(megabytes: int | None) -> Iterator[Path]:
                 subprocess.run(["umount", "-l", name], check=True)
 
 
-@contextlib.contextmanager
-def _cluster(megabytes: int | None) -> Iterator[tuple[Path, Machines]]:
-    with _disk(megabytes) as place, Machines([1, 1], spill_to=place) as machines:
-        yield place, machines
-
-
-def _spilled(place: Path) -> int:
-    """Return how many bytes are in what object stores have spilled."""
-    size = 0
-    for file in place.rglob("*"):
-        with contextlib.suppress(OSError):  # it may be removed meanwhile
-            size += file.stat().st_size if file.is_file() else 0
-    return size
-
-
-def _wait_for_room(place: Path) -> None:
-    """Wait until Ray has removed what the trial before filled the stores with."""
-    deadline = time.monotonic() + _FILL_SECONDS
-    while _spilled(place):
-        if time.monotonic() > deadline:
-            raise Broken(f"{_spilled(place)} bytes of the trial before are still there")
-        time.sleep(0.1)
-
-
 class _Hog:
     """What the actor of one machine has put so far, by the lines that it writes."""
 
@@ -156,7 +130,7 @@ def _filled(seed: int, faulty: bool, megabytes: int | None) -> dict[str, Any]:
         each = [_Hog(Path(f"{log}{number}")) for number in machines.machines]
         what = "full stores" if has_disk else "full disks"
         run.wait(lambda: all([hog.has_filled(has_disk) for hog in each]), what, _FILL_SECONDS)
-        spilled = _spilled(place)
+        spilled = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
         if spilled < (megabytes or 100) << 19:
             raise Broken(f"only {spilled} bytes were spilled: the fault did not land")
         at = max(hog.since for hog in each)
@@ -167,18 +141,18 @@ def _filled(seed: int, faulty: bool, megabytes: int | None) -> dict[str, Any]:
         return {}
 
     with (
-        kept(f"K6-{megabytes}", lambda: _cluster(megabytes)) as (place, machines),
+        _disk(megabytes) as place,
         tempfile.TemporaryDirectory(prefix="hogs-") as logs,
+        Machines([1, 1], spill_to=place) as machines,  # a new one: what was spilled stays there
         _hogging(machines, log := Path(logs, "hog")) as hog,
     ):
-        _wait_for_room(place)
         return try_on(
             seed,
             fault if faulty else None,
             make_room,
             must_go_on=has_disk,
             machines=machines,
-            loops=_LOOPS,
+            loops=48 if has_disk else 32,  # it has to be there until the stores are full
             hidden=_HIDDEN,
         )
 
