@@ -152,7 +152,7 @@ class Run:
         """Wait for a seeded moment in mid-training, from the first checkpoint on."""
         saved = self.run / "checkpoints" / "last.json"
         self.wait(saved.exists, "training to begin", START_WITHIN)
-        at = self.lines() + rng.randrange(1, 8)
+        at = self.lines() + rng.randrange(1, 4)  # each is of four rollouts
         self.wait(lambda: self.lines() >= at, "the moment of the fault", START_WITHIN)
         time.sleep(rng.uniform(0.0, 0.2))
 

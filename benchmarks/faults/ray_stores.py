@@ -20,6 +20,8 @@ from benchmarks.machines import Machines
 
 _HIDDEN = 128
 """Gradients of such networks are too large for Ray to send them by itself, without its store."""
+_LOOPS = 48
+"""Enough for the run to be there when the stores are full."""
 _FILL_SECONDS = 60.0
 _LARGE, _SMALL = 60, 480
 """Objects of 4 MiB and of 160 KiB, in a store of 100 MiB: three times what there is room for. The
@@ -152,7 +154,7 @@ def _filled(seed: int, faulty: bool, megabytes: int | None) -> dict[str, Any]:
             make_room,
             must_go_on=has_disk,
             machines=machines,
-            loops=48 if has_disk else 32,  # it has to be there until the stores are full
+            loops=_LOOPS,
             hidden=_HIDDEN,
         )
 
