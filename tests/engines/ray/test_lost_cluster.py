@@ -47,7 +47,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("victim", ["raylet", "gcs_server"])
+@pytest.mark.parametrize("victim", ["raylet", pytest.param("gcs_server", marks=pytest.mark.slow)])
 def test_a_run_ends_in_three_lines_when_a_server_of_its_cluster_is_killed(
     ray_head, tmp_path, victim
 ):
