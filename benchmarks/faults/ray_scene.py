@@ -25,6 +25,8 @@ from benchmarks.faults.exposed import MARK, processes
 from benchmarks.faults.node_scene import ROOT, SOURCE, Broken
 from benchmarks.machines import Machines
 
+SEEDS = 4
+"""Of runs: trials share them, because each takes a serial run to be compared with."""
 LOOP = 8 * 128
 LOOPS = 120
 START_WITHIN = 180.0
@@ -292,7 +294,7 @@ def try_on(
     """Train once, with a fault at a seeded moment or without one, and check all promises.
 
     Args:
-        seed: Of the run and of the moment.
+        seed: Of the trial: of the moment, and of what the fault is.
         fault: Does it, proves that it landed, and returns figures, with `at` the moment from which
             it was there, if that was not at once; None for no fault.
         again: Makes things ready for the resumed run, and returns its options, if they are others.
@@ -301,6 +303,7 @@ def try_on(
         options: Of the run.
     """
     rng = random.Random(seed)
+    seed %= SEEDS
     with tempfile.TemporaryDirectory(prefix="ray-fault-") as folder:
         place = Path(folder)
         with running(place, seed, **options) as run:

@@ -113,8 +113,6 @@ def _hogging(machines: Machines, log: Path) -> Iterator["subprocess.Popen[str]"]
     command = [sys.executable, "-c", _HOG, machines.address, *map(str, words)]
     hog = machines.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
-        if hog.stdout is None or hog.stdout.readline() != "ready\n":
-            raise Broken("the program that fills stores did not begin")
         yield hog
     finally:
         hog.kill()
@@ -126,7 +124,9 @@ def _filled(seed: int, faulty: bool, megabytes: int | None) -> dict[str, Any]:
     has_disk = megabytes is None
 
     def fault(run: Run, rng: random.Random) -> dict[str, Any]:
-        assert hog.stdin is not None
+        assert hog.stdin is not None and hog.stdout is not None
+        if hog.stdout.readline() != "ready\n":
+            raise Broken("the program that fills stores did not begin")
         hog.stdin.write("fill\n")
         hog.stdin.flush()
         each = [_Hog(Path(f"{log}{number}")) for number in machines.machines]
