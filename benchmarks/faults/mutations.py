@@ -110,12 +110,12 @@ MUTATIONS = {
         'names = {"policy"}',
         "a resumed run begins with an empty optimiser",
     ),
-    "Ray's raylet lost": Mutation(
-        ("ray_faults", "--kind", "K4-raylet", "--trials", "1"),
-        "engines/ray/watch.py",
-        "            if ended:\n                self._lose_server(ended[0])\n            elif",
-        "            if",
-        "that a server of Ray's has ended is not noticed",
+    "Ray's head lost": Mutation(
+        ("ray_faults", "--kind", "K4-gcs", "--trials", "1"),
+        "engines/ray/side_effects.py",
+        "    leaving.join(_SHUTDOWN_SECONDS)\n    if leaving.is_alive() and end_servers",
+        "    leaving.join()\n    if leaving.is_alive() and end_servers",
+        "a run whose cluster is lost waits for Ray to leave it",
     ),
     "Ray's head back": Mutation(
         ("ray_faults", "--kind", "K4-stored", "--trials", "1"),
