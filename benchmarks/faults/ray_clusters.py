@@ -13,23 +13,17 @@ _kept: dict[str, tuple[ExitStack, Any]] = {}
 
 
 @contextmanager
-def kept(
-    name: str,
-    make: Callable[[], AbstractContextManager[T]],
-    is_whole: Callable[[T], bool] = lambda made: True,
-) -> Iterator[T]:
+def kept(name: str, make: Callable[[], AbstractContextManager[T]]) -> Iterator[T]:
     """Use what was made for another trial, or make it, and keep it for the next one.
 
     Args:
         name: What it is kept by.
         make: Makes it.
-        is_whole: Whether it can be used again.
     """
-    stack, made = _kept.pop(name, (ExitStack(), None))
-    if made is not None and not is_whole(made):
-        stack.close()
-        made = None
-    if made is None:
+    if name in _kept:
+        stack, made = _kept.pop(name)
+    else:
+        stack = ExitStack()
         made = stack.enter_context(make())
     try:
         yield made

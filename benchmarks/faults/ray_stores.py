@@ -15,21 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.faults.node_scene import Broken
-from benchmarks.faults.ray_clusters import kept
 from benchmarks.faults.ray_scene import Run, try_on
 from benchmarks.machines import Machines
 
 _HIDDEN = 128
 """Gradients of such networks are too large for Ray to send them by itself, without its store."""
-_LOOPS = 36
-"""Enough for the run to be there when the stores are full."""
 _FILL_SECONDS = 60.0
 _LARGE, _SMALL = 60, 480
 """Objects of 4 MiB and of 160 KiB, in a store of 100 MiB: three times what there is room for. The
 small ones come last, so that no gap is left that what a worker sends would fit into."""
 _STALLED_SECONDS = 4.0
-_RELEASE_SECONDS = 15.0
-"""That Ray has for removing what was spilled and is not needed any more."""
 
 _HOG = """
 import sys, time
@@ -38,10 +33,10 @@ import ray
 ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
 log, machines, large, small = sys.argv[2], *map(int, sys.argv[3:])
 
-@ray.remote(num_cpus=0, max_concurrency=2)
+@ray.remote(num_cpus=0)
 class Hog:
     def __init__(self):
-        self.kept, self.is_over = [], False
+        self.kept = []
     def put(self, size, log):
         try:
             self.kept.append(ray.put(np.ones(size, np.uint8)))
@@ -57,28 +52,17 @@ class Hog:
             print("small", file=log, flush=True)
             for _ in range(small):
                 while not self.put(160 << 10, log):
-                    time.sleep(0.5)
-                    if self.is_over:
-                        return
+                    time.sleep(1)
     def ready(self):
         pass
-    def end(self):
-        self.is_over = True
-    def release(self):
-        self.kept.clear()
 
 names = [f"machine{number}" for number in range(machines)]
 hogs = [Hog.options(resources={name: 0.1}).remote() for name in names]
 ray.get([hog.ready.remote() for hog in hogs])
 print("ready", flush=True)
 sys.stdin.readline()
-filling = [hog.fill.remote(f"{log}{number}") for number, hog in enumerate(hogs)]
-sys.stdin.readline()
-for hog in hogs:
-    hog.end.remote()
-ray.get(filling)
-ray.get([hog.release.remote() for hog in hogs])
-sys.stdin.readline()
+ray.get([hog.fill.remote(f"{log}{number}") for number, hog in enumerate(hogs)])
+time.sleep(600)
 """
 
 
@@ -94,32 +78,6 @@ def _disk(megabytes: int | None) -> Iterator[Path]:
         finally:
             if megabytes is not None:
                 subprocess.run(["umount", "-l", name], check=True)
-
-
-@contextlib.contextmanager
-def _cluster(megabytes: int | None) -> Iterator[tuple[Path, Machines]]:
-    with _disk(megabytes) as place, Machines([1, 1], spill_to=place) as machines:
-        yield place, machines
-
-
-def _is_empty(cluster: tuple[Path, Machines]) -> bool:
-    return not _spilled(cluster[0])
-
-
-def _spilled(place: Path) -> int:
-    """Return how many bytes object stores have spilled."""
-    size = 0
-    for file in place.rglob("*"):
-        with contextlib.suppress(OSError):  # it may be removed meanwhile
-            size += file.stat().st_size if file.is_file() else 0
-    return size
-
-
-def _tell(hog: "subprocess.Popen[str]") -> None:
-    """Have the program that fills stores do what comes next: fill them, or release all."""
-    assert hog.stdin is not None
-    hog.stdin.write("\n")
-    hog.stdin.flush()
 
 
 class _Hog:
@@ -164,43 +122,40 @@ def _filled(seed: int, faulty: bool, megabytes: int | None) -> dict[str, Any]:
     has_disk = megabytes is None
 
     def fault(run: Run, rng: random.Random) -> dict[str, Any]:
-        assert hog.stdout is not None
+        assert hog.stdin is not None and hog.stdout is not None
         if hog.stdout.readline() != "ready\n":
             raise Broken("the program that fills stores did not begin")
-        _tell(hog)
+        hog.stdin.write("fill\n")
+        hog.stdin.flush()
         each = [_Hog(Path(f"{log}{number}")) for number in machines.machines]
         what = "full stores" if has_disk else "full disks"
         run.wait(lambda: all([hog.has_filled(has_disk) for hog in each]), what, _FILL_SECONDS)
-        spilled = _spilled(place)
+        spilled = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
         if spilled < (megabytes or 100) << 19:
             raise Broken(f"only {spilled} bytes were spilled: the fault did not land")
         at = max(hog.since for hog in each)
         return {"at": at, "spilled_mb": spilled >> 20, "kept": [hog.kept for hog in each]}
 
     def make_room() -> dict[str, Any]:
-        _tell(hog)
-        until = time.monotonic() + _RELEASE_SECONDS
-        while _spilled(place) and time.monotonic() < until:
-            time.sleep(0.1)
+        hog.kill()
         return {}
 
     with (
-        kept(f"K6-{megabytes}", lambda: _cluster(megabytes), _is_empty) as (place, machines),
+        _disk(megabytes) as place,
         tempfile.TemporaryDirectory(prefix="hogs-") as logs,
+        # New ones for each trial: what was spilled for a program that is gone stays on the disk.
+        Machines([1, 1], spill_to=place) as machines,
         _hogging(machines, log := Path(logs, "hog")) as hog,
     ):
-        got = try_on(
+        return try_on(
             seed,
             fault if faulty else None,
             make_room,
             must_go_on=has_disk,
             machines=machines,
-            loops=_LOOPS,
+            loops=72 if has_disk else 36,  # it has to be there when the stores are full
             hidden=_HIDDEN,
         )
-        if faulty and "ended" not in got:
-            make_room()
-        return got
 
 
 def stores_full(seed: int, faulty: bool) -> dict[str, Any]:
