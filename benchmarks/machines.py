@@ -26,6 +26,8 @@ from typing import Any
 _PORT = 6399
 _STORE_BYTES = 100 << 20
 _START_SECONDS = 90.0
+_STARTS = 3
+"""How often Ray is started: on a busy machine its servers miss its own limit of 30 s."""
 _KILL_SECONDS = 2.0
 
 
@@ -160,18 +162,24 @@ class Machines:
             # Who stays takes all servers of its machine along when one of them ends.
             *(() if self._stores and number == 0 else ("--block",)),
         ]
-        output = (self._root / f"ray{number}.log").open("wb")
-        machine.started.append(
-            subprocess.Popen(
-                machine.within(command),
-                env=self.environment(**self._variables),
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-            )
-        )
-        output.close()
-        self._wait_for(number)
+        for left in reversed(range(_STARTS)):
+            with (self._root / f"ray{number}.log").open("wb") as output:
+                machine.started.append(
+                    subprocess.Popen(
+                        machine.within(command),
+                        env=self.environment(**self._variables),
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
+                        stdin=subprocess.DEVNULL,
+                    )
+                )
+            try:
+                self._wait_for(number)
+                break
+            except RuntimeError:
+                _end_all(machine)
+                if not left:
+                    raise
         return number
 
     def logs(self) -> list[Path]:
@@ -188,16 +196,7 @@ class Machines:
         machine = self.machines.pop(number)
         if unplug and machine.name:
             _ip("-n", self._switch, "link", "set", f"{self._label}s{number}", "down")
-        deadline = time.monotonic() + _KILL_SECONDS
-        while (pids := machine.pids()) and time.monotonic() < deadline:
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.02)
-        for process in machine.started:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            process.wait()
+        _end_all(machine)
         if machine.name:
             _ip("netns", "del", machine.name)
 
@@ -242,7 +241,7 @@ class Machines:
         """Wait until Ray counts the machine."""
         log = self._root / f"ray{number}.log"
         deadline = time.monotonic() + _START_SECONDS
-        process = self.machines[number].started[0]
+        process = self.machines[number].started[-1]
         while True:
             over = process.poll() is not None or time.monotonic() > deadline
             if "Ray runtime started" in log.read_text(errors="replace"):
@@ -250,6 +249,20 @@ class Machines:
             if over:
                 raise RuntimeError(f"machine {number} did not start:\n{log.read_text()}")
             time.sleep(0.1)
+
+
+def _end_all(machine: Machine) -> None:
+    """Kill all that runs on a machine."""
+    deadline = time.monotonic() + _KILL_SECONDS
+    while (pids := machine.pids()) and time.monotonic() < deadline:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+    for process in machine.started:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        process.wait()
 
 
 def _ip(*arguments: str, must: bool = False) -> bool:
