@@ -121,7 +121,7 @@ MUTATIONS = {
         ("ray_faults", "--kind", "K4-stored", "--trials", "1"),
         "engines/ray/watch.py",
         "            elif self._silent > HEAD_SECONDS:\n",
-        "            elif self._silent > 3.0:\n",
+        "            elif self._silent > 5.0:\n",
         "a head that is about to come back is given up",
     ),
     "Ray's stores full": Mutation(
