@@ -178,7 +178,8 @@ class Machines:
                 break
             except RuntimeError:
                 _end_all(machine)
-                if not left:
+                is_headless = number > 0 and not self._head.pids()
+                if not left or is_headless:
                     raise
         return number
 
