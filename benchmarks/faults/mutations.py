@@ -112,10 +112,10 @@ MUTATIONS = {
     ),
     "Ray's head lost": Mutation(
         ("ray_faults", "--kind", "K4-gcs", "--trials", "1"),
-        "engines/ray/side_effects.py",
-        "    leaving.join(_SHUTDOWN_SECONDS)\n    if leaving.is_alive() and end_servers",
-        "    leaving.join()\n    if leaving.is_alive() and end_servers",
-        "a run whose cluster is lost waits for Ray to leave it",
+        "engines/ray/watch.py",
+        '        self.lose(ClusterError(f"the Ray cluster {whose} is lost", why, fix))\n',
+        '        self.lose(RuntimeError(f"the Ray cluster {whose} is lost", why, fix))\n',
+        "a run whose cluster is lost ends in a traceback",
     ),
     "Ray's head back": Mutation(
         ("ray_faults", "--kind", "K4-stored", "--trials", "1"),
