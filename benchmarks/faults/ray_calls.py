@@ -19,7 +19,7 @@ from benchmarks.machines import Machines
 TO_ACTORS = "CoreWorkerService.grpc_client.PushTask"
 """Every call of an actor: all that driver and keepers say to each other."""
 ALL = "*"
-_LOOPS = 24
+_LOOPS = 12
 _STARTS = 5
 
 
