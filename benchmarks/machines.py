@@ -26,6 +26,8 @@ from typing import Any
 _PORT = 6399
 _STORE_BYTES = 100 << 20
 _START_SECONDS = 90.0
+_STARTS = 3
+"""How often Ray is started: on a busy machine its servers miss its own limit of 30 s."""
 _KILL_SECONDS = 2.0
 
 
@@ -68,6 +70,7 @@ class Machines:
         stores: Whether the head stores its state, and its GCS may be killed and started again.
         variables: More of the environment of all of Ray's servers.
         pythons: By the number of a machine, the Python of its Ray, where that is another one.
+        spill_to: Where the object stores of all machines put what they have no room for.
     """
 
     def __init__(
@@ -76,11 +79,13 @@ class Machines:
         stores: bool = False,
         variables: Mapping[str, str] | None = None,
         pythons: Mapping[int, str] | None = None,
+        spill_to: Path | None = None,
     ) -> None:
         self._cpus = list(cpus)
         self._stores = stores
         self._variables = dict(variables or {})
         self._pythons = dict(pythons or {})
+        self._spill_to = spill_to
         self._label = f"m{secrets.token_hex(3)}"
         self._made = 0
         self._switch = ""
@@ -128,6 +133,8 @@ class Machines:
             "RAY_USAGE_STATS_ENABLED": "0",
             # These machines share one memory, which may be full of something else.
             "RAY_memory_monitor_refresh_ms": "0",
+            # And its cores, to which Ray's workers would come last.
+            "RAY_worker_niceness": "0",
         }
         return {**kept, **own, **more}
 
@@ -149,23 +156,31 @@ class Machines:
             f"--num-cpus={cpus:g}",
             f"--object-store-memory={_STORE_BYTES}",
             *((f"--temp-dir={machine.directory}",) if number == 0 else ()),
+            *((f"--object-spilling-directory={self._spill_to}",) if self._spill_to else ()),
             f'--resources={{"machine{number}": 1}}',
             "--disable-usage-stats",
             # Who stays takes all servers of its machine along when one of them ends.
             *(() if self._stores and number == 0 else ("--block",)),
         ]
-        output = (self._root / f"ray{number}.log").open("wb")
-        machine.started.append(
-            subprocess.Popen(
-                machine.within(command),
-                env=self.environment(**self._variables),
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-            )
-        )
-        output.close()
-        self._wait_for(number)
+        for left in reversed(range(_STARTS)):
+            with (self._root / f"ray{number}.log").open("wb") as output:
+                machine.started.append(
+                    subprocess.Popen(
+                        machine.within(command),
+                        env=self.environment(**self._variables),
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
+                        stdin=subprocess.DEVNULL,
+                    )
+                )
+            try:
+                self._wait_for(number)
+                break
+            except RuntimeError:
+                _end_all(machine)
+                is_headless = number > 0 and not self._head.pids()
+                if not left or is_headless:
+                    raise
         return number
 
     def logs(self) -> list[Path]:
@@ -182,16 +197,7 @@ class Machines:
         machine = self.machines.pop(number)
         if unplug and machine.name:
             _ip("-n", self._switch, "link", "set", f"{self._label}s{number}", "down")
-        deadline = time.monotonic() + _KILL_SECONDS
-        while (pids := machine.pids()) and time.monotonic() < deadline:
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.02)
-        for process in machine.started:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            process.wait()
+        _end_all(machine)
         if machine.name:
             _ip("netns", "del", machine.name)
 
@@ -236,7 +242,7 @@ class Machines:
         """Wait until Ray counts the machine."""
         log = self._root / f"ray{number}.log"
         deadline = time.monotonic() + _START_SECONDS
-        process = self.machines[number].started[0]
+        process = self.machines[number].started[-1]
         while True:
             over = process.poll() is not None or time.monotonic() > deadline
             if "Ray runtime started" in log.read_text(errors="replace"):
@@ -244,6 +250,20 @@ class Machines:
             if over:
                 raise RuntimeError(f"machine {number} did not start:\n{log.read_text()}")
             time.sleep(0.1)
+
+
+def _end_all(machine: Machine) -> None:
+    """Kill all that runs on a machine."""
+    deadline = time.monotonic() + _KILL_SECONDS
+    while (pids := machine.pids()) and time.monotonic() < deadline:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+    for process in machine.started:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        process.wait()
 
 
 def _ip(*arguments: str, must: bool = False) -> bool:

@@ -30,8 +30,11 @@ class Head:
             kept["RAY_AUTH_TOKEN"] = token
         return {**kept, "HOME": self.home, "RAY_USAGE_STATS_ENABLED": "0", **more}
 
-    def driver(self, code, *args, env=None, timeout=90):
-        """Run a program that may join a cluster; return what it printed."""
+    def driver(self, code, *args, env=None, timeout=300):
+        """Run a program that may join a cluster; return what it printed.
+
+        How long that takes depends on how busy the machine is: after `timeout` it counts as hung.
+        """
         done = subprocess.run(
             [sys.executable, "-c", code, *args],
             env=self.env(self.token) if env is None else env,
@@ -70,7 +73,7 @@ def ray_head():
             env=head.env(head.token, RAY_AUTH_MODE="token", RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0"),
             capture_output=True,
             check=True,
-            timeout=60,
+            timeout=200,
         )
         yield head
     finally:

@@ -6,19 +6,21 @@ it landed is proved by what Ray writes into its logs of every call that it loses
 
 import json
 import random
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from benchmarks.faults.node_scene import Broken
+from benchmarks.faults.ray_clusters import kept
 from benchmarks.faults.ray_scene import Run, try_on
 from benchmarks.machines import Machines
 
 TO_ACTORS = "CoreWorkerService.grpc_client.PushTask"
 """Every call of an actor: all that driver and keepers say to each other."""
 ALL = "*"
-_LOOPS = 24
+_LOOPS = 12
+_STARTS = 5
 
 
 def _lost(logs: Iterable[Path]) -> int:
@@ -30,6 +32,20 @@ def _lost(logs: Iterable[Path]) -> int:
     return count
 
 
+@contextmanager
+def _cluster(variables: dict[str, str]) -> Iterator[Machines]:
+    """Start two machines, again if need be: whether Ray comes up so is not what is tried."""
+    with ExitStack() as stack:
+        for left in reversed(range(_STARTS)):
+            try:
+                machines = stack.enter_context(Machines([1, 1], variables=variables))
+                break
+            except RuntimeError:
+                if not left:
+                    raise
+        yield machines
+
+
 def _losing(seed: int, faulty: bool, method: str, **percent: int) -> dict[str, Any]:
     """Train on two machines while calls are lost."""
     kinds = {f"{kind}_failure_prob": chance for kind, chance in percent.items()}
@@ -39,7 +55,8 @@ def _losing(seed: int, faulty: bool, method: str, **percent: int) -> dict[str, A
     def fault(run: Run, rng: random.Random) -> dict[str, Any]:
         return {}  # it has been there from the start
 
-    with Machines([1, 1], variables=variables) as machines:
+    with kept(f"{method} {variables}", lambda: _cluster(variables)) as machines:
+        before = _lost(machines.logs())
         got = try_on(
             seed,
             fault if faulty else None,
@@ -48,7 +65,7 @@ def _losing(seed: int, faulty: bool, method: str, **percent: int) -> dict[str, A
             environment=variables,
             loops=_LOOPS,
         )
-        lost = _lost(machines.logs())
+        lost = _lost(machines.logs()) - before
     if bool(lost) != faulty:
         raise Broken(f"{lost} calls were lost: the fault did not land, or where it should not")
     return {**got, "calls_lost": lost}

@@ -7,44 +7,61 @@ Run it from the repository, as root, on Linux: several machines are network name
 (benchmarks/machines.py). The names are those of the fault catalogue. What has to come of each is in
 ray_scene.py. A fault comes at a seeded moment and is proved to have landed; one trial more in six
 is without a fault. With --json, results are written after each trial, and kinds that are in the
-file and not asked for are kept. Exit code 1 if anything was violated.
+file and not asked for are kept, so that several may be tried at once. Exit code 1 if anything was
+violated.
 """
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faults import ray_calls, ray_heads
+from benchmarks.faults import ray_calls, ray_clusters, ray_drains, ray_heads, ray_stores
 from benchmarks.faults.node_faults import commit
 from benchmarks.faults.node_report import Report
 from benchmarks.rounds import machine
 
 KINDS: dict[str, Callable[[int, bool], dict[str, Any]]] = {
     **ray_heads.KINDS,
+    **ray_stores.KINDS,
     **ray_calls.KINDS,
+    **ray_drains.KINDS,
 }
 
 
 def attempt(
     kind: str, trials: int, lines: Path | None, tell: Callable[[dict[str, Any]], None]
-) -> None:
-    """Try one kind, with and without the fault; `tell` is told the summary after each trial."""
+) -> int:
+    """Try one kind, with and without the fault, and return how often it went wrong.
+
+    Args:
+        kind: Which.
+        trials: How many, with the fault.
+        lines: Where to add one JSON line per trial; None for nowhere.
+        tell: Called with the summary after each trial.
+    """
     run = KINDS[kind]
     report = Report(kind, (run.__doc__ or "").strip().split("\n")[0], lines)
     plan = [(seed, True) for seed in range(trials)]
     plan += [(seed, False) for seed in range(max(1, trials // 6))]
-    for seed, faulty in plan:
-        try:
-            got = run(seed, faulty)
-        except Exception as error:  # whatever it is, the trial did not pass
-            got = {"broken": str(error) or repr(error)}
-        print(kind, seed, "fault" if faulty else "calm", got, file=sys.stderr, flush=True)
-        report.add(seed, got, faulty)
-        tell({**report.summary(), "asked": trials, "commit": commit()})
+    try:
+        for seed, faulty in plan:
+            try:
+                got = run(seed, faulty)
+            except Exception as error:  # whatever it is, the trial did not pass
+                got = {"broken": str(error) or repr(error)}
+            print(kind, seed, "fault" if faulty else "calm", got, file=sys.stderr, flush=True)
+            report.add(seed, got, faulty)
+            tell({**report.summary(), "asked": trials, "commit": commit()})
+    finally:
+        ray_clusters.close_all()
+    told = {name: value for name, value in report.summary().items() if name != "what"}
+    print(f"{kind}: {json.dumps(told, default=str)[:1500]}", file=sys.stderr, flush=True)
+    return len(report.violations)
 
 
 def main() -> None:
@@ -55,33 +72,36 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the result to this file")
     parser.add_argument("--lines", type=Path, help="add one JSON line per trial to this file")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # machines must not stay behind
     about = machine()
-    faults: dict[str, Any] = {}
-    if options.json and options.json.exists():
-        faults = json.loads(options.json.read_text())["faults"]
 
     def tell(kind: str, summary: dict[str, Any]) -> None:
-        faults[kind] = summary
         if options.json:
-            order = [name for name in KINDS if name in faults]
-            totals = {
-                name: sum(faults[each][name] for each in order)
-                for name in ("n", "landed", "no_fault_trials", "violations")
-            }
-            result = {
-                "command": "python -m benchmarks.faults.ray_faults",
-                "machine": about,
-                "totals": totals,
-                "faults": {name: faults[name] for name in order},
-            }
-            aside = options.json.with_name(f".{options.json.name}")
-            aside.write_text(json.dumps(result, indent=2) + "\n")
-            aside.replace(options.json)
+            write(options.json, about, {kind: summary})
 
-    asked = options.kind or list(KINDS)
-    for kind in asked:
+    violations = sum(
         attempt(kind, options.trials, options.lines, partial(tell, kind))
-    sys.exit(1 if any(faults[kind]["violations"] for kind in asked) else 0)
+        for kind in options.kind or list(KINDS)
+    )
+    sys.exit(1 if violations else 0)
+
+
+def write(path: Path, about: dict[str, Any], new: dict[str, Any]) -> None:
+    """Write summaries of some kinds, beside those of others that are there."""
+    faults = {**(json.loads(path.read_text())["faults"] if path.exists() else {}), **new}
+    order = [name for name in KINDS if name in faults]
+    result = {
+        "command": "python -m benchmarks.faults.ray_faults",
+        "machine": about,
+        "totals": {
+            name: sum(faults[each].get(name, 0) for each in order)
+            for name in ("n", "landed", "went_on", "ended", "no_fault_trials", "violations")
+        },
+        "faults": {name: faults[name] for name in order},
+    }
+    aside = path.with_name(f".{path.name}")
+    aside.write_text(json.dumps(result, indent=2, default=str) + "\n")
+    aside.replace(path)
 
 
 if __name__ == "__main__":

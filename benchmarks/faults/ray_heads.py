@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.faults.node_scene import Broken
+from benchmarks.faults.ray_clusters import kept
 from benchmarks.faults.ray_scene import Run, command_of, try_on
 from benchmarks.machines import Machines
 
@@ -57,7 +58,7 @@ def _lose_the_head(run: Run, rng: random.Random) -> dict[str, Any]:
 
 
 def _head_lost(seed: int, faulty: bool, cpus: list[float]) -> dict[str, Any]:
-    with Machines(cpus) as machines, Machines(cpus) as spare:
+    with Machines(cpus) as machines, kept(f"spare {cpus}", lambda: Machines(cpus)) as spare:
         fault = _lose_the_head if faulty else None
         return try_on(seed, fault, lambda: {"machines": spare}, machines=machines, number=1)
 
@@ -72,8 +73,8 @@ def head_with_a_worker(seed: int, faulty: bool) -> dict[str, Any]:
     return _head_lost(seed, faulty, [1, 1])
 
 
-def _stored(seed: int, faulty: bool, back_after: float) -> dict[str, Any]:
-    """Kill the GCS of a cluster that stores its state, and have it again after some seconds."""
+def gcs_back(seed: int, faulty: bool) -> dict[str, Any]:
+    """The GCS of a cluster that stores its state is killed, and is back after 1 to 10 s."""
 
     def fault(run: Run, rng: random.Random) -> dict[str, Any]:
         head = machines.machines[0]
@@ -82,23 +83,16 @@ def _stored(seed: int, faulty: bool, back_after: float) -> dict[str, Any]:
         words = Path(f"/proc/{gcs}/environ").read_bytes().decode().split("\0")
         environment = dict(word.split("=", 1) for word in words if "=" in word)
         _end([gcs], "GCS")
-        time.sleep(back_after)
+        time.sleep(rng.uniform(1.0, 10.0))
         out = subprocess.DEVNULL
         head.started.append(
             subprocess.Popen(head.within(command), env=environment, stdout=out, stderr=out)
         )
         return {}
 
-    with Machines([1, 1], stores=True) as machines:
-        return try_on(seed, fault if faulty else None, machines=machines, number=1)
-
-
-def gcs_back(seed: int, faulty: bool) -> dict[str, Any]:
-    """The GCS of a cluster that stores its state is killed, and is back after 1 to 10 s."""
-    got = _stored(seed, faulty, random.Random(-seed - 1).uniform(1.0, 10.0))
-    if "ended" in got:
-        raise Broken(f"the run ended, though the head came back: {got}")
-    return got
+    with kept("K4-stored", lambda: Machines([1, 1], stores=True)) as machines:
+        use = fault if faulty else None
+        return try_on(seed, use, must_go_on=True, machines=machines, number=1, loops=80)
 
 
 KINDS = {

@@ -25,6 +25,8 @@ from benchmarks.faults.exposed import MARK, processes
 from benchmarks.faults.node_scene import ROOT, SOURCE, Broken
 from benchmarks.machines import Machines
 
+SEEDS = 4
+"""Of runs: trials share them, because each takes a serial run to be compared with."""
 LOOP = 8 * 128
 LOOPS = 120
 START_WITHIN = 180.0
@@ -32,13 +34,24 @@ STILL_WITHIN = 60.0
 """Seconds without a step and without an end that are a hang."""
 END_WITHIN = 400.0
 GONE_WITHIN = 20.0
+KEEPERS_GONE_WITHIN = 40.0
+"""A keeper without a head to end it leaves by itself, after 30 s."""
+NODE, KEEPER = "muster.engines.ray.process", "ray::Keeper"
 _INJECTED = re.compile(r"^(\[.*(rpc_chaos|Inject RPC)|RAY_testing_).*\n", re.M)
 """What Ray says of faults that it was told to make."""
 _THREE_LINES = re.compile(r"muster: [^\n]+\n  why: [^\n]+\n  try: [^\n]+\n")
 
 
-def train(seed: int, run: Path, loops: int, *more: str) -> list[str]:
-    """Return the command of a run that evaluates and saves on its way."""
+def train(seed: int, run: Path, size: tuple[int, int], *more: str) -> list[str]:
+    """Return the command of a run that evaluates and saves on its way.
+
+    Args:
+        seed: Of the run.
+        run: Its directory.
+        size: How many rollouts, and the width of both layers of the networks.
+        more: More options.
+    """
+    loops, hidden = size
     options = {
         "--seed": seed,
         "--env-steps": loops * LOOP,
@@ -49,7 +62,8 @@ def train(seed: int, run: Path, loops: int, *more: str) -> list[str]:
         "--run-dir": run,
     }
     words = [sys.executable, "-m", "muster.cli.main", "train", "ppo", "CartPole-v1", "--quiet"]
-    return [*words, *(str(word) for pair in options.items() for word in pair), *more]
+    words += [str(word) for pair in options.items() for word in pair]
+    return [*words, "--hidden", str(hidden), str(hidden), *more]
 
 
 class Run:
@@ -63,6 +77,7 @@ class Run:
         number: The machine that it is started on.
         environment: More variables.
         loops: How many rollouts it has.
+        hidden: Width of both layers of its networks.
     """
 
     def __init__(
@@ -74,17 +89,19 @@ class Run:
         number: int = 0,
         environment: dict[str, str] | None = None,
         loops: int = LOOPS,
+        hidden: int = 64,
     ) -> None:
         self.run = place / "run"
-        self.loops = loops
+        self.size = loops, hidden
         self.machines = machines
         self.mark = uuid.uuid4().hex
         self.output_file = place / f"output-{self.mark[:6]}"
-        words = train(seed, self.run, loops, "--engine", "ray", "--workers", "2", *more)
-        # What other programs of this machine do to its memory is not what is tried here.
+        words = train(seed, self.run, self.size, "--engine", "ray", "--workers", "2", *more)
+        # What other programs of this machine do to its memory and cores is not what is tried here.
         variables = {
             "PYTHONPATH": f"{SOURCE}:{ROOT}",
             "RAY_memory_monitor_refresh_ms": "0",
+            "RAY_worker_niceness": "0",
             MARK: self.mark,
             **(environment or {}),
         }
@@ -137,7 +154,7 @@ class Run:
         """Wait for a seeded moment in mid-training, from the first checkpoint on."""
         saved = self.run / "checkpoints" / "last.json"
         self.wait(saved.exists, "training to begin", START_WITHIN)
-        at = self.lines() + rng.randrange(1, 8)
+        at = self.lines() + rng.randrange(1, 4)  # each is of four rollouts
         self.wait(lambda: self.lines() >= at, "the moment of the fault", START_WITHIN)
         time.sleep(rng.uniform(0.0, 0.2))
 
@@ -153,7 +170,7 @@ class Run:
         still = self._watch_it_end(since)
         code, took = self.driver.returncode, time.monotonic() - since
         if code == 0:
-            check_result(self.run, seed, self.loops)
+            check_result(self.run, seed, self.size)
             return {"went_on": 1, "t_still": still, "t_end": took}
         if took > STILL_WITHIN:
             raise Broken(f"it ended {took:.0f} s after the fault: {self.said()}")
@@ -176,13 +193,23 @@ class Run:
             time.sleep(0.02)
         return max(still, time.monotonic() - at)
 
-    def leaves_nothing(self) -> None:
-        """Check that no process of it is left."""
-        deadline = time.monotonic() + GONE_WITHIN
-        while left := self.processes():
+    def leaves_nothing(self, seconds: float, *words: str) -> None:
+        """Check that no process of it is left.
+
+        Args:
+            seconds: That they have for it.
+            words: What the commands of its processes on machines of the cluster have in them.
+        """
+        deadline = time.monotonic() + seconds
+        while left := [*self.processes(), *self._on_machines(words)]:
             if time.monotonic() > deadline:
                 raise Broken(f"left behind: {[command_of(pid)[:60] for pid in left]}")
             time.sleep(0.05)
+
+    def _on_machines(self, words: tuple[str, ...]) -> list[int]:
+        machines = self.machines.machines.values() if self.machines is not None else ()
+        pids = (pid for machine in machines for pid in machine.pids())
+        return [pid for pid in pids if any(word in command_of(pid) for word in words)]
 
     def close(self) -> None:
         """See to it that nothing of it is left, whatever happened."""
@@ -208,12 +235,12 @@ def result_of(run: Path) -> tuple[int, str]:
 
 
 @functools.cache
-def serial(seed: int, loops: int = LOOPS) -> tuple[int, str]:
+def serial(seed: int, size: tuple[int, int]) -> tuple[int, str]:
     """Return steps and weights of the serial run of a seed."""
     with tempfile.TemporaryDirectory(prefix="serial-") as folder:
         run = Path(folder) / "run"
         subprocess.run(
-            train(seed, run, loops, "--workers", "0"),
+            train(seed, run, size, "--workers", "0"),
             check=True,
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": f"{SOURCE}:{ROOT}"},
@@ -223,9 +250,9 @@ def serial(seed: int, loops: int = LOOPS) -> tuple[int, str]:
         return result_of(run)
 
 
-def check_result(run: Path, seed: int, loops: int) -> None:
+def check_result(run: Path, seed: int, size: tuple[int, int]) -> None:
     """Check a run's steps and weights against the serial run of its seed."""
-    got, wanted = result_of(run), serial(seed, loops)
+    got, wanted = result_of(run), serial(seed, size)
     if got != wanted:
         raise Broken(
             f"it has {got[0]} steps and {got[1][:12]}, serial {wanted[0]}, {wanted[1][:12]}"
@@ -252,7 +279,7 @@ def resumes(place: Path, seed: int, **options: Any) -> float:
             raise Broken(f"the resumed run did not end in {END_WITHIN:g} s") from None
         if run.driver.returncode:
             raise Broken(f"the resumed run left with {run.driver.returncode}: {run.said()}")
-        check_result(run.run, seed, run.loops)
+        check_result(run.run, seed, run.size)
     return time.monotonic() - started
 
 
@@ -261,18 +288,22 @@ def try_on(
     fault: Callable[[Run, random.Random], dict[str, Any]] | None,
     again: Callable[[], dict[str, Any]] = dict,
     from_the_start: bool = False,
+    must_go_on: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
     """Train once, with a fault at a seeded moment or without one, and check all promises.
 
     Args:
-        seed: Of the run and of the moment.
-        fault: Does it, proves that it landed, and returns figures; None for no fault.
+        seed: Of the trial: of the moment, and of what the fault is.
+        fault: Does it, proves that it landed, and returns figures, with `at` the moment from which
+            it was there, if that was not at once; None for no fault.
         again: Makes things ready for the resumed run, and returns its options, if they are others.
         from_the_start: Whether it is in force already when the run begins.
+        must_go_on: Whether it is no reason to end.
         options: Of the run.
     """
     rng = random.Random(seed)
+    seed %= SEEDS
     with tempfile.TemporaryDirectory(prefix="ray-fault-") as folder:
         place = Path(folder)
         with running(place, seed, **options) as run:
@@ -282,8 +313,11 @@ def try_on(
                 run.comes_to_the_moment(rng)
             since = time.monotonic()
             got = {} if fault is None else {"landed": 1, **fault(run, rng)}
-            got.update(run.verdict(seed, since))
-            run.leaves_nothing()
+            got.update(run.verdict(seed, got.pop("at", since)))
+            run.leaves_nothing(GONE_WITHIN, NODE)
+        if "ended" in got and must_go_on:
+            raise Broken(f"the run ended, though there was no need to: {got['said']}")
         if "ended" in got:
             got["t_resume"] = resumes(place, seed, **{**options, **again()})
+        run.leaves_nothing(KEEPERS_GONE_WITHIN, NODE, KEEPER)
     return got

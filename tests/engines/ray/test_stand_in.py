@@ -83,7 +83,7 @@ class FakeKeeper:
         older = self.stand_ins.pop(away.node_id, None)
         if older is not None:
             older.close()
-        made = StandIn(away, self.place, self.known, self.directory, keeper, self, session)
+        made = StandIn(away, self.place, self.known, self.directory, keeper, self, print, session)
         self.stand_ins[away.node_id] = made
         return made
 
@@ -103,7 +103,7 @@ def pair(tmp_path_factory, monkeypatch):
     """Two nodes on two machines, of which the second has just linked itself to the first."""
     from muster.engines.ray import stand_in
 
-    monkeypatch.setattr(stand_in.ray, "get", lambda call: call())
+    monkeypatch.setattr(stand_in.ray, "get", lambda call, timeout: call())
     known = Secrets.fresh("1")
     places = [tmp_path_factory.mktemp("m") for _ in range(SIZE)]
     keepers = [FakeKeeper(node, known, places[node]) for node in range(SIZE)]
@@ -179,7 +179,7 @@ def test_a_call_whose_answer_got_lost_is_made_again_and_heard_once(pair, monkeyp
     nodes, keepers = pair
     lost = iter([True, True, False])
 
-    def get(call):
+    def get(call, timeout):
         call()
         if next(lost, False):
             raise stand_in.ray.exceptions.ActorUnavailableError("out of reach", None)

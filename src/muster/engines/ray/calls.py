@@ -1,30 +1,82 @@
-"""Calls of keepers that are made until they are heard: on a busy network a call may get lost."""
+"""Calls of keepers that are made until they are heard.
 
+On a busy network a call may get lost, and where an object store is full there is no room for what
+it carries. Both may pass: the call is made again, and a keeper does what it is asked once.
+"""
+
+import re
 import time
 from collections.abc import Callable
 from typing import Any
 
 import ray
 
-TRY_AGAIN_SECONDS = 0.1
+from muster.errors import ClusterError
+
+_TRY_AGAIN_SECONDS = 0.1
+_ROOM_SECONDS = 20.0
+"""How long a call waits for room in an object store."""
+_NO_ROOM = (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError)
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def heard(call: Callable[[], Any], seconds: float | None = None, begun: Any = None) -> Any:
-    """Return the answer to a call, which may be made again: its keeper does things once.
+def heard(
+    call: Callable[[], Any],
+    seconds: float | None = None,
+    begun: Any = None,
+    is_wanted: Callable[[], bool] = lambda: True,
+) -> Any:
+    """Return the answer to a call; None if it was lost, and is not wanted any more.
 
     Args:
         call: Makes it, and returns Ray's reference.
         seconds: How long to wait for an answer; None for as long as the keeper lives.
         begun: The reference of a call that was made already; None to make it now.
+        is_wanted: Whether to make it, at first and again.
 
     Raises:
         RayError: The keeper is gone, as Ray knows for sure; or there was no answer in time.
+        ClusterError: There was no room for what it carries.
     """
     until = None if seconds is None else time.monotonic() + seconds
-    while True:
+    room_until: float | None = None
+    while is_wanted():
         try:
             left = None if until is None else max(0.0, until - time.monotonic())
             return ray.get(begun or call(), timeout=left)
         except ray.exceptions.ActorUnavailableError:
-            begun = None
-            time.sleep(TRY_AGAIN_SECONDS)
+            pass
+        except _NO_ROOM as error:
+            room_until = room_until or time.monotonic() + _ROOM_SECONDS
+            if time.monotonic() > room_until:
+                raise _no_room(error) from None
+        begun = None
+        time.sleep(_TRY_AGAIN_SECONDS)
+    return None
+
+
+def begin(call: Callable[[], Any]) -> Any:
+    """Make a call whose answer is asked for later, with `heard`; None if it found no room."""
+    try:
+        return call()
+    except _NO_ROOM:
+        return None
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error of Ray's says first, of its cause where it has one."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, Exception):
+        return f"{type(cause).__name__}: {first_line(cause)}"
+    lines = [line.strip() for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _no_room(error: Exception) -> ClusterError:
+    has_spilled = isinstance(error, ray.exceptions.OutOfDiskError)
+    disk = ", nor on the disk that it spills to" if has_spilled else ""
+    return ClusterError(
+        "an object store of the Ray cluster is full",
+        f"what nodes send each other found no room in it for {_ROOM_SECONDS:g} s{disk}",
+        "ray memory, which shows who fills it; with room again, the same command with --resume",
+    )

@@ -10,9 +10,8 @@ import os
 import queue
 import struct
 import threading
-import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
@@ -21,6 +20,8 @@ from muster.engines.base import LIVED, ROW
 from muster.engines.futex import Word
 from muster.engines.memory import SharedMemory
 from muster.engines.orders import Publish
+from muster.engines.ray.calls import begin, heard
+from muster.errors import ClusterError
 
 Part = tuple[int, bytes]
 """Where some bytes begin, and the bytes."""
@@ -29,7 +30,6 @@ Publication = tuple[Sequence[Part], int, int]
 """What a node has published: the parts, which node, and its counter then."""
 
 _COUNTER = struct.Struct("<q")
-_TRY_AGAIN_SECONDS = 0.1
 EXIT_STUCK = 71
 """With this code a keeper leaves that cannot copy any more: it must not look alive."""
 
@@ -131,10 +131,12 @@ class Copying:
     Args:
         node: Which node.
         copy: This machine's.
+        fail: Called with what ends the run, if something does.
     """
 
-    def __init__(self, node: int, copy: Copy) -> None:
+    def __init__(self, node: int, copy: Copy, fail: Callable[[ClusterError], None]) -> None:
         self._node = node
+        self._fail = fail
         self._copy = copy
         self._others: list[Sequence[Any]] = []
         self._one_at_a_time = threading.Lock()
@@ -167,6 +169,8 @@ class Copying:
         try:
             while True:
                 self._do(self._todo.get())
+        except ClusterError as error:  # the driver ends this keeper, too
+            self._fail(error)
         except BaseException:
             traceback.print_exc()
             os._exit(EXIT_STUCK)
@@ -193,7 +197,7 @@ class _Sending:
     def __init__(self, keepers: Sequence[Any], what: Publication) -> None:
         self._keepers = list(keepers)
         self._what = what
-        self._call = self._ask()
+        self._begun = begin(self._ask) if keepers else None
 
     def finish(self) -> bool:
         """Wait until it is there; False if none of the machine's keepers lives.
@@ -201,19 +205,17 @@ class _Sending:
         A machine must not miss one and get the next: a keeper that cannot be reached for now is
         asked again, one that refuses is ended, and what takes its place is filled anew.
         """
-        while self._call is not None:
+        while self._keepers:
             try:
-                ray.get(self._call)
+                heard(self._ask, begun=self._begun)
                 return True
-            except ray.exceptions.ActorUnavailableError:
-                time.sleep(_TRY_AGAIN_SECONDS)
             except ray.exceptions.RayError as error:
                 if not isinstance(error, ray.exceptions.ActorDiedError):
                     _log.warning("a keeper does not take what is published: %s", error)
                     ray.kill(self._keepers[0], no_restart=True)
                 self._keepers.pop(0)
-            self._call = self._ask()
+                self._begun = None
         return False
 
     def _ask(self) -> Any:
-        return self._keepers[0].copy.remote(*self._what) if self._keepers else None
+        return self._keepers[0].copy.remote(*self._what)

@@ -23,6 +23,7 @@ from muster.engines.member import exit_status, kill_group
 from muster.engines.orders import Publish, Raised
 from muster.engines.progress import ProgressPage, Row
 from muster.engines.ray.process import Conception
+from muster.errors import ClusterError
 
 _CHUNK = 64 << 10
 EXIT_BLIND = 72
@@ -58,7 +59,16 @@ class Ended:
     status: str
 
 
-News = Said | Printed | Progress | Ended
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """The cluster fails this run: the three lines of the error that it ends with."""
+
+    what: str
+    why: str
+    fix: str
+
+
+News = Said | Printed | Progress | Ended | Unusable
 
 
 class Desk:
@@ -102,6 +112,10 @@ class Desk:
     def kill(self) -> None:
         """End the process, and all that it has started, at once."""
         self._ask(self._kill)
+
+    def fail(self, error: ClusterError) -> None:
+        """Have the driver end the run with this error."""
+        self._report(Unusable(*error.args))
 
     def news(self, heard: int, seconds: float) -> tuple[int, list[News]]:
         """Return a number and what happened since; waits for so long if nothing did.

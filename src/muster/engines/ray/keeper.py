@@ -31,6 +31,7 @@ from muster.engines.ray.process import Conception
 from muster.engines.ray.stand_in import Letter, StandIn
 from muster.engines.ray.versions import my_versions
 from muster.engines.ray.watch import servers_here
+from muster.errors import ClusterError
 from muster.framework.node import Place
 
 _util: Any = ray.util
@@ -106,7 +107,7 @@ class Keeper:
         self._stand_ins: dict[int, StandIn] = {}
         self._lock = threading.Lock()
         self._copy = Copy(self._memory)
-        self._copying = Copying(place.node_id, self._copy)
+        self._copying = Copying(place.node_id, self._copy, self._fail)
         self._desk = Desk(self._page, self._copying.publish)
         self._begun = -1
         self._orders_heard = 0
@@ -198,6 +199,9 @@ class Keeper:
         end.daemon = True
         end.start()
 
+    def _fail(self, error: ClusterError) -> None:
+        self._desk.fail(error)
+
     def _end_with_raylet(self) -> None:
         """End with the raylet that started this process. Ray's workers outlive one that is killed.
 
@@ -256,7 +260,14 @@ class Keeper:
         if older is not None:
             older.close()
         stand_in = StandIn(
-            place, self._place, self._known, self._directory, keeper, self._me, session
+            place,
+            self._place,
+            self._known,
+            self._directory,
+            keeper,
+            self._me,
+            self._fail,
+            session,
         )
         with self._lock:
             self._stand_ins[node] = stand_in

@@ -67,6 +67,7 @@ class RayMember(Member):
             self._page,
             self._roll,
             self._ask_every,
+            self._watch.lose,
         )
         self.pipe = self._relay.pipe
         self.logs = (self._log(self._relay.out, False), self._log(self._relay.err, True))

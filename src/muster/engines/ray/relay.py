@@ -9,7 +9,7 @@ would on one machine. Where Ray never answers it, it is left behind, and the nod
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing.connection import Pipe
 from typing import Any
@@ -17,13 +17,13 @@ from typing import Any
 import ray
 
 from muster.engines.progress import ProgressPage
-from muster.engines.ray.calls import heard
-from muster.engines.ray.desk import Ended, News, Printed, Progress, Said
+from muster.engines.ray.calls import first_line, heard
+from muster.engines.ray.desk import Ended, News, Printed, Progress, Said, Unusable
 from muster.engines.ray.keeper import Neighbour, Order
 from muster.engines.ray.process import Conception, Program
 from muster.engines.ray.roll import Roll
 from muster.engines.ray.side_effects import leave_thread_behind
-from muster.errors import MusterError
+from muster.errors import ClusterError, MusterError
 from muster.framework.node import Place
 
 _TELL_AGAIN_SECONDS = 1.0
@@ -40,6 +40,7 @@ class Relay:
         page: Where its progress is noted.
         roll: Knows the keepers.
         ask_every: Seconds that the keeper may wait for news.
+        lose: Called with what ends the whole run, if the cluster fails it.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Relay:
         page: ProgressPage,
         roll: Roll,
         ask_every: float,
+        lose: Callable[[ClusterError], None],
     ) -> None:
         self._place = place
         self._program = program
@@ -59,6 +61,7 @@ class Relay:
         self._page = page
         self._roll = roll
         self._ask_every = ask_every
+        self._lose = lose
         self.pipe, self._say = Pipe(duplex=False)
         self.sentinel, self._end = os.pipe()
         (self.out, out), (self.err, err) = os.pipe(), os.pipe()
@@ -142,8 +145,10 @@ class Relay:
                     self._pass_on(each)
         except ray.exceptions.RayError as error:
             self._roll.lose(node)
-            self._ended(f"its Ray actor is gone: {_first_line(error)}")
+            self._ended(f"its Ray actor is gone: {first_line(error)}")
         except MusterError as error:
+            if isinstance(error, ClusterError):
+                self._lose(error)
             self._roll.lose(node)
             self._ended(f"{error.args[0]}: {error.args[1]}")
         except BaseException as error:
@@ -171,11 +176,8 @@ class Relay:
             self._page.write(self._place.node_id, news.row)
         elif isinstance(news, Ended):
             self._ended(news.status)
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+        elif isinstance(news, Unusable):
+            self._lose(ClusterError(news.what, news.why, news.fix))
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -11,7 +11,6 @@ next one, so there is one call at a time and no queue of calls.
 import logging
 import secrets
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +26,8 @@ from muster.engines.local.blocks import Block, BlockPool
 from muster.engines.local.handshake import Secrets
 from muster.engines.local.link import make_parcel
 from muster.engines.local.post import Post
+from muster.engines.ray.calls import heard
+from muster.errors import ClusterError
 from muster.framework.node import Finish, Place
 
 Letter = tuple[bytes, bytes, list[Any]]
@@ -36,7 +37,6 @@ _MOST_LETTERS = 256
 _MOST_BYTES = 16 << 20
 """Of one call."""
 _FLUSH_SECONDS = 5.0
-_TRY_AGAIN_SECONDS = 0.1
 
 _log = logging.getLogger("muster")
 
@@ -51,6 +51,7 @@ class StandIn:
         directory: Where the sockets of this keeper's node are.
         keeper: Of the other node.
         me: This keeper, as others call it.
+        fail: Called with what ends the run, if something does.
         session: Of the stand-in on the other machine that asks for a link; None: this one asks.
     """
 
@@ -62,6 +63,7 @@ class StandIn:
         directory: Path,
         keeper: Any,
         me: Any,
+        fail: Callable[[ClusterError], None],
         session: int | None = None,
     ) -> None:
         self.away = away
@@ -70,6 +72,7 @@ class StandIn:
         self._home = home
         self._keeper = keeper
         self._me = me
+        self._fail = fail
         self._pool = BlockPool(self._forget)
         self._changed = threading.Condition()
         self._todo: deque[Delivery | _Linked | _Lost] = deque()
@@ -160,17 +163,15 @@ class StandIn:
                 return
 
     def _bring_batch(self, batch: "list[Delivery] | _Linked | _Lost") -> bool:
-        """Make a call until it was heard; False if the other keeper is gone."""
-        call = self._calling(batch)
-        while not self._closed:
-            try:
-                ray.get(call())
-                break
-            except ray.exceptions.ActorUnavailableError:
-                time.sleep(_TRY_AGAIN_SECONDS)  # whether it heard is not known: it counts them
-            except ray.exceptions.RayError as error:
-                _log.warning("node %d cannot be reached: %s", self.away.node_id, error)
-                return False
+        """Make a call until it was heard; False if that cannot be any more."""
+        try:  # whether a call that is lost was heard is not known: the other keeper counts them
+            heard(self._calling(batch), is_wanted=lambda: not self._closed)
+        except ClusterError as error:
+            self._fail(error)
+            return False
+        except ray.exceptions.RayError as error:
+            _log.warning("node %d cannot be reached: %s", self.away.node_id, error)
+            return False
         for each in batch if isinstance(batch, list) else ():
             each.release()
         return True

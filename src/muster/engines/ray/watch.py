@@ -82,6 +82,14 @@ class ClusterWatch:
         assert self._error is not None
         return self._error
 
+    def lose(self, error: ClusterError) -> None:
+        """Have the cluster count as lost, for this reason if it is the first."""
+        with self._changed:
+            if self._error is None:
+                self._error = error
+                os.eventfd_write(self._fd, 1)
+            self._changed.notify_all()
+
     def call(self, work: Callable[[], T]) -> T:
         """Return what some work with Ray comes to, done on a thread of its own.
 
@@ -175,12 +183,8 @@ class ClusterWatch:
 
     def _lose(self, why: str) -> None:
         whose = "of this run" if self._is_own else f"at {self._address}"
-        with self._changed:
-            if self._error is None:
-                fix = _AGAIN_OWN if self._is_own else _AGAIN
-                self._error = ClusterError(f"the Ray cluster {whose} is lost", why, fix)
-                os.eventfd_write(self._fd, 1)
-            self._changed.notify_all()
+        fix = _AGAIN_OWN if self._is_own else _AGAIN
+        self.lose(ClusterError(f"the Ray cluster {whose} is lost", why, fix))
 
 
 def servers_here(ray: Any, is_own: bool) -> Mapping[str, int]:
