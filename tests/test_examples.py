@@ -74,7 +74,7 @@ def test_the_tutorial_with_real_workers_solves_cartpole(tmp_path):
     "arguments",
     [
         ["tutorial_three_nodes.py"],
-        ["tutorial_evaluator_apart.py", "--how", "loop"],
+        pytest.param(["tutorial_evaluator_apart.py", "--how", "loop"], marks=pytest.mark.slow),
         pytest.param(["tutorial_evaluator_apart.py", "--how", "wait"], marks=pytest.mark.slow),
         pytest.param(["tutorial_evaluator_apart.py", "--nodes", "1"], marks=pytest.mark.slow),
     ],

@@ -66,6 +66,7 @@ def test_tasks_actors_and_objects_on_todays_ray(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_building_blocks_end_by_themselves_count_all_work_and_save(tmp_path):
     options = "--epochs 2 --steps-per-epoch 600 --random-exploration-steps 200 --num-learners 2"
     out = run(["ray_building_blocks.py", *options.split(), "--shards", "2"], tmp_path)

@@ -148,6 +148,7 @@ def test_a_worker_whose_process_dies_goes_on_with_what_is_left(ray):
     assert report.steps == counts["confirmed"] == counts["inserted"] == 3000
 
 
+@pytest.mark.slow
 def test_several_learners_change_one_set_of_weights_and_no_gradient_is_lost(ray):
     agent = dqn()
     server = ParameterServer(agent.parts()["policy"], lr=1e-3, max_lag=4)

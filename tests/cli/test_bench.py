@@ -13,6 +13,7 @@ from muster.recipes.bench import BenchReport, bench
 PARTS = ["env", "act", "learn", "exchange", "rest"]
 
 
+@pytest.mark.slow
 def test_a_bench_prints_a_small_table_and_writes_all_of_it(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     told = ["bench", "ppo", "CartPole-v1", "--seconds", "1", "--json", "found.json"]

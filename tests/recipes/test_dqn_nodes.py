@@ -138,6 +138,7 @@ def test_a_killed_node_is_replaced_and_training_goes_on(tmp_path, role):
         assert steps and steps == sorted(steps)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]

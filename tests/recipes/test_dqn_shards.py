@@ -51,7 +51,7 @@ def test_replay_in_shards_learns_to_balance(tmp_path, shards):
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("prioritized", [False, True])
+@pytest.mark.parametrize("prioritized", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_samples_per_insert_hold_over_all_shards(tmp_path, prioritized):
     result = muster.train(
         "dqn",
@@ -82,7 +82,7 @@ def test_samples_per_insert_hold_over_all_shards(tmp_path, prioritized):
 @pytest.mark.parametrize(
     "victim",
     [
-        None,
+        pytest.param(None, marks=pytest.mark.slow),
         pytest.param(LEARNER, marks=pytest.mark.slow),
         SHARD,
         pytest.param(ACTOR, marks=pytest.mark.slow),

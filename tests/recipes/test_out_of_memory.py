@@ -54,6 +54,7 @@ def result(run_dir):
     return json.loads((run_dir / "result.json").read_text())
 
 
+@pytest.mark.slow
 def test_an_env_that_leaks_costs_no_bit_and_every_replacement_is_said(tmp_path):
     """Half a MB for each step of an env: some four rollouts in each life of a worker."""
     sizes = {"env_steps": 2048, "eval_every": 0}

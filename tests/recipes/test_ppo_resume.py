@@ -99,7 +99,7 @@ def test_the_policy_of_a_result_is_the_last_one_whoever_trained_it(tmp_path):
 
 
 def test_what_workers_share_has_to_fit_into_memory(tmp_path):
-    options = {**SMALL, "num_envs": 4096, "slots": 4096, "minibatches": 1, "hidden": (4096, 4096)}
+    options = {**SMALL, "num_envs": 4096, "slots": 4096, "minibatches": 1, "hidden": (1024, 1024)}
     with pytest.raises(OptionError, match="do not fit into memory"):
         muster.train("ppo", "CartPole-v1", run_dir=str(tmp_path / "run"), **options)
     assert not (tmp_path / "run").exists()

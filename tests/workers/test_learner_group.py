@@ -436,7 +436,11 @@ DEADLY = [
 
 
 @pytest.mark.parametrize("where", ["before arriving", "after arriving"])
-@pytest.mark.parametrize("options", DEADLY, ids=["stops early", "all epochs", "lag", "lstm"])
+@pytest.mark.parametrize(
+    "options",
+    [*DEADLY[:3], pytest.param(DEADLY[3], marks=pytest.mark.slow)],
+    ids=["stops early", "all epochs", "lag", "lstm"],
+)
 def test_a_member_may_die_at_every_meeting_there_is(monkeypatch, alone, where, options):
     loops = 3
     wanted, bits, numbers = alone(monkeypatch, "CartPole-v1", loops, **options)

@@ -302,6 +302,7 @@ with joined(sys.argv[1]):
     assert not (Path(ray_head.home) / ".ray").exists()  # where Ray would have kept a token
 
 
+@pytest.mark.slow
 def test_a_cluster_of_our_own_asks_for_a_token_whatever_the_mode_of_others(ray_head):
     """Loopback is open to every user of the machine, so a token is all that keeps them out."""
     code = """
