@@ -75,7 +75,7 @@ def test_a_save_that_removes_the_old_one_too_early_is_found_out(ram, tally, monk
         self._files.rename(partial, final)
         self._files.fsync_dir(self.path)
 
-    monkeypatch.setattr(place_module.Place, "publish", publish)
+    monkeypatch.setattr(place_module.CheckpointPlace, "publish", publish)
     writes.fail_each_call(ram, tally, ["same step"])
     assert tally.bad
 
