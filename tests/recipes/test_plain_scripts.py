@@ -83,6 +83,7 @@ def test_they_do_on_nodes_of_their_own_too(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_from_standard_input_as_in_a_notebook(tmp_path):
     """There is no file that a new process could import."""

@@ -47,7 +47,7 @@ def wait_for(master, words):
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
-    "way", [pytest.param(way, marks=pytest.mark.slow if "serial" in way else ()) for way in WAYS]
+    "way", [pytest.param(way, marks=() if way == "dqn-nodes" else pytest.mark.slow) for way in WAYS]
 )
 def test_a_closed_terminal_ends_the_run_well(tmp_path, way):
     run, master = in_a_terminal(tmp_path, command(way, 10_000_000))
