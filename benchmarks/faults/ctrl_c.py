@@ -138,7 +138,8 @@ def one_trial(kind: str, moment: float, done: Path, tally: Tally) -> bool:
         reader.join(5)
         text = seen.decode(errors="replace")
         problems = []
-        # Before Python has begun, the signal itself ends it; a shell says 130 to both.
+        # Before Python has begun, or once it is leaving, the signal itself ends it; a shell
+        # says 130 to that as well.
         if code not in ((130, -signal.SIGINT) if landed else (0,)):
             problems.append(f"code {code}")
         if "Traceback" in text or "Error:" in text:

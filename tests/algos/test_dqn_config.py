@@ -9,7 +9,8 @@ import pytest
 
 from muster import OptionError
 from muster.algos import DQNConfig
-from muster.algos.dqn_config import Activation, Schedule
+from muster.algos.dqn_config import Schedule
+from muster.algos.options import Activation
 from muster.nets.mlp import ACTIVATIONS
 from muster.rl_utils import get_epsilon_greedy_fn
 

@@ -5,9 +5,10 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 
-from muster.algos.dqn_config import MOST_LR, Activation
 from muster.algos.in_step_config import InStepConfig
 from muster.algos.options import (
+    MOST_LR,
+    Activation,
     check_choice,
     check_flag,
     check_number,

@@ -9,6 +9,8 @@ from typing import Any, ClassVar, Literal
 import gymnasium as gym
 
 from muster.algos.options import (
+    MOST_LR,
+    Activation,
     check_choice,
     check_flag,
     check_number,
@@ -20,9 +22,6 @@ from muster.algos.replay_config import ReplayConfig
 from muster.errors import OptionError
 
 Schedule = Literal["linear", "exp"]
-Activation = Literal["relu", "tanh"]
-MOST_LR = 1_000.0
-"""Largest learning rate: Adam moves a weight by about so much, and beyond it float32 ends soon."""
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,14 @@ Imports nothing, so that the command line can refuse a value before it loads wha
 """
 
 import math
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from muster.errors import OptionError
 
+Activation = Literal["relu", "tanh"]
+"""What may follow a hidden layer."""
+MOST_LR = 1_000.0
+"""Largest learning rate: Adam moves a weight by about so much, and beyond it float32 ends soon."""
 MOST_STEPS = 10**15
 """Largest count of steps or updates: a thousand years of a machine, and exact in a float."""
 MOST_ROWS = 10**10

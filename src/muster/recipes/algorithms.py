@@ -28,7 +28,7 @@ ALGORITHMS = {
         "muster.algos.a2c_config:A2CConfig",
         "muster.algos.a2c:A2C",
         "muster.recipes.in_step:train_in_step",
-        "muster.recipes.warm_ppo",
+        "muster.recipes.warm_in_step",
     ),
     "dqn": Algorithm(
         "muster.algos.dqn_config:DQNConfig",
@@ -40,7 +40,7 @@ ALGORITHMS = {
         "muster.algos.ppo_config:PPOConfig",
         "muster.algos.ppo:PPO",
         "muster.recipes.in_step:train_in_step",
-        "muster.recipes.warm_ppo",
+        "muster.recipes.warm_in_step",
     ),
 }
 

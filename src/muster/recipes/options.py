@@ -29,7 +29,7 @@ class TrainOptions:
     """Stop when the mean return of an evaluation is this or more."""
     seconds: float | None = None
     """Stop after so many seconds of this command, evaluations included (the last one may take a
-    tenth more)."""
+    tenth, or a second, more)."""
     seed: int = 0
     """Decides everything random. The same seed gives the same policy."""
     workers: int | None = None

@@ -10,7 +10,8 @@ class RunResult:
     """The end of a run: `result.json`, and the policy itself.
 
     `rho`, `eta`, `limited_by` and `speed` say how close to the machine's limit it ran. They are
-    measured in runs of PPO; elsewhere, and where it could not be measured, they are None.
+    measured in runs whose workers learn in step; elsewhere, and where it could not be measured,
+    they are None.
     """
 
     algo: str

@@ -1,4 +1,4 @@
-"""What a worker of PPO needs, imported and compiled: the fork server does it once for all of them.
+"""What a worker in step needs, imported and compiled: the fork server does it once for all of them.
 
 Kernels are compiled at their first call, or loaded from where the result was kept. Processes that
 begin as copies of one that has called them have them at once.
