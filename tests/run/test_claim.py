@@ -8,13 +8,15 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import asdict, replace
 
 import pytest
 
 from muster.run import RunDirectory, RunDirectoryError, RunLockedError
-from muster.run.claim import DEAD_AFTER_SECONDS, WRITER, Claim, RunWriter
+from muster.run.claim import DEAD_AFTER_SECONDS, LOCK, WRITER, Claim, RunWriter
+from muster.run.lock import FileLock
 
 NO_LOCKS = """
 import errno, fcntl
@@ -80,6 +82,25 @@ def test_of_several_at_once_exactly_one_writes_and_the_others_are_told_who(tmp_p
     assert not (tmp_path / "run" / WRITER).exists()
 
 
+def dead():
+    """Return the record of a process of this machine that has ended."""
+    return replace(RunWriter.here(), started=RunWriter.here().started + 1)
+
+
+@pytest.mark.parametrize("before", [None, "", dead], ids=["none", "unwritten", "of a dead one"])
+def test_who_comes_between_a_lock_and_its_record_is_told_who_all_the_same(tmp_path, before):
+    run = tmp_path / "run"
+    RunDirectory.create(run, "e", "a", 0).close()
+    if before is not None:
+        (run / WRITER).write_text(before and json.dumps(asdict(before())))
+    with FileLock(run / LOCK):
+        late = threading.Timer(0.2, record_of, (run, RunWriter.here(), 0))
+        late.start()
+        with pytest.raises(RunLockedError, match=f"process {os.getpid()} on .*, since 20"):
+            RunDirectory.open(run, writable=True)
+        late.join()
+
+
 def test_the_run_of_a_killed_writer_is_free_at_once(tmp_path, locks):
     first = hold(tmp_path, "new", locks)
     first.stdin.write("\n")
@@ -92,7 +113,7 @@ def test_the_run_of_a_killed_writer_is_free_at_once(tmp_path, locks):
 
 
 def record_of(place, writer, age):
-    """Write the record of somebody on another machine, whose last sign of life is so old."""
+    """Write the record of somebody, whose last sign of life is so old."""
     (place / WRITER).write_text(json.dumps(asdict(writer)))
     then = time.time() - age
     os.utime(place / WRITER, (then, then))

@@ -29,6 +29,8 @@ LOCK, WRITER = ".lock", ".writer.json"
 BEAT_SECONDS = 10.0
 DEAD_AFTER_SECONDS = 60.0
 """Without a sign of life for so long, a writer on another machine counts as dead."""
+_RECORD_WITHIN_SECONDS = 2.0
+"""Between its lock and its record a writer does nothing else; only a stopped one takes longer."""
 _MAX_RECORD = 4096
 
 
@@ -86,7 +88,7 @@ class Claim:
         try:
             self._lock.acquire()
         except RunLockedError as error:
-            raise self._in_use(_read(self._directory)[0], error.pid) from None
+            raise self._in_use(self._holder(), error.pid) from None
         try:
             self._mine = self._write_record()
         except BaseException:
@@ -127,9 +129,20 @@ class Claim:
                 return mine
             holder, age = _read(self._directory)
             if _lives(holder, age):
-                raise self._in_use(holder)
+                raise self._in_use(holder or self._holder())
             self._set_aside(holder)
-        raise self._in_use(_read(self._directory)[0])  # somebody was faster
+        raise self._in_use(self._holder())  # somebody was faster
+
+    def _holder(self) -> RunWriter | None:
+        """Return who has it; one that has just taken it is given time to write its record."""
+        deadline = time.monotonic() + _RECORD_WITHIN_SECONDS
+        while True:
+            holder, age = _read(self._directory)
+            if holder is not None and _lives(holder, age):
+                return holder
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(0.01)
 
     def _set_aside(self, dead: RunWriter | None) -> None:
         """Take the record of a dead writer away, unless a live one has come in its place."""
