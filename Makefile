@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RESULTS := benchmarks/results
+# A file of tests shares what it has started, so it stays with one process.
+TESTS := $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install -q
 
 .PHONY: help train test slow check format bench faults pictures clean
@@ -14,10 +16,10 @@ train: $(VENV)/.installed ## Install, and train PPO on CartPole-v1, on all cores
 	$(BIN)/muster train ppo CartPole-v1
 
 test: $(VENV)/.installed-dev ## Install what tests need and run them
-	$(BIN)/python -m pytest -q
+	$(TESTS)
 
 slow: $(VENV)/.installed-dev ## Run the tests that `make test` leaves out: all engines' contracts on Ray
-	$(BIN)/python -m pytest -q -m slow
+	$(TESTS) -m slow
 
 check: $(VENV)/.installed-dev ## Format, lint, types, imports, spelling
 	$(BIN)/ruff format --check .

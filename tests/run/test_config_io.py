@@ -253,7 +253,11 @@ def test_what_a_configuration_does_not_need_is_refused(tmp_path, monkeypatch, te
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("config", [{"a": object()}, {"a": {1j}}, [1], 3, {"a": open}], ids=repr)
+@pytest.mark.parametrize(
+    "config",
+    [{"a": object()}, {"a": {1j}}, [1], 3, {"a": open}],
+    ids=["object", "complex", "list", "number", "function"],
+)
 def test_what_is_no_configuration_is_not_written(config):
     with pytest.raises(OptionError):
         to_yaml(config)
