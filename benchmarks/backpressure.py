@@ -35,7 +35,7 @@ class RandomPolicy:
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
 
-    def act(self, obs: Any, epsilon: float = 0.0) -> Any:
+    def explore(self, obs: Any, epsilon: float = 0.0) -> Any:
         """Return an action for each observation."""
         return self._rng.integers(0, 2, len(obs))
 

@@ -12,6 +12,7 @@ from torch import nn
 from muster import OptionError
 from muster.algos import DQN, DQNConfig, dqn
 from muster.nets import ModelError, kernels, register_model
+from muster.rl_utils.losses.td import td_loss_numpy
 
 BOX = spaces.Box(-1, 1, (4,))
 THREE = spaces.Discrete(3)
@@ -249,7 +250,7 @@ def test_numpy_alone_comes_to_the_same_numbers(capsys, monkeypatch):
     for name in ("add_bias", "to_rows", "to_columns", "through_activation", "fold_dueling",
                  "unfold_dueling", "adam"):  # fmt: skip
         monkeypatch.setattr(kernels, name, getattr(kernels, f"{name}_numpy"))
-    monkeypatch.setattr(dqn, "td_loss", kernels.td_loss_numpy)
+    monkeypatch.setattr(dqn, "td_loss", td_loss_numpy)
     exec(RUN, {})
     lines = capsys.readouterr().out.splitlines()
     losses = [float(line.split()[1]) for line in lines]

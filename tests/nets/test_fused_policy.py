@@ -20,7 +20,7 @@ from muster.nets.fused_layers import tanh
 from muster.nets.fused_policy import FusedPolicy, why_not_fused
 from muster.nets.policy_net import STATS, LossTerms
 from muster.nets.tile import FUSED
-from muster.rl_utils import ppo_loss as loss_kernels
+from muster.rl_utils.losses import ppo as loss_kernels
 
 needs_numba = pytest.mark.skipif(not FUSED, reason="numba cannot compile here")
 TERMS = LossTerms(scale=1 / 40, clip=0.2, value_clip=0.0, value_coef=0.5, entropy_coef=0.01)

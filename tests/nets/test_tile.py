@@ -136,7 +136,7 @@ import numpy as np
 from muster.nets.tile import FUSED
 from muster.nets.fused_policy import why_not_fused
 from muster.rl_utils.gae import gae, gae_numpy
-from muster.rl_utils.ppo_loss import ppo_loss, ppo_loss_numpy
+from muster.rl_utils.losses.ppo import ppo_loss, ppo_loss_numpy
 from torch import nn
 assert not FUSED and gae is gae_numpy and ppo_loss is ppo_loss_numpy
 assert "numba" in why_not_fused(nn.Linear(1, 1), None)

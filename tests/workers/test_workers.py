@@ -16,9 +16,12 @@ class Always:
         self.action = action
         self.epsilons = []
 
-    def act(self, obs, epsilon=0.0):
-        self.epsilons.append(epsilon)
+    def act(self, obs):
         return np.full(len(obs), self.action)
+
+    def explore(self, obs, epsilon):
+        self.epsilons.append(epsilon)
+        return self.act(obs)
 
 
 class Countdown(gym.Env):

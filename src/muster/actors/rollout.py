@@ -219,7 +219,7 @@ class _Chooser:
         self._num_envs = num_envs
         self._space.seed(derive_seed(seed, "random actions") % 2**32)
 
-    def act(self, obs: Any, epsilon: float = 0.0) -> Any:
+    def explore(self, obs: Any, epsilon: float) -> Any:
         if self.at_random:
             return np.stack([np.asarray(self._space.sample()) for _ in range(self._num_envs)])
         return self._policy.act(obs, epsilon)

@@ -21,31 +21,23 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.algos.batches import (
-    BatchSlice,
-    TransitionBatch,
-    column,
-    count_rows,
-    first_not_finite,
-)
+from muster.algos.batches import TransitionBatch, column, count_rows, first_not_finite
 from muster.algos.dqn_config import DQNConfig
+from muster.algos.replay_agent import ReplayAgent
 from muster.errors import OptionError
-from muster.nets import Adam, FlatParameters, NonFiniteError, build_q_network, make_net
+from muster.nets import Adam, FlatParameters, build_q_network, make_net
 from muster.nets.flat import aligned
-from muster.nets.kernels import BAD_SHAPES, td_loss
 from muster.nets.registry import Factory
 from muster.rl_utils import get_epsilon_greedy_fn
+from muster.rl_utils.losses.td import BAD_SHAPES, td_loss
 from muster.seeding import derive_seed, generator
 
 Array = NDArray[Any]
 
-__all__ = ["DQN", "PARTS", "DQNConfig"]
-
-PARTS = frozenset({"policy", "target", "optimizer", "exploration", "counters"})
-"""What an agent's state is made of."""
+__all__ = ["DQN", "DQNConfig"]
 
 
-class DQN:
+class DQN(ReplayAgent):
     """A Q-network that acts and learns.
 
     Args:
@@ -58,6 +50,8 @@ class DQN:
             observations to Q [B, n_actions]. None: what the config says.
     """
 
+    PARTS = frozenset({"policy", "target", "optimizer", "exploration", "counters"})
+
     def __init__(
         self,
         cfg: DQNConfig,
@@ -66,19 +60,11 @@ class DQN:
         seed: int = 0,
         model: Factory | None = None,
     ) -> None:
-        cfg.check_actions(action_space)
+        super().__init__(cfg, obs_space, action_space)
         assert isinstance(action_space, gym.spaces.Discrete)
-        self.cfg = cfg
-        self.train_iter = 0
-        """Updates so far."""
-        self.td_error: Array = np.zeros(0, np.float32)
-        """q - target of the last update, [B], or of the last `update_many`, [K, B]."""
         self.epsilon = get_epsilon_greedy_fn(
             cfg.eps_start, cfg.eps_end, cfg.eps_decay, cfg.eps_schedule
         )
-        """From environment steps to the probability of a random action."""
-        self.beta = get_epsilon_greedy_fn(cfg.beta_start, cfg.beta_end, cfg.horizon, "linear")
-        """From environment steps to the exponent of importance weights, for prioritised replay."""
         self.model = build_q_network(
             obs_space,
             int(action_space.n),
@@ -89,17 +75,15 @@ class DQN:
             seed=derive_seed(seed, "network"),
         )
         """The torch module that learns. Its parameters are always up to date."""
-        self.obs_space = obs_space
-        self.action_space = action_space
         self._first_action = int(action_space.start)
         self._n_actions = int(action_space.n)
         self._rng = generator(seed, "explore")
-        self._weights = FlatParameters(self.model)
+        self.weights = FlatParameters(self.model)
         self._target_weights = FlatParameters(copy.deepcopy(self.model))
-        self._net = make_net(self.model, self._weights)
+        self._net = make_net(self.model, self.weights)
         self._target = make_net(self._target_weights.module, self._target_weights)
-        self._grad = aligned(self._weights.vector.size)
-        self._adam = Adam(self._weights.vector, cfg.lr)
+        self._grad = aligned(self.weights.vector.size)
+        self._adam = Adam(self.weights.vector, cfg.lr)
 
     def act(self, obs: Any, epsilon: float = 0.0) -> NDArray[np.int64]:
         """Return an action for each of N observations, int64 [N].
@@ -117,9 +101,9 @@ class DQN:
             action = np.where(whether < epsilon, action, self._best(obs))
         return action + self._first_action
 
-    def explore(self, obs: Any) -> NDArray[np.int64]:
-        """Return actions as at the end of exploration: DQN has no policy to draw them from."""
-        return self.act(obs, self.cfg.eps_end)
+    def explore(self, obs: Any, epsilon: float | None = None) -> NDArray[np.int64]:
+        """Return the best actions, and a random one with probability `epsilon`, or `eps_end`."""
+        return self.act(obs, self.cfg.eps_end if epsilon is None else epsilon)
 
     @np.errstate(over="ignore", invalid="ignore")  # what is not finite is looked for, and named
     def update(self, batch: TransitionBatch) -> dict[str, float]:
@@ -151,7 +135,7 @@ class DQN:
         shapes = {name: each.shape for name, each in self.model.named_parameters()}
         gradient = {
             name: self._grad[at].reshape(shapes[name]).copy()
-            for name, at in self._weights.names_and_slices.items()
+            for name, at in self.weights.names_and_slices.items()
         }
         return gradient, metrics
 
@@ -165,7 +149,7 @@ class DQN:
         Returns:
             Its norm, before clipping.
         """
-        places = self._weights.names_and_slices
+        places = self.weights.names_and_slices
         wanted = {name: at.stop - at.start for name, at in places.items()}
         given = {name: np.size(each) for name, each in gradient.items()}
         if given != wanted:
@@ -187,33 +171,7 @@ class DQN:
         self.load_policy(weights)
         self.train_iter = train_iter
         if passed > 0:
-            self._target_weights.copy_from(self._weights, 1 - (1 - self.cfg.tau) ** passed)
-
-    def update_many(self, batches: TransitionBatch) -> dict[str, float]:
-        """Take K gradient steps: the same bits as K calls of `update`.
-
-        So the targets of the K batches are not computed at once, though the target network may
-        stand still: BLAS may round a row of a large product differently from the same row of a
-        small one. It would save 8 % of an update of a 64 x 64 network, 1 % of a 256 x 256 one.
-
-        Args:
-            batches: With leading shape [K, B].
-
-        Returns:
-            The means over the K updates of what `update` returns.
-        """
-        count = len(batches.action)
-        if not count:
-            raise OptionError(
-                "update_many got no batch", "there is nothing to learn from", "count=1"
-            )
-        metrics = []
-        errors = np.empty(batches.reward.shape, np.float32)
-        for k in range(count):
-            metrics.append(self.update(BatchSlice(batches, k)))
-            errors[k] = self.td_error
-        self.td_error = errors
-        return {name: math.fsum(m[name] for m in metrics) / count for name in metrics[0]}
+            self._target_weights.copy_from(self.weights, 1 - (1 - self.cfg.tau) ** passed)
 
     def parts(self) -> dict[str, dict[str, Any]]:
         """Return a copy of all that changes, as plain values and NumPy arrays, part by part.
@@ -221,16 +179,12 @@ class DQN:
         `policy` alone is enough to act; the others are needed to go on learning.
         """
         return {
-            "policy": dict(self._weights.state_dict()),
+            "policy": dict(self.weights.state_dict()),
             "target": dict(self._target_weights.state_dict()),
             "optimizer": self._adam.state_dict(),
             "exploration": copy.deepcopy(dict(self._rng.bit_generator.state)),
             "counters": {"train_iter": self.train_iter},
         }
-
-    def load_policy(self, weights: dict[str, Any]) -> None:
-        """Act on these weights, the part `policy` of another agent like this, from now on."""
-        self._weights.load_state_dict(weights)
 
     def load_parts(self, parts: Mapping[str, dict[str, Any]]) -> None:
         """Take over what `parts` returned, or some of it.
@@ -239,13 +193,8 @@ class DQN:
             parts: With at least `policy`. Without `target`, the target network becomes a copy of
                 it. Other parts that are not there stay as they are.
         """
-        if "policy" not in parts or not parts.keys() <= PARTS:
-            raise OptionError(
-                f"the parts {sorted(parts)} are not those of a DQN agent",
-                f"it has {sorted(PARTS)}, and needs 'policy'",
-                'agent.load_parts({"policy": ...})',
-            )
-        self._weights.load_state_dict(parts["policy"])
+        self._check_parts(parts)
+        self.weights.load_state_dict(parts["policy"])
         self._target_weights.load_state_dict(parts.get("target", parts["policy"]))
         if "optimizer" in parts:
             self._adam.load_state_dict(parts["optimizer"])
@@ -253,29 +202,6 @@ class DQN:
             self._rng.bit_generator.state = parts["exploration"]
         if "counters" in parts:
             self.train_iter = int(parts["counters"]["train_iter"])
-
-    def get_attribute(self, name: str) -> Any:
-        """Return a setting of the config, or something else that the agent has, by its name."""
-        return getattr(self.cfg if hasattr(self.cfg, name) else self, name)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return all of `parts`."""
-        return self.parts()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over all of what `state_dict` returned."""
-        absent = sorted(PARTS - state.keys())
-        if absent:
-            raise OptionError(
-                f"the agent's state has no {', '.join(absent)}",
-                "learning goes on exactly as before only with all parts",
-                "agent.load_parts(state), to take what is there",
-            )
-        self.load_parts(state)
-
-    def policy_sha256(self) -> str:
-        """Return a hash over the names, shapes and bytes of the policy's weights."""
-        return self._weights.sha256()
 
     def _best(self, obs: Any) -> NDArray[np.int64]:
         best: NDArray[np.int64] = self._net.predict(obs).argmax(axis=1)
@@ -293,12 +219,10 @@ class DQN:
         """Take a step along `_grad`, and return its norm."""
         norm = self._adam.step(self._grad, self.cfg.max_grad_norm)
         if not math.isfinite(norm):
-            first = int(np.flatnonzero(~np.isfinite(self._grad))[0])
-            name = self._weights.name_at(first)
-            raise self._not_finite(f"the gradient of {name!r} is {self._grad[first]}")
+            raise self._gradient_not_finite(self.weights, self._grad)
         self.train_iter += 1
         if self.train_iter % self.cfg.target_update == 0:
-            self._target_weights.copy_from(self._weights, self.cfg.tau)
+            self._target_weights.copy_from(self.weights, self.cfg.tau)
         return norm
 
     def _loss(self, batch: TransitionBatch) -> tuple[Array, Array, list[float]]:
@@ -352,10 +276,3 @@ class DQN:
         if not np.isfinite(self.td_error).all():
             return "the target network's output is not finite, though all observations are"
         return "the errors are too large to be squared"
-
-    def _not_finite(self, what: str, cause: str = "") -> NonFiniteError:
-        return NonFiniteError(
-            f"{what} in update {self.train_iter + 1}" + (f": {cause}" if cause else ""),
-            "either the environment gave it, or learning diverged; the weights were not changed",
-            f"lr={self.cfg.lr / 10:g}, max_grad_norm=1, or smaller rewards",
-        )

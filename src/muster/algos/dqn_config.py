@@ -4,6 +4,7 @@ A file of its own, without torch: what is wrong with an option is said before th
 """
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
 import gymnasium as gym
@@ -35,7 +36,10 @@ class DQNConfig(ReplayConfig):
         "model",
     }
     """What makes a run what it is: its network, and what its replay was made for."""
+    UPDATES = "updates_per_train"
 
+    updates_per_train: int = 128
+    """Updates in each phase of them, `train_every` environment steps apart."""
     lr: float = 2.3e-3
     """Learning rate of Adam."""
     target_update: int = 128
@@ -67,6 +71,14 @@ class DQNConfig(ReplayConfig):
     horizon: int = 50_000
     """Environment steps that the run is planned for."""
 
+    def updates_per_step_exactly(self) -> Fraction:
+        """Return the updates for each environment step, without rounding."""
+        return Fraction(self.updates_per_train, self.train_every)
+
+    def gentler(self) -> str:
+        """Return options with which learning is less likely to diverge."""
+        return f"lr={self.lr / 10:g}, max_grad_norm=1"
+
     @staticmethod
     def check_actions(action_space: gym.Space[Any]) -> None:
         """Refuse actions that DQN cannot choose from."""
@@ -80,7 +92,7 @@ class DQNConfig(ReplayConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("lr", self.lr, high=MOST_LR, high_too=True, example=1e-3)
-        for name in ("target_update", "horizon"):
+        for name in ("updates_per_train", "target_update", "horizon"):
             check_whole(name, getattr(self, name))
         check_number("tau", self.tau, high=1, high_too=True, example=1)
         for name in ("eps_start", "eps_end"):

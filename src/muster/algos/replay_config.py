@@ -1,7 +1,9 @@
 """Options of every algorithm that learns from replay, and what they ask of a run."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, ClassVar
 
 from muster.algos.options import (
@@ -25,6 +27,8 @@ class ReplayConfig:
         {"buffer_size", "replay_shards", "prioritized", "alpha"}
     )
     """What replay was made for."""
+    UPDATES: ClassVar[str]
+    """The option that says how many updates there are."""
 
     gamma: float = 0.99
     """Discount per environment step."""
@@ -38,8 +42,6 @@ class ReplayConfig:
     """Environment steps before the first update."""
     train_every: int = 256
     """Environment steps from one phase of updates to the next."""
-    updates_per_train: int = 128
-    """Updates in each such phase."""
     n_step: int = 1
     """Steps whose rewards are summed before the value of what follows is added."""
     prioritized: bool = False
@@ -55,8 +57,7 @@ class ReplayConfig:
         check_number("gamma", self.gamma, high=1, low_too=True, high_too=True, example=0.99)
         for name in ("batch_size", "buffer_size", "n_step"):
             check_whole(name, getattr(self, name), high=MOST_ROWS)
-        for name in ("train_every", "updates_per_train"):
-            check_whole(name, getattr(self, name))
+        check_whole("train_every", self.train_every)
         check_whole("learning_starts", self.learning_starts, low=0)
         check_whole("replay_shards", self.replay_shards, low=0, high=MOST_SHARDS)
         for name in ("alpha", "beta_start", "beta_end"):
@@ -69,6 +70,22 @@ class ReplayConfig:
         if self.n_step >= self.buffer_size:
             why = "no sum of rewards would ever be complete"
             refuse_together(f"n_step={self.n_step}", size, why, "n_step=1")
+
+    def updates_per_step_exactly(self) -> Fraction:
+        """Return the updates for each environment step, without rounding."""
+        raise NotImplementedError
+
+    def updates_between(self, before: int, after: int) -> int:
+        """Return the updates that are due when so many environment steps have become so many.
+
+        By counting from the first step on, no fraction of an update is lost in between.
+        """
+        ratio = self.updates_per_step_exactly()
+        return math.floor(ratio * after) - math.floor(ratio * before)
+
+    def gentler(self) -> str:
+        """Return options with which learning is less likely to diverge."""
+        raise NotImplementedError
 
     def default_workers(self, cores: int) -> int:
         """Return 0: one process is repeatable to the bit, and roles are not."""
@@ -117,11 +134,12 @@ class ReplayConfig:
     def memory_needs(self, num_envs: int, obs_bytes: int, action_bytes: int) -> dict[str, int]:
         """Return the bytes that options ask for, by the name of the option."""
         transition = obs_bytes + action_bytes + 5  # and a reward and a flag
+        updates = math.ceil(self.updates_per_step_exactly() * max(self.train_every, num_envs))
         pair = 2 * obs_bytes  # a batch, and what is on its way, has the next observation too
         return {
             "buffer_size": self.buffer_size * transition,
             "batch_size": self.batch_size * pair,
-            "updates_per_train": self.updates_per_train * self.batch_size * pair,
+            self.UPDATES: updates * self.batch_size * pair,
             "train_every": self.train_every * pair,
         }
 

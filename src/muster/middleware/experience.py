@@ -32,7 +32,7 @@ def collect(collector: Collector, buffer: Takes, epsilon: Callable[[float], floa
 def train(
     learner: Learner,
     buffer: Gives,
-    updates: int = 1,
+    updates: int | Callable[[int], int] = 1,
     beta: Callable[[float], float] | None = None,
 ) -> Middleware:
     """Take gradient steps, as soon as the buffer gives batches.
@@ -40,7 +40,8 @@ def train(
     Args:
         learner: Takes them.
         buffer: Gives the batches; None from it means that there is too little yet.
-        updates: Gradient steps in each loop.
+        updates: Gradient steps in each loop, or a function that returns them for the loop that ends
+            at an environment step.
         beta: For prioritised replay: from environment steps to the exponent of the weights. After
             each step the buffer is told the new priorities.
     """
@@ -50,12 +51,13 @@ def train(
         ctx.train_iter = learner.train_iter
         batch_size = learner.policy.get_attribute("batch_size")
         metrics: dict[str, float] = {}
+        count = updates if isinstance(updates, int) else updates(ctx.env_step)
         if not buffer.prioritized:
-            batches = buffer.sample_many(updates, batch_size)
+            batches = buffer.sample_many(count, batch_size) if count else None
             if batches is not None:
                 metrics = learner.train(batches, ctx.env_step)
         else:
-            for _ in range(updates):
+            for _ in range(count):
                 exponent = None if beta is None else beta(ctx.env_step)
                 batch = buffer.sample(batch_size, learner.train_iter, beta=exponent)
                 if batch is not None:

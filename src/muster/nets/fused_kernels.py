@@ -33,7 +33,7 @@ from muster.nets.fused_layers import (
 )
 from muster.nets.normalizer import LIMIT, RunningNorm
 from muster.nets.tile import LANES, absent, keep_with, multiply, noinline, part, spread, transpose
-from muster.rl_utils.ppo_loss import best_actions, ppo_loss, sample_actions
+from muster.rl_utils.losses.ppo import best_actions, ppo_loss, sample_actions
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]

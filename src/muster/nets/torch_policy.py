@@ -20,7 +20,7 @@ from muster.nets.action_head import ActionHead
 from muster.nets.flat import FlatParameters
 from muster.nets.policy_net import Array, Floats, LossTerms, Rollout
 from muster.nets.q_network import as_tensors
-from muster.rl_utils.ppo_loss import best_actions, ppo_loss, sample_actions
+from muster.rl_utils.losses.ppo import best_actions, ppo_loss, sample_actions
 
 
 class TorchPolicy:

@@ -121,7 +121,7 @@ def _buffer(job: Job, spaces: Spaces, capacity: int, **options: Any) -> ReplayBu
 
 def _limiter(job: Job) -> SamplesPerInsert:
     cfg = job.cfg
-    ratio = cfg.batch_size * cfg.updates_per_train / cfg.train_every
+    ratio = float(cfg.batch_size * cfg.updates_per_step_exactly())
     # The learner inserts only when it may not sample, so it needs no more room than this.
     return SamplesPerInsert(
         ratio, max(cfg.learning_starts, cfg.batch_size), error_buffer=max(1.0, ratio)

@@ -4,6 +4,7 @@ OwnActor   collects as many steps as one round of updates wants, in this process
 Actors     receives what nodes send, as fast as may be learnt, and gives them weights
 """
 
+import math
 from typing import Any
 
 from muster import middleware
@@ -33,8 +34,13 @@ class OwnActor:
         self._collector = Collector(agent, job.make_envs(job.options.num_envs), steps)
         self.buffer = buffer_alone(job, (agent.obs_space, agent.action_space))
         """What is learnt from."""
-        self.updates: int = job.cfg.updates_per_train
-        """Gradient steps in each loop."""
+        self._cfg = job.cfg
+        self._steps_each_loop = steps * job.options.num_envs
+
+    def updates(self, env_step: int) -> int:
+        """Return the gradient steps of a loop that ends at an environment step."""
+        due: int = self._cfg.updates_between(env_step - self._steps_each_loop, env_step)
+        return due
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Continue what a checkpoint holds."""
@@ -88,8 +94,11 @@ class Actors:
         self.buffer: ReplayBuffer | ShardedReplay = replay_to_learn_from(job, spaces, task.router)
         """What is learnt from."""
         steps = FRAGMENT * job.options.num_envs
-        self.updates = max(1, steps * cfg.updates_per_train // cfg.train_every)
-        """Gradient steps in each loop."""
+        self._updates: int = max(1, math.floor(steps * cfg.updates_per_step_exactly()))
+
+    def updates(self, env_step: int) -> int:
+        """Return the gradient steps of a loop: always as many, as actors keep pace with them."""
+        return self._updates
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Continue what a checkpoint holds."""
@@ -110,7 +119,7 @@ class Actors:
 
     def middleware(self) -> Middleware:
         """Return what brings experience into the buffer."""
-        samples = self.updates * self._batch_size
+        samples = self._updates * self._batch_size
         return middleware.receive(self.buffer, samples, self._steps_before)
 
     def after_learning(self) -> Middleware:

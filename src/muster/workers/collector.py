@@ -1,6 +1,6 @@
 """`Collector`: acts in the environments and brings back what it saw.
 
-    obs -> policy.act -> envs.step -> Transitions [T, N, ...], with the true next observations
+    obs -> policy.explore -> envs.step -> Transitions [T, N, ...], with the true next observations
 
 Its state is the environments' (which episode each is in, and the actions since it began) and its
 counters, so a collector that was saved goes on with the very step it would have taken.
@@ -21,7 +21,7 @@ from muster.framework.node import advance
 class ExploringPolicy(Protocol):
     """What a collector asks for actions."""
 
-    def act(self, obs: Any, epsilon: float = 0.0) -> Any:
+    def explore(self, obs: Any, epsilon: float) -> Any:
         """Return an action for each of N observations, a random one with probability epsilon."""
 
 
@@ -57,7 +57,7 @@ class Collector:
 
         Args:
             train_iter: The learner's counter; nothing here depends on it.
-            policy_kwargs: `eps`, the probability of a random action; greedy without it.
+            policy_kwargs: `eps`, the probability of a random action; none without it.
         """
         eps = (policy_kwargs or {}).get("eps", 0.0)
         rows = [self._step(eps) for _ in range(self._steps)]
@@ -94,7 +94,7 @@ class Collector:
 
     def _step(self, eps: float) -> tuple[Any, ...]:
         obs = self._obs
-        action = self._policy.act(obs, eps)
+        action = self._policy.explore(obs, eps)
         advance()
         self._obs, reward, terminated, truncated, info = self._envs.step(action)
         self._episodes += info["episodes"]

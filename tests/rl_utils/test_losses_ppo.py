@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.distributions import Categorical, Normal
 
-from muster.rl_utils.ppo_loss import (
+from muster.rl_utils.losses.ppo import (
     best_actions,
     best_actions_numpy,
     ppo_loss,
