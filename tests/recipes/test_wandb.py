@@ -11,6 +11,16 @@ from muster.recipes.train import resume, train
 SMALL = {"env_steps": 128, "eval_every": 0, "eval_episodes": 1, "quiet": True}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_service_is_left():
+    """End the process that wandb keeps for later runs: tests of leftovers would find it."""
+    yield
+    if importlib.util.find_spec("wandb") is not None:
+        import wandb
+
+        wandb.teardown()
+
+
 def test_without_the_package_it_is_refused_in_three_lines_before_anything_starts(
     tmp_path, monkeypatch, capsys
 ):

@@ -132,12 +132,14 @@ class _Step:
         self.floor = 0.0 if layer.end == kernels.RELU else -np.inf
         self.delta = aligned(*self.output.shape)  # gradient by the output, then by what W @ x is
 
-    def bind(self, to_weight: Array, to_bias: Array, before: "_Step | None") -> None:
-        """Prepare to write gradients there, and into the delta of the layer before."""
+    def follow(self, before: "_Step") -> None:
+        """Prepare to write into the delta of the layer before."""
+        self.to_source = product(self.layer.weight.T, self.delta, before.delta)
+
+    def bind(self, to_weight: Array, to_bias: Array) -> None:
+        """Prepare to write gradients there."""
         self.grad_bias = to_bias
         self.to_weight = product(self.delta, self.source.T, to_weight)
-        if before is not None:
-            self.to_source = product(self.layer.weight.T, self.delta, before.delta)
 
 
 class _Work:
@@ -157,6 +159,8 @@ class _Work:
         for layer in layers:
             self.steps.append(_Step(layer, source))
             source = self.steps[-1].output
+        for before, step in pairwise(self.steps):
+            step.follow(before)
         self._grad: Array | None = None
 
     def forward(self) -> Array:
@@ -189,16 +193,25 @@ class _Work:
         if self.dueling is not None:
             kernels.unfold_dueling(*self._folded_grad, *self._head_grad)
 
+    def backward_to_input(self, dq: Array, columns: slice) -> Array:
+        """Return the gradient of sum(dq * q) by some columns of the input, [B, columns]."""
+        after = self.steps[-1]
+        kernels.to_columns(dq, after.delta, np.empty(len(after.delta), np.float32))
+        for step in self.steps[-2::-1]:
+            after.to_source()
+            unused = np.empty(len(step.delta), np.float32)
+            kernels.through_activation(step.delta, step.output, step.layer.end, unused)
+            after = step
+        return after.delta.T @ after.layer.weight[:, columns]
+
     def _bind(self, grad: Array) -> None:
         """Prepare every product whose result lies in this vector."""
-        before = None
         for step in self.steps:
             if step.layer.at is None:
                 to_weight, to_bias = self._folded_grad
             else:
                 to_weight, to_bias = (grad[at] for at in step.layer.at)
-            step.bind(to_weight.reshape(step.layer.weight.shape), to_bias, before)
-            before = step
+            step.bind(to_weight.reshape(step.layer.weight.shape), to_bias)
         if self.dueling is not None:
             pairs = zip(self.dueling.arrays, self.dueling.at, strict=True)
             self._head_grad = [grad[at].reshape(array.shape) for array, at in pairs]
@@ -268,6 +281,18 @@ class FastMLP:
             dq: float32 [B, actions].
             grad: float32, as long as the flat vector. Passing the same one each time is fastest.
         """
+        self._last_work(dq).backward(dq, grad)
+
+    def input_gradient(self, dq: Array, columns: slice = slice(None)) -> Array:
+        """Return the gradient of sum(dq * q) of the last `forward` by its input, [B, columns].
+
+        Args:
+            dq: float32 [B, actions].
+            columns: Which numbers of the input; all of them if it is not given.
+        """
+        return self._last_work(dq).backward_to_input(dq, columns)
+
+    def _last_work(self, dq: Array) -> _Work:
         work: _Work | None = getattr(self._local, "last", None)
         if work is None or dq.shape != work.shape:
             raise OptionError(
@@ -275,7 +300,7 @@ class FastMLP:
                 "it belongs to the q of the last forward in this thread",
                 "q = fast.forward(obs), then fast.backward(dq, grad) with a dq for each q",
             )
-        work.backward(dq, grad)
+        return work
 
     def _work(self, batch: int) -> _Work:
         works: dict[int, _Work] | None = getattr(self._local, "works", None)

@@ -69,12 +69,14 @@ def build_q_network(
 
 
 def as_tensors(obs: Any) -> Any:
-    """Return an observation (an array, or a dict of them) as torch tensors, sharing memory.
+    """Return an observation (an array, or a dict or tuple of them) as tensors, sharing memory.
 
     What is float64 becomes float32, because weights are; other types stay, images as uint8.
     """
     if isinstance(obs, Mapping):
         return {key: as_tensors(part) for key, part in obs.items()}
+    if isinstance(obs, tuple):
+        return tuple(map(as_tensors, obs))
     array = np.asarray(obs)
     if array.dtype == np.float64:
         array = array.astype(np.float32)

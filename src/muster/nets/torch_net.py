@@ -32,14 +32,18 @@ class TorchNet:
         self._module = module
         self._flat = flat
         self._q: Tensor | None = None
+        self._last_input: Tensor | None = None
         self._grad: Array | None = None
         self._views: list[Tensor] = []
 
     def forward(self, obs: Any) -> Array:
         """Return q, [B, actions], in training mode, and keep what `backward` needs."""
         self._set_mode(training=True)
+        tensors = as_tensors(obs)
+        if isinstance(tensors, tuple):
+            self._last_input = tensors[-1].requires_grad_()
         with torch.enable_grad():
-            self._q = self._module(as_tensors(obs))
+            self._q = self._module(tensors)
         return self._q.detach().numpy()
 
     def predict(self, obs: Any) -> Array:
@@ -56,12 +60,7 @@ class TorchNet:
             dq: float32 [B, actions].
             grad: float32, as long as the flat vector.
         """
-        if self._q is None or dq.shape != tuple(self._q.shape):
-            raise OptionError(
-                f"backward got dq of shape {dq.shape}",
-                "it belongs to the q of the last forward, once",
-                "q = net.forward(obs), then net.backward(dq, grad) with a dq for each q",
-            )
+        q = self._take_last(dq)
         if grad is not self._grad:
             named = self._module.named_parameters()
             pieces = ((grad[self._flat.names_and_slices[n]], p.shape) for n, p in named)
@@ -71,8 +70,29 @@ class TorchNet:
         # Autograd adds to a gradient that is there: so it writes into the flat vector itself.
         for parameter, view in zip(self._module.parameters(), self._views, strict=True):
             parameter.grad = view
-        self._q.backward(torch.from_numpy(dq))  # type: ignore[no-untyped-call]
-        self._q = None
+        q.backward(torch.from_numpy(dq))  # type: ignore[no-untyped-call]
+
+    def input_gradient(self, dq: Array) -> Array:
+        """Return the gradient of sum(dq * q) of the last `forward` by the last of its inputs.
+
+        Args:
+            dq: float32 [B, actions].
+        """
+        q, last = self._take_last(dq), self._last_input
+        assert last is not None, "the module has several inputs"
+        (gradient,) = torch.autograd.grad(q, last, torch.from_numpy(dq))
+        return gradient.numpy()
+
+    def _take_last(self, dq: Array) -> Tensor:
+        """Return what the last `forward` put out, which is good for one gradient."""
+        if self._q is None or dq.shape != tuple(self._q.shape):
+            raise OptionError(
+                f"backward got dq of shape {dq.shape}",
+                "it belongs to the q of the last forward, once",
+                "q = net.forward(obs), then net.backward(dq, grad) with a dq for each q",
+            )
+        q, self._q = self._q, None
+        return q
 
     def _set_mode(self, training: bool) -> None:
         if self._module.training is not training:
