@@ -124,3 +124,8 @@ def test_what_is_legal_also_trains(tmp_path):
         run_dir = str(tmp_path / str(number))
         result = train("dqn", "CartPole-v1", run_dir=run_dir, **{**small, **options})
         assert result.env_steps == 64
+
+
+@pytest.mark.parametrize(("algo", "env"), [("ppo", object), ("ppo", 3), (object, "CartPole-v1")])
+def test_what_is_no_name_is_refused(algo, env):
+    assert "is not possible" in refused(train, algo, env)

@@ -202,7 +202,10 @@ class _Work:
             unused = np.empty(len(step.delta), np.float32)
             kernels.through_activation(step.delta, step.output, step.layer.end, unused)
             after = step
-        return after.delta.T @ after.layer.weight[:, columns]
+        weight = after.layer.weight[:, columns]
+        by_input = np.empty((len(dq), weight.shape[1]), np.float32)
+        product(after.delta.T, weight, by_input)()
+        return by_input
 
     def _bind(self, grad: Array) -> None:
         """Prepare every product whose result lies in this vector."""
@@ -252,8 +255,13 @@ class FastMLP:
                 self._layers[-1] = self._layers[-1]._replace(end=_ENDS[type(part)])
         self._local = threading.local()
 
-    def forward(self, obs: Any) -> Array:
-        """Return q, [B, actions], of observations [B, ...], and keep what `backward` needs."""
+    def forward(self, obs: Any, training: bool = True) -> Array:
+        """Return q, [B, actions], of observations [B, ...], and keep what `backward` needs.
+
+        Args:
+            obs: [B, ...].
+            training: Makes no difference: no layer here has two modes.
+        """
         obs = np.asarray(obs)
         work = self._work(len(obs))
         rows = obs.reshape(len(obs), -1)

@@ -36,9 +36,14 @@ class TorchNet:
         self._grad: Array | None = None
         self._views: list[Tensor] = []
 
-    def forward(self, obs: Any) -> Array:
-        """Return q, [B, actions], in training mode, and keep what `backward` needs."""
-        self._set_mode(training=True)
+    def forward(self, obs: Any, training: bool = True) -> Array:
+        """Return q, [B, actions], and keep what `backward` needs.
+
+        Args:
+            obs: [B, ...], or a dict or tuple of such.
+            training: Whether dropout and batch norm are in training mode.
+        """
+        self._set_mode(training)
         tensors = as_tensors(obs)
         if isinstance(tensors, tuple):
             self._last_input = tensors[-1].requires_grad_()

@@ -42,6 +42,12 @@ ALGORITHMS = {
         "muster.recipes.in_step:train_in_step",
         "muster.recipes.warm_in_step",
     ),
+    "sac": Algorithm(
+        "muster.algos.sac_config:SACConfig",
+        "muster.algos.sac:SAC",
+        "muster.recipes.replay:train_by_replay",
+        "muster.recipes.replay",
+    ),
 }
 
 

@@ -72,6 +72,14 @@ _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         "rollout": 256,
         "stop_at": -250.0,
     },
+    ("sac", "Pendulum-v1"): {
+        "env_steps": 20_000,
+        "eval_every": 2_000,
+        "lr_actor": 1e-3,
+        "lr_temperature": 1e-3,
+        "lr_critic": 1e-3,
+        "stop_at": -200.0,
+    },
     ("ppo", "CartPole-v1"): {
         "eval_every": 10_240,
         "horizon": 300_000,

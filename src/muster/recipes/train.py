@@ -133,6 +133,13 @@ class _Plan:
 def _plan(
     algo: str | None, env: str | None, options: dict[str, Any], config: str | Path | None
 ) -> _Plan:
+    for name, value, example in (("algo", algo, "ppo"), ("env", env, "CartPole-v1")):
+        if not isinstance(value, str | None):
+            raise OptionError(
+                f"{name}={value!r:.80} is not possible",
+                "files of a run hold names: they say what to go on with, and what to play",
+                f'{name}="{example}", or a name that you register',
+            )
     if _is_resume(algo, env, options, config):
         found = plan_resume(algo, env, options, config)
         return _Plan(found.saved.algo, found.saved.env, found.settings, found)

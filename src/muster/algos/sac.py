@@ -1,0 +1,244 @@
+"""SAC: an actor that earns reward and entropy, and critics that value what it does.
+
+    act:     obs -> mean, log_std -> tanh(mean), or of a draw -> scaled to the bounds of the space
+    update:  batch -> actor's actions in the next observations -> lowest of the target critics
+             -> targets -> every critic's loss -> its gradient -> Adam
+             actor's actions in the observations -> critics -> actor's loss -> Adam
+             entropy of these actions -> temperature -> Adam
+             critics -> target critics, a little
+
+Haarnoja et al. 2018, with a learnt temperature. Switches of `SACConfig` make it REDQ (Chen et al.
+2021: many critics, the target looks at some), DroQ (Hiraoka et al. 2022: dropout and layer norm),
+TQC (Kuznetsov et al. 2020: quantiles, the highest do not count) and CrossQ (Bhatt et al. 2024:
+batch norm in place of target networks).
+
+Critics learn at once, each in a thread of its own where there are cores for it. The bits are the
+same for any number of threads.
+"""
+
+import copy
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.algos.batches import TransitionBatch, column, count_rows, first_not_finite
+from muster.algos.critics import Critics
+from muster.algos.replay_agent import ReplayAgent
+from muster.algos.sac_config import SACConfig
+from muster.errors import OptionError
+from muster.nets import Adam, FlatParameters, build_q_network, make_net
+from muster.nets.flat import aligned
+from muster.nets.registry import Factory
+from muster.rl_utils.losses import squashed_gaussian
+from muster.seeding import derive_seed, generator
+
+Array = NDArray[np.float32]
+
+__all__ = ["SAC", "SACConfig"]
+
+
+class SAC(ReplayAgent):
+    """An actor and critics that learn from replay.
+
+    Args:
+        cfg: How it learns.
+        obs_space: Of one observation.
+        action_space: Of one action; has to be a Box with finite bounds.
+        seed: Decides the first weights and all random numbers.
+        model: A class or function of (obs_space, n_outputs) that builds a network of your own, for
+            the actor, and for what critics make of observations.
+    """
+
+    PARTS = frozenset({"policy", "critics", "optimizer", "exploration", "counters"})
+
+    def __init__(
+        self,
+        cfg: SACConfig,
+        obs_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        seed: int = 0,
+        model: Factory | None = None,
+    ) -> None:
+        super().__init__(cfg, obs_space, action_space)
+        assert isinstance(action_space, gym.spaces.Box)
+        self.cfg: SACConfig = cfg
+        self._middle = ((action_space.high + action_space.low) / 2).astype(np.float32).reshape(-1)
+        self._half = ((action_space.high - action_space.low) / 2).astype(np.float32).reshape(-1)
+        self._size = math.prod(action_space.shape)
+        own = cfg.model if model is None else model
+        self.model = build_q_network(
+            obs_space,
+            2 * self._size,
+            cfg.hidden,
+            model=own,
+            activation=cfg.activation,
+            seed=derive_seed(seed, "network"),
+        )
+        """The torch module that acts. Its parameters are always up to date."""
+        self.weights = FlatParameters(self.model)
+        self.critics = Critics(cfg, obs_space, self._size, own, derive_seed(seed, "critics"))
+        self._net = make_net(self.model, self.weights)
+        self._grad = aligned(self.weights.vector.size)
+        betas = cfg.adam_beta1, 0.999
+        self._adam = Adam(self.weights.vector, cfg.lr_actor, betas)
+        self._log_temperature = np.full(
+            1, math.log(cfg.temperature) if cfg.temperature else -math.inf, np.float32
+        )
+        self._adam_temperature = Adam(self._log_temperature, cfg.lr_temperature, betas)
+        self._target_entropy = (
+            -float(self._size) if cfg.target_entropy is None else cfg.target_entropy
+        )
+        self._rng = generator(seed, "explore")
+        self._rng_updates = generator(seed, "updates")
+
+    @property
+    def temperature(self) -> float:
+        """What a unit of entropy is worth."""
+        return math.exp(self._log_temperature[0])
+
+    def epsilon(self, env_step: float) -> float:
+        """Return the probability of a random action: 1 until learning starts, then 0."""
+        return 1.0 if env_step < self.cfg.learning_starts else 0.0
+
+    def act(self, obs: Any) -> Array:
+        """Return the action of the policy's mean for each of N observations, [N, ...]."""
+        count_rows(obs, self.obs_space)
+        return self._to_env(squashed_gaussian.best(self._net.predict(obs)))
+
+    def explore(self, obs: Any, epsilon: float | None = None) -> Array:
+        """Return a draw from the policy for each of N observations, [N, ...].
+
+        Args:
+            obs: [N, ...], or a dict of such.
+            epsilon: Probability with which it is drawn from all actions alike; 0 if not given.
+        """
+        rows = count_rows(obs, self.obs_space)
+        at_random = self._rng.random(rows) < (epsilon or 0.0)
+        action = self._rng.uniform(-1, 1, (rows, self._size)).astype(np.float32)
+        noise = self._rng.standard_normal((rows, self._size), np.float32)
+        if not at_random.all():
+            drawn = squashed_gaussian.draw(self._net.predict(obs), noise).action
+            action = np.where(at_random[:, None], action, drawn)
+        return self._to_env(action)
+
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is not finite is named
+    def update(self, batch: TransitionBatch) -> dict[str, float]:
+        """Take one step with the critics, the policy and the temperature.
+
+        Raises:
+            NonFiniteError: A loss or a gradient is NaN or infinite. The optimiser whose it is has
+                changed nothing.
+
+        Returns:
+            `critic_loss`, `q_mean`, `td_error_mean` and `grad_norm` as means over critics, and
+            `temperature`; when the policy learns, `actor_loss` and `entropy`.
+        """
+        size = len(batch.action)
+        reward, discount, weight = (
+            column(name, getattr(batch, name), np.float32, size)
+            for name in ("reward", "discount", "weight")
+        )
+        action = self._from_env(batch.action)
+        temperature = np.float32(self.temperature)
+        next_draw = self._draw(self._net.predict(batch.next_obs))
+        entropy = discount * temperature * next_draw.logp
+        metrics = self.critics.learn(
+            batch.obs, action, batch.next_obs, next_draw.action,
+            reward - entropy, discount, weight, self._rng_updates,
+        )  # fmt: skip
+        self.td_error = self.critics.td_error
+        if not math.isfinite(metrics["critic_loss"]):
+            cause = first_not_finite(batch) or "networks or targets are not finite"
+            raise self._not_finite(f"the loss is {metrics['critic_loss']}", cause)
+        bad = self.critics.step()
+        if bad is not None:
+            raise self._gradient_not_finite(*bad)
+        if self.train_iter % self.cfg.policy_every == 0:
+            metrics |= self._learn_policy(batch.obs, temperature)
+        self.critics.follow()
+        self.train_iter += 1
+        return {**metrics, "temperature": self.temperature}
+
+    def parts(self) -> dict[str, dict[str, Any]]:
+        """Return a copy of all that changes, as plain values and NumPy arrays, part by part.
+
+        `policy` alone is enough to act; the others are needed to go on learning.
+        """
+        return {
+            "policy": dict(self.weights.state_dict()),
+            "critics": self.critics.state_dict(),
+            "optimizer": {
+                "actor": self._adam.state_dict(),
+                "temperature": self._adam_temperature.state_dict(),
+                "log_temperature": self._log_temperature.copy(),
+            },
+            "exploration": {
+                "explore": copy.deepcopy(dict(self._rng.bit_generator.state)),
+                "updates": copy.deepcopy(dict(self._rng_updates.bit_generator.state)),
+            },
+            "counters": {"train_iter": self.train_iter},
+        }
+
+    def load_parts(self, parts: Mapping[str, dict[str, Any]]) -> None:
+        """Take over what `parts` returned, or some of it.
+
+        Args:
+            parts: With at least `policy`. Other parts that are not there stay as they are.
+        """
+        self._check_parts(parts)
+        self.weights.load_state_dict(parts["policy"])
+        if "critics" in parts:
+            self.critics.load_state_dict(parts["critics"])
+        if "optimizer" in parts:
+            self._adam.load_state_dict(parts["optimizer"]["actor"])
+            self._adam_temperature.load_state_dict(parts["optimizer"]["temperature"])
+            self._log_temperature[:] = parts["optimizer"]["log_temperature"]
+        if "exploration" in parts:
+            self._rng.bit_generator.state = parts["exploration"]["explore"]
+            self._rng_updates.bit_generator.state = parts["exploration"]["updates"]
+        if "counters" in parts:
+            self.train_iter = int(parts["counters"]["train_iter"])
+
+    def _learn_policy(self, obs: Any, temperature: np.float32) -> dict[str, float]:
+        """Take a step with the actor, and with the temperature."""
+        drawn = self._draw(self._net.forward(obs))
+        q, by_action = self.critics.judge(obs, drawn.action)
+        rows = np.float32(len(q))
+        loss = float(np.mean(temperature * drawn.logp - q, dtype=np.float64))
+        if not math.isfinite(loss):
+            raise self._not_finite(f"the actor's loss is {loss}")
+        by_logp = np.full(len(q), temperature / rows, np.float32)
+        by_outputs = squashed_gaussian.backward(drawn, by_action / -rows, by_logp)
+        self._net.backward(by_outputs, self._grad)
+        if not math.isfinite(self._adam.step(self._grad)):
+            raise self._gradient_not_finite(self.weights, self._grad)
+        entropy = -float(np.mean(drawn.logp, dtype=np.float64))
+        if self.cfg.auto_temperature:
+            # The loss is log_temperature * (entropy - target): more entropy than wanted lowers it.
+            self._adam_temperature.step(np.full(1, entropy - self._target_entropy, np.float32))
+        return {"actor_loss": loss, "entropy": entropy}
+
+    def _draw(self, outputs: Array) -> squashed_gaussian.SquashedDraw:
+        noise = self._rng_updates.standard_normal((len(outputs), self._size), np.float32)
+        return squashed_gaussian.draw(outputs, noise)
+
+    def _to_env(self, action: Array) -> Array:
+        scaled = self._middle + self._half * action
+        space = self.action_space
+        shaped = scaled.reshape((len(action), *(space.shape or ())))
+        return np.clip(shaped, space.low, space.high).astype(space.dtype)  # type: ignore[attr-defined]
+
+    def _from_env(self, action: Any) -> Array:
+        flat = np.asarray(action, np.float32)
+        if flat.shape[1:] != self.action_space.shape:
+            raise OptionError(
+                f"action of the batch has shape {flat.shape}",
+                f"an action of {self.action_space} has {self.action_space.shape}",
+                "store the actions that explore() returned",
+            )
+        unscaled = (flat.reshape(len(flat), -1) - self._middle) / self._half
+        return np.ascontiguousarray(unscaled, np.float32)

@@ -1,0 +1,33 @@
+"""Dropout whose random numbers come from a seed that is saved with the network."""
+
+import torch
+from torch import Tensor, nn
+
+
+class SeededDropout(nn.Module):
+    """Leaves each number out with probability `p` in training, and makes up for it.
+
+    torch's own draws from the global generator, so what is left out would depend on what else the
+    process does, and a resumed run would not continue as if nothing had happened.
+
+    Args:
+        p: Probability, from 0 to below 1.
+        generator: Gives the seed.
+    """
+
+    next_seed: Tensor
+
+    def __init__(self, p: float, generator: torch.Generator) -> None:
+        super().__init__()
+        self.p = p
+        self._generator = torch.Generator()
+        self.register_buffer("next_seed", torch.randint(2**62, (), generator=generator))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x with some of its numbers 0 and the others larger, or x itself in evaluation."""
+        if not self.training:
+            return x
+        self._generator.manual_seed(int(self.next_seed))
+        self.next_seed += 1
+        kept = torch.rand(x.shape, generator=self._generator) >= self.p
+        return x * kept / (1 - self.p)

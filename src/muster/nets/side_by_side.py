@@ -1,0 +1,54 @@
+"""Runs several networks at once, each always in the same thread."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+class SideBySide:
+    """Calls for a fixed number of members, spread over threads.
+
+    Most of a call is spent in products of matrices, which leave Python to others. What a member
+    computes does not depend on the number of threads: each call runs in one thread, always the
+    same one for a member, so networks keep the arrays that they work in.
+
+    Args:
+        members: How many there are.
+        threads: Threads to use, this one included.
+    """
+
+    def __init__(self, members: int, threads: int) -> None:
+        threads = max(1, min(members, threads))
+        # torch asks each thread how many it may use in turn.
+        each = torch.get_num_threads()
+        self._pools = [
+            ThreadPoolExecutor(1, f"muster-beside-{k}", torch.set_num_threads, (each,))
+            for k in range(1, threads)
+        ]
+        self._members = members
+
+    def __call__(self, call: Callable[[int], T]) -> list[T]:
+        """Return what call(0), call(1), ... return, after all have ended."""
+        threads = 1 + len(self._pools)
+        pending: dict[int, Future[T]] = {}
+        for member in range(self._members):
+            if member % threads:
+                pending[member] = self._pools[member % threads - 1].submit(call, member)
+        done: dict[int, T] = {}
+        try:
+            for member in range(0, self._members, threads):
+                done[member] = call(member)
+        finally:  # nobody is at work any more when this returns, also where one has failed
+            for future in pending.values():
+                future.exception()
+        return [done[k] if k in done else pending[k].result() for k in range(self._members)]

@@ -1,0 +1,75 @@
+"""Actions that are the tanh of a Gaussian: how they are drawn, and how a loss goes back to it.
+
+outputs [B, 2A] = mean, log_std;  u = mean + exp(log_std) noise;  action = tanh(u) in (-1, 1)
+
+The density of an action is the Gaussian's divided by 1 - tanh(u)^2 for each number. In float32 that
+is 0 from u = 9 on, so its logarithm is computed as 2 (log 2 - u - softplus(-2 u)), which holds for
+any u. (Haarnoja et al. 2018, appendix C.)
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float32]
+
+LOWEST_LOG_STD, HIGHEST_LOG_STD = -20.0, 2.0
+"""Beyond these the spread stays as it is there, and nothing is learnt about it."""
+_LOG_2 = np.float32(math.log(2))
+_HALF_LOG_2_PI = np.float32(0.5 * math.log(2 * math.pi))
+
+
+class SquashedDraw(NamedTuple):
+    """Actions that were drawn, and what it takes to go back to the outputs."""
+
+    action: Array
+    """[B, A], in (-1, 1)."""
+    logp: Array
+    """[B], the logarithm of the density at the action."""
+    spread: Array
+    """[B, A], exp(log_std) noise."""
+    clipped: NDArray[np.bool_]
+    """[B, A], where log_std is beyond its bounds."""
+
+
+def draw(outputs: Array, noise: Array) -> SquashedDraw:
+    """Draw an action for each row.
+
+    Args:
+        outputs: [B, 2A], means and then log_std.
+        noise: [B, A], standard normal.
+    """
+    mean, raw = np.split(outputs, 2, axis=1)
+    log_std = np.clip(raw, np.float32(LOWEST_LOG_STD), np.float32(HIGHEST_LOG_STD))
+    spread = np.exp(log_std) * noise
+    u = mean + spread
+    softplus = np.logaddexp(np.float32(0), np.float32(-2) * u)
+    log_slope = np.float32(2) * (_LOG_2 - u - softplus)  # of tanh at u
+    logp = -np.float32(0.5) * noise * noise - log_std - _HALF_LOG_2_PI - log_slope
+    return SquashedDraw(np.tanh(u), logp.sum(axis=1), spread, raw != log_std)
+
+
+def best(outputs: Array) -> Array:
+    """Return the action of each row's mean, [B, A]."""
+    action: Array = np.tanh(outputs[:, : outputs.shape[1] // 2])
+    return action
+
+
+def backward(drawn: SquashedDraw, by_action: Array, by_logp: Array) -> Array:
+    """Return the gradient of a loss by the outputs, [B, 2A], for the noise that was drawn.
+
+    Args:
+        drawn: What `draw` returned.
+        by_action: [B, A], the loss's gradient by the action.
+        by_logp: [B], the loss's gradient by logp.
+    """
+    action = drawn.action
+    # logp falls with log_std directly, and with u as the slope of tanh does: d/du of
+    # -log(1 - tanh(u)^2) is 2 tanh(u).
+    by_logp = by_logp[:, None]
+    by_u = by_action * (1 - action * action) + by_logp * (2 * action)
+    by_log_std = by_u * drawn.spread - by_logp
+    by_log_std[drawn.clipped] = 0
+    return np.concatenate([by_u, by_log_std], axis=1, dtype=np.float32)
