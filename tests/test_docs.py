@@ -8,8 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 
+import muster
 from muster.cli.main import VERBS, main
 from muster.recipes.algorithms import ALGORITHMS, configuration_of
 from muster.recipes.options import TrainOptions
@@ -103,11 +105,21 @@ def test_the_page_of_an_algorithm_names_no_option_that_is_not_there(algo, option
     assert set(re.findall(r"--[a-z][a-z0-9-]*", table)) <= options_of("train", algo)
 
 
+def env_for(algo):
+    """Return an environment whose actions the algorithm can choose."""
+    try:
+        configuration_of(algo).check_actions(gym.spaces.Discrete(2))
+    except muster.OptionError:
+        return "Pendulum-v1"
+    return "CartPole-v1"
+
+
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_the_page_of_an_algorithm_explains_every_metric_and_no_other(algo, tmp_path):
     run = tmp_path / "run"
     small = ["--env-steps", "2048", "--eval-episodes", "2", "--workers", "0", "--quiet"]
-    assert main(["train", algo, "CartPole-v1", "--run-dir", str(run), *small]) == 0
+    small += ["--hidden", "16", "16"]
+    assert main(["train", algo, env_for(algo), "--run-dir", str(run), *small]) == 0
     lines = (run / "metrics.jsonl").read_text().splitlines()
     written = {name for line in lines for name in json.loads(line)}
     table = OF_ALGORITHMS[algo].partition("## Metrics")[2].partition("\n## ")[0]
