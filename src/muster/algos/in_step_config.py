@@ -39,6 +39,12 @@ class InStepConfig:
         }
     )
     """What makes a run what it is: its network, and how its rollouts are cut."""
+    OF_RUNS: ClassVar[Mapping[str, Any]] = {
+        "num_envs": 8,
+        "eval_every": 50_000,
+        "checkpoint_every": 100_000,
+    }
+    """Options of every run that have another default here."""
 
     gamma: float = 0.99
     """Discount per environment step."""

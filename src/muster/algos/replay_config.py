@@ -25,6 +25,8 @@ class ReplayConfig:
         {"buffer_size", "replay_shards", "prioritized", "alpha"}
     )
     """What replay was made for."""
+    OF_RUNS: ClassVar[Mapping[str, Any]] = {}
+    """Options of every run that have another default here."""
 
     gamma: float = 0.99
     """Discount per environment step."""

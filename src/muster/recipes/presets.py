@@ -2,11 +2,7 @@
 
 from typing import Any
 
-_OF_ALGORITHMS: dict[str, dict[str, Any]] = {
-    "a2c": {"num_envs": 8, "eval_every": 50_000, "checkpoint_every": 100_000},
-    "ppo": {"num_envs": 8, "eval_every": 50_000, "checkpoint_every": 100_000},
-}
-"""What is different from the default for all environments."""
+from muster.recipes.algorithms import configuration_of
 
 _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     ("a2c", "CartPole-v1"): {
@@ -116,4 +112,5 @@ _PRESETS[("ppo", "Pong-v5")] = {**_ATARI, "horizon": 2_000_000, "lr": 5e-4, "sto
 
 def preset(algo: str, env: str) -> dict[str, Any]:
     """Return the options for this algorithm and environment, or none."""
-    return {**_OF_ALGORITHMS.get(algo, {}), **_PRESETS.get((algo, env), {})}
+    config: Any = configuration_of(algo)
+    return {**config.OF_RUNS, **_PRESETS.get((algo, env), {})}
