@@ -40,6 +40,17 @@ _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         "train_every": 32,
         "updates_per_train": 32,
     },
+    ("pqn", "CartPole-v1"): {
+        "env_steps": 300_000,
+        "eps_decay": 20_000.0,
+        "eval_every": 10_240,
+        "horizon": 300_000,
+        "lr": 1e-3,
+        "minibatches": 16,
+        "num_envs": 32,
+        "q_lambda": 0.95,
+        "stop_at": 475.0,
+    },
     ("ppo", "LunarLander-v3"): {
         "eval_every": 65_536,
         "gae_lambda": 0.98,
