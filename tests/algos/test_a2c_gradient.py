@@ -22,7 +22,7 @@ def test_the_gradient_is_that_of_the_policy_gradient_loss(actions, hidden):
     obs = rng.normal(size=(ROWS, 3)).astype(np.float32)
     action = np.empty((ROWS, agent.head.width), agent.head.dtype)
     logp, value = np.empty(ROWS, np.float32), np.empty(ROWS, np.float32)
-    agent.net.act(obs, agent.noise(rng, (ROWS,)), action, logp, value)
+    agent.net.act(obs, agent.noise(rng, (ROWS,), 0), action, logp, value)
     advantage, target = rng.normal(size=(2, ROWS)).astype(np.float32)
     rollout = Rollout(obs, action, logp, value, advantage, target, None, None)
     grad, stats = np.zeros(agent.weights.vector.size, np.float32), np.zeros(len(STATS))

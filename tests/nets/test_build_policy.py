@@ -228,3 +228,61 @@ def test_a_small_standard_network_is_compiled_and_a_changed_one_is_not():
 def test_a_network_with_a_memory_gets_its_own_way_to_run():
     module = build_policy(VECTOR, DISCRETE, model="lstm")
     assert isinstance(make_policy_net(module, FlatParameters(module), DISCRETE), RecurrentPolicy)
+
+
+@pytest.mark.parametrize("model", [None, "lstm", "nature_cnn", "impala_cnn"])
+def test_a_network_without_a_critic_values_an_observation_by_its_best_output(model):
+    space = IMAGE if model in ("nature_cnn", "impala_cnn") else VECTOR
+    module = build_policy(space, DISCRETE, model=model, layer_norm=True, critic=False, seed=3)
+    assert any(isinstance(part, nn.LayerNorm) for part in module.modules())
+    obs = as_tensors(np.stack([space.sample() for _ in range(5)]))
+    outputs, value = module(obs)
+    assert outputs.shape == (5, 3) and torch.equal(value, outputs.max(1).values)
+
+
+def test_a_model_of_ones_own_without_a_critic_returns_outputs_alone():
+    def plain(obs_space, n):
+        return nn.Linear(obs_space.shape[0], n)
+
+    module = build_policy(VECTOR, DISCRETE, model=plain, critic=False)
+    outputs, value = module(torch.ones(2, 4))
+    assert torch.equal(value, outputs.max(1).values)
+    with pytest.raises(ModelError, match=r"out of 2 observations\n.*one output per action"):
+        build_policy(VECTOR, DISCRETE, model=ResidualPair, critic=False)
+
+
+def test_what_is_made_of_outputs_is_the_objectives(rng):
+    class Halves:
+        """Always the first action; the loss is half the sum of all outputs."""
+
+        def draw(self, outputs, noise, action, logp):
+            action[:], logp[:] = 0, 0
+
+        def loss(self, outputs, value, rollout, rows, terms, d_outputs, d_value, stats):
+            d_outputs[:], d_value[:] = terms, 0
+            stats += [outputs.sum()]
+            return -1
+
+    for model in (None, "lstm"):
+        module = build_policy(VECTOR, DISCRETE, model=model, seed=1)
+        flat = FlatParameters(module)
+        net = make_policy_net(module, flat, DISCRETE, Halves())
+        rollout = some_rollout(rng, DISCRETE, rng.normal(size=(8, 4)).astype(np.float32), 8)
+        state = np.zeros((8, 1, getattr(net, "state_width", 0)), np.float32)
+        rollout = rollout._replace(state=state, first=np.ones(8, np.bool_))
+        grad, stats = np.zeros_like(flat.vector), np.zeros(1)
+        net.gradient(rollout, np.arange(8), 0.5, grad, stats)
+        (0.5 * module(torch.from_numpy(rollout.obs))[0].sum()).backward()
+        wanted = [torch.zeros_like(p) if p.grad is None else p.grad for p in module.parameters()]
+        np.testing.assert_allclose(grad, torch.cat([p.flatten() for p in wanted]), atol=1e-5)
+
+
+class ResidualPair(nn.Module):
+    """A network that returns a pair, as policies do."""
+
+    def __init__(self, obs_space, n_outputs):
+        super().__init__()
+        self.outputs, self.value = nn.Linear(4, n_outputs), nn.Linear(4, 1)
+
+    def forward(self, obs):
+        return self.outputs(obs), self.value(obs)

@@ -1,45 +1,23 @@
 """Agents with a policy and a value that learn from advantages, in step with their rollouts.
 
-    act:      obs -> network -> distribution -> action, its log-probability, the value
-    prepare:  rewards, values -> advantages, targets                 (of one slot)
-    gradient: rows of a rollout -> loss -> gradient                  (by `net`, rows of one slot)
-    step:     sum of the slots' gradients -> norm clipped -> Adam
-
-Advantages are generalised ones (Schulman et al. 2016). What goes on around it (rollouts, slots, who
-computes what) is in `muster.workers`. An algorithm says what its loss is made of, with `terms`.
+Advantages are generalised ones (Schulman et al. 2016). An algorithm says what its loss is made of,
+with `terms`.
 """
 
-import copy
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any
 
 import gymnasium as gym
-import numpy as np
-from numpy.typing import NDArray
+from torch import nn
 
 from muster.algos.actor_critic_config import ActorCriticConfig
-from muster.algos.batches import count_rows
-from muster.data.slots import Slots
-from muster.errors import OptionError
-from muster.nets import Adam, FlatParameters, NonFiniteError
-from muster.nets.action_head import ActionHead
-from muster.nets.build_policy import build_policy, make_policy_net
-from muster.nets.normalizer import ObsNorm
-from muster.nets.policy_net import STATS, LossTerms, Rollout
+from muster.algos.rollout_agent import RolloutAgent, line
+from muster.nets.build_policy import build_policy
+from muster.nets.clipped_objective import ClippedObjective
+from muster.nets.policy_net import STATS, Objective
 from muster.nets.registry import Factory
-from muster.rl_utils.gae import gae
-from muster.seeding import derive_seed, generator
-
-Array = NDArray[Any]
-
-PARTS = frozenset({"policy", "optimizer", "exploration", "counters"})
-"""What an agent's state is made of."""
-ADAM_EPS = 1e-5
 
 
-class ActorCriticAgent(ABC):
+class ActorCriticAgent(RolloutAgent):
     """A policy network that acts and learns.
 
     Args:
@@ -51,10 +29,9 @@ class ActorCriticAgent(ABC):
             observations to (outputs, value). None: what the config says.
     """
 
+    cfg: ActorCriticConfig
     stats: tuple[str, ...] = STATS
-    """What `gradient` sums up, by name."""
-    watched: str = "approx_kl"
-    """That one of them by which `learnt_enough` decides."""
+    watched = "approx_kl"
 
     def __init__(
         self,
@@ -64,214 +41,35 @@ class ActorCriticAgent(ABC):
         seed: int = 0,
         model: Factory | None = None,
     ) -> None:
-        self.cfg = cfg
-        self._factory = model
-        self.obs_space = obs_space
-        self.action_space = action_space
-        self.head = ActionHead.of(action_space)
-        """What the network's outputs mean."""
-        self.model = build_policy(
-            obs_space,
+        super().__init__(cfg, obs_space, action_space, seed, model)
+        self.entropy_coef = line(cfg.entropy_coef, cfg.entropy_end, cfg.horizon)
+        """From environment steps to the weight of the entropy."""
+
+    def build(self, model: str | Factory | None, seed: int) -> nn.Module:
+        """Return the network: a module from observations to (outputs, value)."""
+        cfg = self.cfg
+        return build_policy(
+            self.obs_space,
             self.head,
             cfg.hidden,
             cfg.shared,
             cfg.activation,
             cfg.normalize_obs,
             cfg.log_std,
-            cfg.model if model is None else model,
-            seed=derive_seed(seed, "network"),
+            model,
+            seed=seed,
         )
-        """The torch module that learns. Its parameters are always up to date."""
-        self.weights = FlatParameters(self.model)
-        """They as one vector."""
-        self.net: Any = make_policy_net(
-            self.model, self.weights, self.head, bf16=cfg.bf16, compiled=cfg.compile
-        )
-        """The fastest way to run it: a `PolicyNet`, or a `RecurrentPolicy`."""
-        self.state_width: int = getattr(self.net, "state_width", 0)
-        """Numbers that the network remembers of each environment; 0 if it is not recurrent."""
-        self.adam = Adam(self.weights.vector, cfg.lr, eps=ADAM_EPS)
-        self.train_iter = 0
-        """Updates so far."""
-        self.lr = line(cfg.lr, cfg.lr_end, cfg.horizon)
-        """From environment steps to the learning rate."""
-        self.entropy_coef = line(cfg.entropy_coef, cfg.entropy_end, cfg.horizon)
-        """From environment steps to the weight of the entropy."""
-        self._rng = generator(seed, "explore")
-        self._low, self._high = _bounds(action_space)
-        self._state = np.zeros((0, self.state_width), np.float32)
+
+    def objective(self) -> Objective:
+        """Return what is made of the network's outputs: a distribution, and the clipped loss."""
+        return ClippedObjective(self.head)
 
     @property
-    def normalizer(self) -> ObsNorm | None:
-        """What brings observations to mean 0 and spread 1, if they are."""
-        found: ObsNorm | None = getattr(self.model, "normalizer", None)
-        return found
-
-    @property
-    def remembers(self) -> bool:
-        """Whether what it does depends on what it saw before: it is told of new episodes."""
-        return self.state_width > 0
-
-    def act(self, obs: Any, first: NDArray[np.bool_] | None = None) -> Array:
-        """Return the most likely action for each of N observations.
-
-        Args:
-            obs: [N, ...], or a dict of such.
-            first: bool [N], whose episode begins here, for a network that remembers. It forgets
-                everything when N changes.
-        """
-        memory = self._memory(count_rows(obs, self.obs_space), first)
-        return self.to_env(self.net.best(obs, *memory))
-
-    def explore(self, obs: Any, first: NDArray[np.bool_] | None = None) -> Array:
-        """Return an action drawn from the policy for each of N observations; see `act`."""
-        size = count_rows(obs, self.obs_space)
-        memory = self._memory(size, first)
-        action: Array = np.empty((size, self.head.width), self.head.dtype)
-        logp, value = np.empty(size, np.float32), np.empty(size, np.float32)
-        self.net.act(obs, self.noise(self._rng, (size,)), action, logp, value, *memory)
-        return self.to_env(action)
-
-    def forget(self) -> None:
-        """Have no memory of what was seen so far."""
-        self._state = np.zeros((0, self.state_width), np.float32)
-
-    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """Return random numbers for so many actions, [*shape, width], as `net.act` takes them."""
-        draw = rng.standard_normal if self.head.gaussian else rng.random
-        return draw((*shape, self.head.width), np.float32)
-
-    def to_env(self, action: Array) -> Array:
-        """Return actions [..., width] as environments take them: shaped, and within a Box."""
-        shaped = action.reshape(*action.shape[:-1], *(self.action_space.shape or ()))
-        if self._low is None:
-            return shaped
-        return np.clip(shaped, self._low, self._high)
+    def decay(self) -> float:
+        """Lambda of the advantages."""
+        return self.cfg.gae_lambda
 
     @property
     def standardizes(self) -> bool:
-        """Whether advantages are brought to mean 0 and spread 1."""
+        """Whether advantages are brought to mean 0 and spread 1 over all slots."""
         return self.cfg.normalize_advantage
-
-    def prepare(self, slots: Slots, reward: Array, columns: slice) -> None:
-        """Fill the columns advantage and target of some environments.
-
-        Args:
-            slots: A rollout.
-            reward: Of all its environments, scaled.
-            columns: Which environments.
-        """
-        gae(
-            reward,
-            slots.value,
-            slots.terminated,
-            slots.truncated,
-            slots.final_value,
-            self.cfg.gamma,
-            self.cfg.gae_lambda,
-            slots.advantage,
-            columns.start,
-            columns.stop,
-        )
-        advantage, value = slots.advantage[:, columns], slots.value[: len(reward), columns]
-        np.add(advantage, value, out=slots.target[:, columns])
-
-    def gradient(
-        self, rollout: Rollout, rows: Array, terms: LossTerms, out: Array, stats: Array
-    ) -> None:
-        """Write the gradient of some rows' loss, and the sums of their metrics."""
-        self.net.gradient(rollout, rows, terms, out, stats)
-
-    def learnt_enough(self, watched: float) -> bool:
-        """Whether to stop learning from a rollout, by the mean of `watched` over an epoch."""
-        return False
-
-    @abstractmethod
-    def terms(self, env_step: int, rows: int) -> LossTerms:
-        """Return the numbers of the loss, as the schedules have them at a step.
-
-        Args:
-            env_step: Environment steps so far.
-            rows: Of a whole minibatch.
-        """
-
-    def step(self, grad: NDArray[np.float32]) -> float:
-        """Move the weights against a gradient, and return its norm before it was clipped.
-
-        Raises:
-            NonFiniteError: It is NaN or infinite; nothing was changed.
-        """
-        norm = self.adam.step(grad, self.cfg.max_grad_norm)
-        if not math.isfinite(norm):
-            first = int(np.flatnonzero(~np.isfinite(grad))[0])
-            raise NonFiniteError(
-                f"the gradient of {self.weights.name_at(first)!r} is {grad[first]} "
-                f"in update {self.train_iter + 1}",
-                "either the environment gave it, or learning diverged; the weights were not "
-                "changed",
-                f"lr={self.cfg.lr / 10:g}, max_grad_norm=0.5, or smaller rewards",
-            )
-        self.train_iter += 1
-        return norm
-
-    def parts(self) -> dict[str, dict[str, Any]]:
-        """Return a copy of all that changes, as plain values and NumPy arrays, part by part.
-
-        `policy` alone is enough to act; the others are needed to go on learning.
-        """
-        return {
-            "policy": dict(self.weights.state_dict()),
-            "optimizer": self.adam.state_dict(),
-            "exploration": copy.deepcopy(dict(self._rng.bit_generator.state)),
-            "counters": {"train_iter": self.train_iter},
-        }
-
-    def load_parts(self, parts: Mapping[str, dict[str, Any]]) -> None:
-        """Take over what `parts` returned, or some of it; what is not there stays as it is."""
-        if "policy" not in parts or not parts.keys() <= PARTS:
-            raise OptionError(
-                f"the parts {sorted(parts)} are not those of such an agent",
-                f"it has {sorted(PARTS)}, and needs 'policy'",
-                'agent.load_parts({"policy": ...})',
-            )
-        self.weights.load_state_dict(parts["policy"])
-        if "optimizer" in parts:
-            self.adam.load_state_dict(parts["optimizer"])
-        if "exploration" in parts:
-            self._rng.bit_generator.state = parts["exploration"]
-        if "counters" in parts:
-            self.train_iter = int(parts["counters"]["train_iter"])
-
-    def twin(self) -> Self:
-        """Return another agent with the same network and the same weights."""
-        other = type(self)(self.cfg, self.obs_space, self.action_space, model=self._factory)
-        other.weights.copy_from(self.weights)
-        return other
-
-    def policy_sha256(self) -> str:
-        """Return a hash over the names, shapes and bytes of the policy's weights."""
-        return self.weights.sha256()
-
-    def _memory(self, size: int, first: NDArray[np.bool_] | None) -> tuple[Array, ...]:
-        """Return what a recurrent network takes besides observations: its state, and who begins."""
-        if not self.remembers:
-            return ()
-        if len(self._state) != size:
-            self._state = np.zeros((size, self.state_width), np.float32)
-        return self._state, np.zeros(size, np.bool_) if first is None else first
-
-
-def line(first: float, last: float | None, horizon: int) -> Callable[[int], float]:
-    """Return a function of environment steps: from `first` to `last` over the horizon."""
-    if last is None:
-        return lambda env_step: first
-    return lambda env_step: first + (last - first) * min(1.0, env_step / horizon)
-
-
-def _bounds(space: gym.Space[Any]) -> tuple[Array | None, Array | None]:
-    """Return where actions are cut off, or None where they are not."""
-    if not isinstance(space, gym.spaces.Box):
-        return None, None
-    if not (np.isfinite(space.low).any() or np.isfinite(space.high).any()):
-        return None, None
-    return space.low, space.high

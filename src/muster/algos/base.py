@@ -12,6 +12,8 @@ class Configuration(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
     FIXED_ON_RESUME: ClassVar[frozenset[str]]
     """Options that make a run what it is; a resumed run cannot change them."""
+    OF_RUNS: ClassVar[Mapping[str, Any]]
+    """Options of every run that have another default with this algorithm."""
 
     @property
     def hidden(self) -> tuple[int, ...]:

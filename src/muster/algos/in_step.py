@@ -56,8 +56,16 @@ class InStepAgent(Protocol):
     def standardizes(self) -> bool:
         """Whether the column advantage is brought to mean 0 and spread 1 over all slots."""
 
-    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """Return random numbers for so many actions, as the network takes them."""
+    def noise(
+        self, rng: np.random.Generator, shape: tuple[int, ...], env_step: int
+    ) -> NDArray[np.float32]:
+        """Return random numbers for so many actions, [*shape, width], as the network takes them.
+
+        Args:
+            rng: Draws them.
+            shape: How many.
+            env_step: Environment steps before them, where exploration depends on it.
+        """
 
     def to_env(self, action: Array) -> Array:
         """Return actions as environments take them."""

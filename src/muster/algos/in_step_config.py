@@ -4,7 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from muster.algos.options import check_flag, check_number, check_whole, refuse_together
+from muster.algos.options import (
+    MOST_LR,
+    Activation,
+    check_choice,
+    check_flag,
+    check_number,
+    check_text,
+    check_whole,
+    check_widths,
+    refuse_together,
+)
 from muster.errors import OptionError
 
 MOST_SLOTS = 4_096
@@ -13,12 +23,28 @@ MOST_ROLLOUT = 1_000_000
 
 @dataclass(frozen=True)
 class InStepConfig:
-    """How rollouts are collected, cut and normalised."""
+    """How rollouts are collected, cut and normalised; the network, and how it is moved."""
 
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = frozenset(
-        {"normalize_obs", "normalize_reward", "model", "rollout", "sequence", "slots", "lag"}
+        {
+            "normalize_obs",
+            "normalize_reward",
+            "model",
+            "hidden",
+            "activation",
+            "rollout",
+            "sequence",
+            "slots",
+            "lag",
+        }
     )
-    """How rollouts are cut, and what is a part of the policy."""
+    """What makes a run what it is: its network, and how its rollouts are cut."""
+    OF_RUNS: ClassVar[Mapping[str, Any]] = {
+        "num_envs": 8,
+        "eval_every": 50_000,
+        "checkpoint_every": 100_000,
+    }
+    """Options of every run that have another default here."""
 
     gamma: float = 0.99
     """Discount per environment step."""
@@ -36,6 +62,22 @@ class InStepConfig:
     """Blocks of environments, the most workers there can be. The result depends on it."""
     lag: int = 0
     """1: collect a rollout while learning from the one before, with weights of before that."""
+    lr: float = 2.5e-4
+    """Learning rate of Adam."""
+    lr_end: float | None = None
+    """What the learning rate falls to, in a line over the horizon. Default: it stays."""
+    max_grad_norm: float | None = 0.5
+    """Longest gradient; longer ones are shortened to it."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Width of each hidden layer."""
+    activation: Activation = "tanh"
+    """What follows each of them."""
+    bf16: bool = False
+    """Convolve in bfloat16, on processors with instructions for it."""
+    compile: bool = False
+    """Run the network through torch.compile: half a minute at first, for long runs."""
+    horizon: int = 500_000
+    """Environment steps that the run is planned for."""
 
     def __post_init__(self) -> None:
         check_number("gamma", self.gamma, high=1, low_too=True, high_too=True)
@@ -43,8 +85,22 @@ class InStepConfig:
         check_whole("sequence", self.sequence, high=MOST_ROLLOUT)
         check_whole("slots", self.slots, high=MOST_SLOTS)
         check_whole("lag", self.lag, low=0, high=1)
-        for name in ("normalize_obs", "normalize_reward"):
+        for name, count in zip(("epochs", "minibatches"), self.passes(), strict=True):
+            check_whole(name, count, high=100_000)
+        for name in ("normalize_obs", "normalize_reward", "bf16", "compile"):
             check_flag(name, getattr(self, name))
+        check_number("lr", self.lr, high=MOST_LR, high_too=True, example=2.5e-4)
+        if self.lr_end is not None:
+            check_number("lr_end", self.lr_end, high=MOST_LR, low_too=True, high_too=True)
+        if self.max_grad_norm is not None:
+            check_number("max_grad_norm", self.max_grad_norm, example=0.5)
+        check_whole("horizon", self.horizon)
+        check_choice("activation", self.activation, Activation)
+        check_widths("hidden", self.hidden)
+        check_text("model", self.model)
+        if self.model == "lstm" and not self.hidden:
+            why = "the last hidden layer is what remembers"
+            refuse_together("model=lstm", "hidden=()", why, "hidden=(64,)")
         if self.model == "lstm" and self.rollout % self.sequence:
             refuse_together(
                 f"rollout={self.rollout}",
@@ -118,6 +174,20 @@ class InStepConfig:
     def lacks_replay(parts: Mapping[str, Any]) -> bool:
         """Whether a checkpoint is without replay that it should have: there is none in step."""
         return False
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """Options of those that learn from each rollout several times. Stands before the other base."""
+
+    epochs: int = 4
+    """How often each rollout is learnt from."""
+    minibatches: int = 4
+    """Into how many parts a rollout is cut for it: updates per epoch."""
+
+    def passes(self) -> tuple[int, int]:
+        """Return how often each rollout is learnt from, and into how many parts it is cut."""
+        return self.epochs, self.minibatches
 
 
 def _divisor(number: int, near: int) -> int:

@@ -8,8 +8,9 @@ other implementations are listed in docs/ppo.md.
 import functools
 from collections.abc import Callable
 
-from muster.algos.actor_critic import PARTS, ActorCriticAgent, line
+from muster.algos.actor_critic import ActorCriticAgent
 from muster.algos.ppo_config import PPOConfig
+from muster.algos.rollout_agent import PARTS, line
 from muster.nets.policy_net import LossTerms
 
 __all__ = ["PARTS", "PPO", "PPOConfig"]

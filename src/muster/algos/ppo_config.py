@@ -6,17 +6,14 @@ A file of its own, without torch: what is wrong with an option is said before th
 from dataclasses import dataclass
 
 from muster.algos.actor_critic_config import ActorCriticConfig
-from muster.algos.options import check_number, check_whole
+from muster.algos.in_step_config import Epochs
+from muster.algos.options import check_number
 
 
 @dataclass(frozen=True)
-class PPOConfig(ActorCriticConfig):
+class PPOConfig(Epochs, ActorCriticConfig):
     """How PPO learns. The defaults are those of most implementations for small problems."""
 
-    epochs: int = 4
-    """How often each rollout is learnt from."""
-    minibatches: int = 4
-    """Into how many parts a rollout is cut for it: updates per epoch."""
     clip: float = 0.2
     """How far the probability of an action may move, as a ratio to what it was."""
     clip_end: float | None = None
@@ -28,15 +25,9 @@ class PPOConfig(ActorCriticConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("epochs", "minibatches"):
-            check_whole(name, getattr(self, name), high=100_000)
         check_number("clip", self.clip, high=10, example=0.2)
         check_number("value_clip", self.value_clip, high=1e6, low_too=True, example=0.5)
         if self.clip_end is not None:
             check_number("clip_end", self.clip_end, high=10.0, low_too=True, high_too=True)
         if self.target_kl is not None:
             check_number("target_kl", self.target_kl, example=0.5)
-
-    def passes(self) -> tuple[int, int]:
-        """Return how often each rollout is learnt from, and into how many parts it is cut."""
-        return self.epochs, self.minibatches

@@ -29,6 +29,8 @@ class ReplayConfig:
     """What replay was made for."""
     UPDATES: ClassVar[str]
     """The option that says how many updates there are."""
+    OF_RUNS: ClassVar[Mapping[str, Any]] = {}
+    """Options of every run that have another default here."""
 
     gamma: float = 0.99
     """Discount per environment step."""

@@ -1,7 +1,7 @@
 """The standard policy network: any observation in, outputs for actions and a value out.
 
 obs -> [ObsNorm] -> encoder -> [trunk] -+-> policy -> outputs [B, K]
-                                        +-> value  -> [B]
+                                        +-> value  -> [B]     (or the best of the outputs)
 
 Weights are orthogonal, as in most implementations of PPO (Engstrom et al. 2020 measured that it
 matters): sqrt(2) before an activation, 0.01 for the actions, 1 for the value.
@@ -34,6 +34,9 @@ class ActorCritic(nn.Module):
         normalize_obs: Put an `ObsNorm` in front.
         log_std: Of a Gaussian, to begin with.
         generator: Where the first weights come from. None: torch's global generator.
+        layer_norm: Put a LayerNorm before each activation.
+        critic: A head of its own for the value. Without it the value is that of the best output,
+            as for a Q-network.
     """
 
     def __init__(
@@ -46,6 +49,8 @@ class ActorCritic(nn.Module):
         normalize_obs: bool = False,
         log_std: float = 0.0,
         generator: torch.Generator | None = None,
+        layer_norm: bool = False,
+        critic: bool = True,
     ) -> None:
         super().__init__()
         self.normalizer = ObsNorm(obs_space) if normalize_obs else None
@@ -53,10 +58,10 @@ class ActorCritic(nn.Module):
         width = int(self.encoder.out_features)  # type: ignore[arg-type]  # every encoder has it
         means = head.width if head.gaussian else head.outputs
         own = () if shared else tuple(hidden)
-        self.trunk = MLP(width, hidden if shared else (), None, activation, generator)
+        self.trunk = MLP(width, hidden if shared else (), None, activation, generator, layer_norm)
         last = hidden[-1] if shared and hidden else width
-        self.policy = MLP(last, own, means, activation, generator)
-        self.value = MLP(last, own, 1, activation, generator)
+        self.policy = MLP(last, own, means, activation, generator, layer_norm)
+        self.value = MLP(last, own, 1, activation, generator, layer_norm) if critic else None
         self.log_std = nn.Parameter(torch.full((means,), log_std)) if head.gaussian else None
         self._draw(generator)
 
@@ -68,7 +73,8 @@ class ActorCritic(nn.Module):
         outputs: Tensor = self.policy(features)
         if self.log_std is not None:
             outputs = torch.cat([outputs, self.log_std.expand_as(outputs)], dim=1)
-        return outputs, self.value(features).squeeze(1)
+        value = outputs.amax(1) if self.value is None else self.value(features).squeeze(1)
+        return outputs, value
 
     def _draw(self, generator: torch.Generator | None) -> None:
         for module in self.modules():
@@ -76,4 +82,5 @@ class ActorCritic(nn.Module):
                 nn.init.orthogonal_(module.weight, math.sqrt(2), generator=generator)
                 nn.init.zeros_(module.bias)  # type: ignore[arg-type]  # every layer here has one
         nn.init.orthogonal_(self.policy[-1].weight, 0.01, generator=generator)  # type: ignore[arg-type]
-        nn.init.orthogonal_(self.value[-1].weight, 1.0, generator=generator)  # type: ignore[arg-type]
+        if self.value is not None:
+            nn.init.orthogonal_(self.value[-1].weight, 1.0, generator=generator)  # type: ignore[arg-type]

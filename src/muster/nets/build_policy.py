@@ -13,13 +13,14 @@ from torch import Tensor, nn
 
 from muster.nets.action_head import ActionHead
 from muster.nets.actor_critic import ActorCritic
+from muster.nets.clipped_objective import ClippedObjective
 from muster.nets.errors import ModelError
 from muster.nets.flat import FlatParameters
 from muster.nets.fused_policy import FusedPolicy, why_not_fused
 from muster.nets.impala_cnn import check_image, impala_encoder
 from muster.nets.normalizer import ObsNorm
 from muster.nets.own_model import built, global_generator_seeded, refuse_two_modes, two_of
-from muster.nets.policy_net import PolicyNet
+from muster.nets.policy_net import Objective, PolicyNet
 from muster.nets.q_network import as_tensors
 from muster.nets.recurrent import RecurrentActorCritic, RecurrentPolicy
 from muster.nets.registry import BUILT_IN, Factory, get_model
@@ -37,6 +38,8 @@ def build_policy(
     log_std: float = 0.0,
     model: str | Factory | None = None,
     *,
+    layer_norm: bool = False,
+    critic: bool = True,
     seed: int = 0,
 ) -> nn.Module:
     """Return a module from observations [B, ...] to (outputs [B, head.outputs], values [B]).
@@ -56,6 +59,9 @@ def build_policy(
             "lstm": a `RecurrentActorCritic`; the last of `hidden` is the LSTM.
             Or a registered name, or a class or function of (obs_space, head.outputs), that takes
             the place of all but `normalize_obs`. A Gaussian's outputs are means, then log_std.
+        layer_norm: Put a LayerNorm before each activation of the layers after the encoder.
+        critic: A head of its own for the value; a model of the user's own then returns both.
+            Without it the value is that of the best output.
         seed: Decides the first weights, alone: torch's global generator is neither used nor moved.
     """
     if model is None or (isinstance(model, str) and model in BUILT_IN):
@@ -70,20 +76,27 @@ def build_policy(
                 normalize_obs,
                 log_std,
                 torch.Generator().manual_seed(seed),
+                layer_norm,
+                critic,
             )
         _try(module, obs_space, head)
         return module
     with global_generator_seeded(seed), one_torch_thread():
-        own = module = built(get_model(model), obs_space, head.outputs)
+        own = built(get_model(model), obs_space, head.outputs)
+        module = own if critic else BestOutput(own)
         if normalize_obs:
             module = Normalized(ObsNorm(obs_space), module)
         _try(module, obs_space, head)  # also gives lazy layers their sizes
-        refuse_two_modes(own, lambda net: tuple(net(as_tensors(two_of(obs_space)))))
+        refuse_two_modes(own, lambda net: _tensors(net(as_tensors(two_of(obs_space)))))
     return module
 
 
 def make_policy_net(
-    module: nn.Module, flat: FlatParameters, head: ActionHead, **options: Any
+    module: nn.Module,
+    flat: FlatParameters,
+    head: ActionHead,
+    objective: Objective | None = None,
+    **options: Any,
 ) -> PolicyNet | RecurrentPolicy:
     """Return the fastest way to run a policy: compiled where that is possible, else by torch.
 
@@ -91,14 +104,17 @@ def make_policy_net(
         module: From `build_policy`, or any from observations to (outputs, value).
         flat: Its parameters.
         head: What the outputs mean.
+        objective: What is made of them. None: a `ClippedObjective`.
         options: For the ways that go by torch: see `TorchPolicy`, `RecurrentPolicy`.
     """
     if isinstance(module, RecurrentActorCritic):
-        return RecurrentPolicy(module, flat, head, **options)
-    by_torch = options.get("compiled", False)  # who asks for torch.compile gets it
+        return RecurrentPolicy(module, flat, head, objective, **options)
+    # The kernels have this loss inside. And who asks for torch.compile gets it.
+    clipped = objective is None or isinstance(objective, ClippedObjective)
+    by_torch = not clipped or options.get("compiled", False)
     if not by_torch and isinstance(module, ActorCritic) and why_not_fused(module, flat) is None:
         return FusedPolicy(module, flat, head)
-    return TorchPolicy(module, flat, head, **options)
+    return TorchPolicy(module, flat, head, objective, **options)
 
 
 class Normalized(nn.Module):
@@ -119,6 +135,37 @@ class Normalized(nn.Module):
         return self.model(_shaped_as(obs, self.normalizer(obs)))
 
 
+class BestOutput(nn.Module):
+    """A model of the user's own that has outputs alone: the value is that of the best.
+
+    Args:
+        model: From observations to outputs [B, K].
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, obs: Any) -> tuple[Any, Any]:
+        """Return the outputs, and the best of each row."""
+        outputs = self.model(obs)
+        if not isinstance(outputs, Tensor) or outputs.dim() != 2:
+            raise ModelError(
+                f"the model makes {_described(outputs)} out of {_rows_of(obs)} observations",
+                "a Q-network has one output per action, and rows are observations",
+                "return q, of shape [observations, actions]",
+            )
+        return outputs, outputs.amax(1)
+
+
+def _rows_of(obs: Any) -> int:
+    return _rows_of(next(iter(obs.values()))) if isinstance(obs, Mapping) else len(obs)
+
+
+def _tensors(made: Any) -> Any:
+    return made if isinstance(made, Tensor) else tuple(made)
+
+
 def _shaped_as(obs: Any, flat: Any) -> Any:
     if isinstance(obs, Mapping):
         return {key: _shaped_as(part, flat[key]) for key, part in obs.items()}
@@ -135,11 +182,17 @@ def _standard(
     normalize_obs: bool,
     log_std: float,
     generator: torch.Generator,
+    layer_norm: bool,
+    critic: bool,
 ) -> nn.Module:
+    more: dict[str, Any] = {
+        "log_std": log_std,
+        "generator": generator,
+        "layer_norm": layer_norm,
+        "critic": critic,
+    }
     if model == "lstm":
-        return RecurrentActorCritic(
-            obs_space, head, hidden, activation, normalize_obs, log_std, generator
-        )
+        return RecurrentActorCritic(obs_space, head, hidden, activation, normalize_obs, **more)
     if model == "impala_cnn":
         encoder = impala_encoder(obs_space, generator)
         check_image(model, obs_space, encoder)
@@ -147,16 +200,12 @@ def _standard(
         features = gym.spaces.Box(-float("inf"), float("inf"), (width,))
         # The encoder keeps its own weights: orthogonal ones make what residual blocks add too
         # large, and each block would double the variance.
-        top = ActorCritic(
-            features, head, (256,), True, "relu", log_std=log_std, generator=generator
-        )
+        top = ActorCritic(features, head, (256,), True, "relu", **more)
         whole = nn.Sequential(OrderedDict(encoder=encoder, top=top))
         return Normalized(ObsNorm(obs_space), whole) if normalize_obs else whole
     if model == "nature_cnn":
         hidden, shared, activation = (512,), True, "relu"
-    module = ActorCritic(
-        obs_space, head, hidden, shared, activation, normalize_obs, log_std, generator
-    )
+    module = ActorCritic(obs_space, head, hidden, shared, activation, normalize_obs, **more)
     if model == "nature_cnn":
         check_image(model, obs_space, module.encoder)
     return module

@@ -50,6 +50,8 @@ def why_not_fused(module: nn.Module, flat: FlatParameters) -> str | None:
         return f"observations go through {type(module.encoder).__name__}"
     if module.normalizer is not None and type(module.normalizer) is not ObsNorm:
         return f"observations are normalised by {type(module.normalizer).__name__}"
+    if module.value is None:
+        return "there is no head for the value"
     for net in (module.trunk, module.policy, module.value):
         if type(net) is not MLP:
             return f"{type(net).__name__} has no compiled twin"
@@ -82,7 +84,7 @@ def why_not_fused(module: nn.Module, flat: FlatParameters) -> str | None:
 
 def _linears(module: ActorCritic) -> Iterator[nn.Linear]:
     for net in (module.trunk, module.policy, module.value):
-        yield from (part for part in net if isinstance(part, nn.Linear))
+        yield from (part for part in net or () if isinstance(part, nn.Linear))
 
 
 def _plan_of(
@@ -118,6 +120,7 @@ def _plan_of(
 
     trunk = add(module.trunk, -1)
     plan[shape.POLICY] = add(module.policy, trunk)
+    assert module.value is not None  # or it would not be fused
     plan[shape.VALUE] = add(module.value, trunk)
     plan[shape.N_OBS], plan[shape.WIDTH] = n_obs, head.width
     plan[shape.GAUSSIAN] = head.gaussian

@@ -54,6 +54,7 @@ class MLP(nn.Sequential):
         out_features: Width of one more layer, without activation. None: there is none.
         activation: "relu" or "tanh".
         generator: Where the first weights come from. None: torch's global generator.
+        layer_norm: Put a LayerNorm before each activation.
     """
 
     def __init__(
@@ -63,11 +64,14 @@ class MLP(nn.Sequential):
         out_features: int | None = None,
         activation: str = "relu",
         generator: torch.Generator | None = None,
+        layer_norm: bool = False,
     ) -> None:
         layers: list[nn.Module] = []
         width = in_features
         for out in hidden:
-            layers += [linear(width, out, generator), make_activation(activation)]
+            layers.append(linear(width, out, generator))
+            layers += [nn.LayerNorm(out)] if layer_norm else []
+            layers.append(make_activation(activation))
             width = out
         if out_features is not None:
             layers.append(linear(width, out_features, generator))

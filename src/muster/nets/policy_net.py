@@ -1,10 +1,11 @@
-"""What PPO asks of a network, whatever computes it: act, value, gradient.
+"""What agents in step ask of a network, whatever computes it: act, value, gradient.
 
 module (torch) ──> FusedPolicy  small MLPs, one compiled call
                └─> TorchPolicy  everything else, by autograd
 
 A module maps observations [B, ...] to (outputs [B, K], value [B]); `ActionHead` says what the K
-outputs mean. Both ways work on the module's one flat vector of parameters.
+outputs mean, and an `Objective` what is done with them. Both ways work on the module's one flat
+vector of parameters.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -54,6 +55,47 @@ STATS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 """What `gradient` adds up, each as a sum over its rows times `scale`."""
 
 
+class Objective(Protocol):
+    """What an algorithm makes of a network's outputs: actions now, a loss later."""
+
+    def draw(self, outputs: Floats, noise: Floats, action: Array, logp: Floats) -> None:
+        """Write an action [n, width] for each row of outputs [n, K], and its log-probability [n].
+
+        Args:
+            outputs: Of the network.
+            noise: [n, width], as the agent's `noise` made it.
+            action: Is written.
+            logp: Is written; 0 where actions have no probability.
+        """
+
+    def loss(
+        self,
+        outputs: Floats,
+        value: Floats,
+        rollout: Rollout,
+        rows: NDArray[np.int64],
+        terms: Any,
+        d_outputs: Floats,
+        d_value: Floats,
+        stats: NDArray[np.float64],
+    ) -> int:
+        """Write the derivative of the loss of m rows by outputs [m, K] and value [m].
+
+        Args:
+            outputs: Of the network that learns.
+            value: Of the same.
+            rollout: All rows.
+            rows: Which m of them.
+            terms: The numbers of the loss, as the agent's `terms` made them.
+            d_outputs: [m, K], is written.
+            d_value: [m], is written.
+            stats: One number for each of the agent's `stats`, is added to.
+
+        Returns:
+            -1, or the first of the m rows that does not exist, or whose action does not.
+        """
+
+
 class PolicyNet(Protocol):
     """A network that acts and can be learnt."""
 
@@ -81,7 +123,7 @@ class PolicyNet(Protocol):
         self,
         rollout: Rollout,
         rows: NDArray[np.int64],
-        terms: LossTerms,
+        terms: Any,
         grad: Floats,
         stats: NDArray[np.float64],
     ) -> None:
@@ -92,5 +134,5 @@ class PolicyNet(Protocol):
             rows: Which of them.
             terms: The numbers of the loss.
             grad: As long as the flat vector; is overwritten.
-            stats: [len(STATS)], is overwritten.
+            stats: One sum for each of the objective's metrics, is overwritten.
         """

@@ -1,10 +1,10 @@
-"""A policy with a memory: an LSTM between the encoder and the heads, and how PPO learns it.
+"""A policy with a memory: an LSTM between the encoder and the heads, and how it is learnt.
 
 obs -> [ObsNorm] -> encoder -> [layers] -> LSTM -+-> policy -> outputs [B, K]
                                   state --^  |   +-> value  -> [B]
                                   ^----------+
 
-What PPO stores so that it can learn from a sequence of `length` steps in one piece:
+What is stored so that it can learn from a sequence of `length` steps in one piece:
 
     t      0 1 2 3 | 4 5 6 7         length 4, T 8: two chunks
     first  1 . . .   . 1 . .         episodes begin at t = 0 and t = 5: the state is zero there
@@ -28,16 +28,16 @@ from torch import Tensor, nn
 
 from muster.errors import OptionError
 from muster.nets.action_head import ActionHead
+from muster.nets.clipped_objective import ClippedObjective
 from muster.nets.encoders import make_encoder
 from muster.nets.flat import FlatParameters
 from muster.nets.mlp import MLP, linear
 from muster.nets.normalizer import ObsNorm
-from muster.nets.policy_net import Array, Floats, LossTerms, Rollout
+from muster.nets.policy_net import Array, Floats, Objective, Rollout
 from muster.nets.q_network import as_tensors
 from muster.nets.torch_policy import (
     Convolutions,
     FlatGradient,
-    draw,
     gather,
     has_convolutions,
     most_likely,
@@ -56,6 +56,8 @@ class RecurrentActorCritic(nn.Module):
         normalize_obs: Put an `ObsNorm` in front.
         log_std: Of a Gaussian, to begin with.
         generator: Where the first weights come from. None: torch's global generator.
+        layer_norm: Put a LayerNorm before each activation; the LSTM has none.
+        critic: As for `ActorCritic`.
     """
 
     def __init__(
@@ -67,6 +69,8 @@ class RecurrentActorCritic(nn.Module):
         normalize_obs: bool = False,
         log_std: float = 0.0,
         generator: torch.Generator | None = None,
+        layer_norm: bool = False,
+        critic: bool = True,
     ) -> None:
         super().__init__()
         if not hidden:
@@ -79,11 +83,11 @@ class RecurrentActorCritic(nn.Module):
         self.normalizer = ObsNorm(obs_space) if normalize_obs else None
         self.encoder = make_encoder(obs_space, generator)
         features = int(self.encoder.out_features)  # type: ignore[arg-type]  # every encoder has it
-        self.trunk = MLP(features, before, None, activation, generator)
+        self.trunk = MLP(features, before, None, activation, generator, layer_norm)
         self.lstm = LSTM(before[-1] if before else features, width, generator)
         means = head.width if head.gaussian else head.outputs
         self.policy = linear(width, means, generator)
-        self.value = linear(width, 1, generator)
+        self.value = linear(width, 1, generator) if critic else None
         self.log_std = nn.Parameter(torch.full((means,), log_std)) if head.gaussian else None
         self._draw(generator)
 
@@ -132,11 +136,16 @@ class RecurrentActorCritic(nn.Module):
         outputs: Tensor = self.policy(memory)
         if self.log_std is not None:
             outputs = torch.cat([outputs, self.log_std.expand_as(outputs)], dim=1)
-        return outputs, self.value(memory).squeeze(1), state
+        value = outputs.amax(1) if self.value is None else self.value(memory).squeeze(1)
+        return outputs, value, state
 
     def _draw(self, generator: torch.Generator | None) -> None:
         # As `ActorCritic` does; 1 for what goes into the LSTM's gates.
-        gains: dict[nn.Module, float] = {self.policy: 0.01, self.value: 1.0, self.lstm.input: 1.0}
+        gains: dict[nn.Module | None, float] = {
+            self.policy: 0.01,
+            self.value: 1.0,
+            self.lstm.input: 1.0,
+        }
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Conv2d):
                 gain = gains.get(module, math.sqrt(2))
@@ -191,7 +200,7 @@ class LSTM(nn.Module):
 
 
 class RecurrentPolicy:
-    """What PPO asks of a network with a memory: as `PolicyNet`, with a state per environment.
+    """What agents ask of a network with a memory: as `PolicyNet`, with a state per environment.
 
     A state is float32 [n, state_width]. `first` is bool [n] and marks the environments whose
     episode begins with this observation: their state counts as zero, whatever it holds.
@@ -200,6 +209,7 @@ class RecurrentPolicy:
         module: The network.
         flat: Its parameters.
         head: What the outputs mean.
+        objective: What is made of them. None: a `ClippedObjective`.
         channels_last: As for `TorchPolicy`.
         bf16: As for `TorchPolicy`.
         compiled: As for `TorchPolicy`, but here a gradient takes half the time then: all the small
@@ -213,6 +223,7 @@ class RecurrentPolicy:
         module: RecurrentActorCritic,
         flat: FlatParameters,
         head: ActionHead,
+        objective: Objective | None = None,
         *,
         channels_last: bool = True,
         bf16: bool = False,
@@ -220,7 +231,8 @@ class RecurrentPolicy:
     ) -> None:
         self._module = module.eval()  # for acting and for learning, as in TorchPolicy
         self._head = head
-        self._gradient = FlatGradient(module, flat, head)
+        self._objective = objective or ClippedObjective(head)
+        self._gradient = FlatGradient(module, flat, head, self._objective)
         self._convolutions = Convolutions(channels_last, bf16) if has_convolutions(module) else None
         self._steps = torch.compile(module.steps) if compiled else module.steps
         self.state_width = module.state_width
@@ -247,7 +259,7 @@ class RecurrentPolicy:
             first: [n], whose episode begins here.
         """
         outputs, values, after = self._predict(obs, state, first)
-        draw(self._head, outputs, noise, action, logp)
+        self._objective.draw(outputs, noise, action, logp)
         value[:] = values
         state[:] = after
 
@@ -265,7 +277,7 @@ class RecurrentPolicy:
         self,
         rollout: Rollout,
         rows: NDArray[np.int64],
-        terms: LossTerms,
+        terms: Any,
         grad: Floats,
         stats: NDArray[np.float64],
     ) -> None:
@@ -277,7 +289,7 @@ class RecurrentPolicy:
             rows: Numbers of sequences: chunk * N + env, with chunk = t // length.
             terms: The numbers of the loss. `scale` is 1 / steps, not 1 / sequences.
             grad: As long as the flat vector; is overwritten.
-            stats: [len(STATS)], is overwritten.
+            stats: One sum for each of the objective's metrics, is overwritten.
         """
         if rollout.state is None or rollout.first is None:
             raise OptionError(

@@ -1,8 +1,8 @@
-"""Any torch module as the policy of PPO: forward and backward by torch, the loss by NumPy.
+"""Any torch module as a policy: forward and backward by torch, the loss by its `Objective`.
 
-rows -> gathered observations -> module -> outputs, value -> ppo_loss -> d_outputs, d_value
-                                                                            |
-flat gradient <------------------------ autograd <--------------------------+
+rows -> gathered observations -> module -> outputs, value -> loss -> d_outputs, d_value
+                                                                        |
+flat gradient <------------------------ autograd <----------------------+
 """
 
 from collections.abc import Mapping
@@ -17,23 +17,25 @@ from torch.overrides import TorchFunctionMode
 
 from muster.errors import OptionError
 from muster.nets.action_head import ActionHead
+from muster.nets.clipped_objective import ClippedObjective
 from muster.nets.flat import FlatParameters
-from muster.nets.policy_net import Array, Floats, LossTerms, Rollout
+from muster.nets.policy_net import Array, Floats, Objective, Rollout
 from muster.nets.q_network import as_tensors
-from muster.rl_utils.losses.ppo import best_actions, ppo_loss, sample_actions
+from muster.rl_utils.losses.ppo import best_actions
 
 
 class TorchPolicy:
     """A module run by torch and autograd, with the face of `PolicyNet`.
 
-    Acting and learning are both in evaluation mode: PPO divides the probability of an action now by
-    that when it was drawn, and dropout or the batch norm of another batch would be taken for a step
-    of the policy.
+    Acting and learning are both in evaluation mode: PPO for one divides the probability of an
+    action now by that when it was drawn, and dropout or the batch norm of another batch would be
+    taken for a step of the policy.
 
     Args:
         module: From observations to (outputs [B, K], value [B] or [B, 1]).
         flat: Its parameters.
         head: What the outputs mean.
+        objective: What is made of them. None: a `ClippedObjective`.
         channels_last: Convolve with the channels innermost (Conv2d alone). On a CPU this takes two
             thirds of the time, and the images of most environments lie so already.
         bf16: Convolve in bfloat16, when acting as well, or the first ratios would be off by more
@@ -52,6 +54,7 @@ class TorchPolicy:
         module: nn.Module,
         flat: FlatParameters,
         head: ActionHead,
+        objective: Objective | None = None,
         *,
         channels_last: bool = True,
         bf16: bool = False,
@@ -59,14 +62,15 @@ class TorchPolicy:
     ) -> None:
         self._module = module.eval()
         self._head = head
-        self._gradient = FlatGradient(module, flat, head)
+        self._objective = objective or ClippedObjective(head)
+        self._gradient = FlatGradient(module, flat, head, self._objective)
         self._convolutions = Convolutions(channels_last, bf16) if has_convolutions(module) else None
         self._forward: Any = torch.compile(module) if compiled else module
 
     def act(self, obs: Any, noise: Floats, action: Array, logp: Floats, value: Floats) -> None:
         """Draw an action for each of n observations (see `PolicyNet`)."""
         outputs, values = self._predict(obs)
-        draw(self._head, outputs, noise, action, logp)
+        self._objective.draw(outputs, noise, action, logp)
         value[:] = values
 
     def best(self, obs: Any) -> Array:
@@ -82,7 +86,7 @@ class TorchPolicy:
         self,
         rollout: Rollout,
         rows: NDArray[np.int64],
-        terms: LossTerms,
+        terms: Any,
         grad: Floats,
         stats: NDArray[np.float64],
     ) -> None:
@@ -106,18 +110,22 @@ class TorchPolicy:
 
 
 class FlatGradient:
-    """The gradient of PPO's loss, by autograd, into one vector for all parameters.
+    """The gradient of a loss, by autograd, into one vector for all parameters.
 
     Args:
         module: Whose parameters.
         flat: The same as one vector.
         head: What the module's outputs mean.
+        objective: Whose loss.
     """
 
-    def __init__(self, module: nn.Module, flat: FlatParameters, head: ActionHead) -> None:
+    def __init__(
+        self, module: nn.Module, flat: FlatParameters, head: ActionHead, objective: Objective
+    ) -> None:
         named = module.named_parameters()
         self._pieces = [(parameter, flat.names_and_slices[name]) for name, parameter in named]
         self._head = head
+        self._objective = objective
 
     def write(
         self,
@@ -125,35 +133,19 @@ class FlatGradient:
         value: Tensor,
         rollout: Rollout,
         rows: NDArray[np.int64],
-        terms: LossTerms,
+        terms: Any,
         grad: Floats,
         stats: NDArray[np.float64],
     ) -> None:
         """Overwrite `grad` and `stats` with those of outputs [B, K] and value [B] of B rows."""
-        head = self._head
         made, worth = outputs.detach().numpy(), value.detach().numpy()
         d_outputs, d_value = np.empty_like(made), np.empty_like(worth)
         stats[:] = 0
-        wrong = ppo_loss(
-            made,
-            worth,
-            rows,
-            rollout.action,
-            rollout.logp,
-            rollout.value,
-            rollout.advantage,
-            rollout.target,
-            head.gaussian,
-            np.array(head.sizes, np.int64),
-            *terms,
-            d_outputs,
-            d_value,
-            stats,
-        )
+        wrong = self._objective.loss(made, worth, rollout, rows, terms, d_outputs, d_value, stats)
         if wrong >= 0:
             raise OptionError(
                 f"row {rows[wrong]} of {len(rollout.logp)} does not exist, or its action does not",
-                f"rows begin at 0, and so do categories; of these there are {head.sizes}",
+                f"rows begin at 0, and so do categories; of these there are {self._head.sizes}",
                 "rows=np.arange(len(rollout.logp))",
             )
         # Autograd adds to a gradient that is there: so it writes into the flat vector itself.
@@ -200,12 +192,6 @@ class Convolutions(TorchFunctionMode):
             k: x.bfloat16() if isinstance(x, Tensor) else x for k, x in (kwargs or {}).items()
         }
         return func(image.bfloat16(), *rest, **kwargs).float()
-
-
-def draw(head: ActionHead, outputs: Floats, noise: Floats, action: Array, logp: Floats) -> None:
-    """Draw an action [n, width] for each row of outputs [n, K] (see `sample_actions`)."""
-    sizes = np.array(head.sizes, np.int64)
-    sample_actions(outputs, noise, head.gaussian, sizes, action, logp)
 
 
 def most_likely(head: ActionHead, outputs: Floats) -> Array:

@@ -42,6 +42,12 @@ ALGORITHMS = {
         "muster.recipes.in_step:train_in_step",
         "muster.recipes.warm_in_step",
     ),
+    "pqn": Algorithm(
+        "muster.algos.pqn_config:PQNConfig",
+        "muster.algos.pqn:PQN",
+        "muster.recipes.in_step:train_in_step",
+        "muster.recipes.warm_in_step",
+    ),
     "sac": Algorithm(
         "muster.algos.sac_config:SACConfig",
         "muster.algos.sac:SAC",

@@ -17,7 +17,7 @@ from muster.recipes.options import MOST_ENVS
 from muster.recipes.result import RunResult
 from muster.recipes.settings import Settings, resolve
 
-MEASURED = ("ppo", "a2c")
+MEASURED = ("ppo", "a2c", "pqn")
 """Algorithms whose recipe measures itself."""
 _UNENDING = 10**15
 _BUSY = 0.15

@@ -33,7 +33,7 @@ class TrainOptions:
     seed: int = 0
     """Decides everything random. The same seed gives the same policy."""
     workers: int | None = None
-    """Processes: 0 for this one alone. Default: all cores in step (ppo, a2c), 0 with replay."""
+    """Processes: 0 for this one alone. Default: all cores in step (as ppo), 0 with replay."""
     engine: str = "local"
     """Where workers run: local, as processes of this machine; ray, on a Ray cluster."""
     address: str | None = None

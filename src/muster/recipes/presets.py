@@ -2,11 +2,7 @@
 
 from typing import Any
 
-_OF_ALGORITHMS: dict[str, dict[str, Any]] = {
-    "a2c": {"num_envs": 8, "eval_every": 50_000, "checkpoint_every": 100_000},
-    "ppo": {"num_envs": 8, "eval_every": 50_000, "checkpoint_every": 100_000},
-}
-"""What is different from the default for all environments."""
+from muster.recipes.algorithms import configuration_of
 
 _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     ("a2c", "CartPole-v1"): {
@@ -43,6 +39,17 @@ _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         "target_update": 500,
         "train_every": 32,
         "updates_per_train": 32,
+    },
+    ("pqn", "CartPole-v1"): {
+        "env_steps": 300_000,
+        "eps_decay": 20_000.0,
+        "eval_every": 10_240,
+        "horizon": 300_000,
+        "lr": 1e-3,
+        "minibatches": 16,
+        "num_envs": 32,
+        "q_lambda": 0.95,
+        "stop_at": 475.0,
     },
     ("ppo", "LunarLander-v3"): {
         "eval_every": 65_536,
@@ -124,4 +131,5 @@ _PRESETS[("ppo", "Pong-v5")] = {**_ATARI, "horizon": 2_000_000, "lr": 5e-4, "sto
 
 def preset(algo: str, env: str) -> dict[str, Any]:
     """Return the options for this algorithm and environment, or none."""
-    return {**_OF_ALGORITHMS.get(algo, {}), **_PRESETS.get((algo, env), {})}
+    config: Any = configuration_of(algo)
+    return {**config.OF_RUNS, **_PRESETS.get((algo, env), {})}

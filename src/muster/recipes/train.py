@@ -36,7 +36,7 @@ def train(
     """Train an agent, with a run directory that can be trusted and resumed.
 
     Args:
-        algo: Name of the algorithm: `ppo`, `a2c` or `dqn`. A run that is resumed knows its own.
+        algo: Name of the algorithm: `ppo`, `a2c`, `pqn` or `dqn`. A resumed run knows its own.
         env: Id of the environment. A run that is resumed knows its own.
         config: A file of options, such as the `config.yaml` of a run.
         **options: Fields of `TrainOptions` and of the algorithm's configuration. What is not given

@@ -157,10 +157,11 @@ class Rollouts:
     def _draw_noise(self, loop: int) -> None:
         """Draw the random numbers of a rollout, slot by slot."""
         plan = self._plan
+        env_step = loop * plan.steps * plan.envs
         per_slot = len(self._groups) > 1
         for number, slot in enumerate(self._mine):
             rng = generator(self._seed, "slot", slot, "rollout", loop)
-            drawn = self._agent.noise(rng, (plan.steps, plan.width))
+            drawn = self._agent.noise(rng, (plan.steps, plan.width), env_step)
             group, first = (number, 0) if per_slot else (0, number * plan.width)
             self._noise[group][:, first : first + plan.width] = drawn
 

@@ -1,0 +1,134 @@
+"""PQN: Q-learning in many environments at once, without replay and without a target network.
+
+    act:      obs -> Q -> best action, or a random one with probability epsilon; value = max Q
+    prepare:  R_t = r_t + gamma (lambda R_{t+1} + (1 - lambda) max Q_{t+1})
+    gradient: rows of a rollout -> (Q of what was done - R)^2 / 2 -> gradient
+
+Gallici et al. 2024, "Simplifying Deep Temporal Difference Learning": layer normalisation keeps what
+a target network was for. R is the target of generalised advantages with max Q as the value, so a
+rollout is prepared as for every agent in step; the sum is not cut where an action was random
+(Peng's Q(lambda)). Differences from the paper are listed in docs/pqn.md.
+"""
+
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from muster.algos.pqn_config import PQNConfig
+from muster.algos.rollout_agent import RolloutAgent
+from muster.nets.build_policy import build_policy
+from muster.nets.policy_net import Array, Floats, Objective, Rollout
+from muster.nets.registry import Factory
+from muster.rl_utils import get_epsilon_greedy_fn
+from muster.rl_utils.losses.q import exploration, explore_or_best, q_loss
+
+__all__ = ["PQN", "PQNConfig"]
+
+
+class QTerms(NamedTuple):
+    """The numbers of the loss."""
+
+    scale: float
+    """What one row counts: 1 / rows of the whole minibatch, of all slots."""
+    epsilon: float
+    """Of the rollout, for the log."""
+
+
+class QObjective:
+    """Outputs are the values of actions: the best is taken, or what `noise` names."""
+
+    def draw(self, outputs: Floats, noise: Floats, action: Array, logp: Floats) -> None:
+        """Write the best action of each row of outputs, or the one to explore with."""
+        explore_or_best(outputs, noise, action)
+        logp[:] = 0
+
+    def loss(
+        self,
+        outputs: Floats,
+        value: Floats,
+        rollout: Rollout,
+        rows: NDArray[np.int64],
+        terms: QTerms,
+        d_outputs: Floats,
+        d_value: Floats,
+        stats: NDArray[np.float64],
+    ) -> int:
+        """Write the derivative of the squared error (see `q_loss`)."""
+        d_value[:] = 0
+        scale, epsilon = terms
+        stats[3] += scale * epsilon * len(rows)
+        return q_loss(outputs, rows, rollout.action, rollout.target, scale, d_outputs, stats[:3])
+
+
+class PQN(RolloutAgent):
+    """A Q-network that acts and learns.
+
+    Args:
+        cfg: How it learns.
+        obs_space: Of one observation.
+        action_space: Of one action; has to be Discrete.
+        seed: Decides the first weights, and what `explore` draws.
+        model: A class or function of (obs_space, n_actions) that makes the torch module from
+            observations to Q [B, n_actions]. None: what the config says.
+    """
+
+    cfg: PQNConfig
+    stats = ("loss", "q_mean", "td_error_mean", "epsilon")
+    watched = "loss"
+
+    def __init__(
+        self,
+        cfg: PQNConfig,
+        obs_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        seed: int = 0,
+        model: Factory | None = None,
+    ) -> None:
+        cfg.check_actions(action_space)
+        super().__init__(cfg, obs_space, action_space, seed, model)
+        self.epsilon = get_epsilon_greedy_fn(cfg.eps_start, cfg.eps_end, cfg.eps_decay, "linear")
+        """From environment steps to the probability of a random action."""
+
+    def build(self, model: str | Factory | None, seed: int) -> nn.Module:
+        """Return the network: a module from observations to (Q, max Q)."""
+        cfg = self.cfg
+        return build_policy(
+            self.obs_space,
+            self.head,
+            cfg.hidden,
+            False,
+            cfg.activation,
+            cfg.normalize_obs,
+            model=model,
+            layer_norm=cfg.layer_norm,
+            critic=False,
+            seed=seed,
+        )
+
+    def objective(self) -> Objective:
+        """Return what is made of the network's outputs."""
+        return QObjective()
+
+    @property
+    def decay(self) -> float:
+        """Lambda of the targets."""
+        return self.cfg.q_lambda
+
+    def noise(
+        self, rng: np.random.Generator, shape: tuple[int, ...], env_step: int
+    ) -> NDArray[np.float32]:
+        """Return what to explore with, [*shape, 1]: an action, or none (see `exploration`)."""
+        uniform = rng.random((*shape, 1), np.float32)
+        return exploration(uniform, self.epsilon(env_step), self.head.outputs)
+
+    def terms(self, env_step: int, rows: int) -> QTerms:
+        """Return the numbers of the loss.
+
+        Args:
+            env_step: Environment steps so far.
+            rows: Of a whole minibatch.
+        """
+        return QTerms(1 / rows, float(self.epsilon(env_step)))

@@ -1,0 +1,60 @@
+"""How PQN learns, checked when it is made. Without torch, as every configuration."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import gymnasium as gym
+
+from muster.algos.in_step_config import Epochs, InStepConfig
+from muster.algos.options import Activation, check_flag, check_number
+from muster.errors import OptionError
+
+
+@dataclass(frozen=True)
+class PQNConfig(Epochs, InStepConfig):
+    """How PQN learns: Q(lambda) over rollouts of many environments, without replay."""
+
+    FIXED_ON_RESUME: ClassVar[frozenset[str]] = InStepConfig.FIXED_ON_RESUME | {"layer_norm"}
+    """What makes a run what it is: its network, and how its rollouts are cut."""
+    OF_RUNS: ClassVar[Mapping[str, Any]] = {**InStepConfig.OF_RUNS, "num_envs": 32}
+    """Options of every run that have another default here."""
+
+    rollout: int = 32
+    """Steps of every environment from one phase of learning to the next."""
+    lr: float = 5e-4
+    """Learning rate of Adam."""
+    max_grad_norm: float | None = 10.0
+    """Longest gradient; longer ones are shortened to it."""
+    q_lambda: float = 0.65
+    """Targets: 0 trusts the values of what follows, 1 the rewards alone."""
+    eps_start: float = 1.0
+    """Probability of a random action at first."""
+    eps_end: float = 0.05
+    """What it goes to, in a line."""
+    eps_decay: float = 100_000.0
+    """Environment steps until then."""
+    hidden: tuple[int, ...] = (128, 128)
+    """Width of each hidden layer."""
+    activation: Activation = "relu"
+    """What follows each of them."""
+    layer_norm: bool = True
+    """Normalise each hidden layer: what keeps learning stable without a target network."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("q_lambda", self.q_lambda, high=1, low_too=True, high_too=True)
+        for name in ("eps_start", "eps_end"):
+            check_number(name, getattr(self, name), high=1, low_too=True, high_too=True)
+        check_number("eps_decay", self.eps_decay, example=100_000)
+        check_flag("layer_norm", self.layer_norm)
+
+    @staticmethod
+    def check_actions(action_space: gym.Space[Any]) -> None:
+        """Refuse actions that PQN cannot choose from."""
+        if not isinstance(action_space, gym.spaces.Discrete):
+            raise OptionError(
+                f"PQN needs Discrete actions; got {action_space}",
+                "it compares the values of all actions, so they have to be countable",
+                "muster train ppo ...",
+            )
