@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.faults.children import end_with_harness
 from benchmarks.faults.scene import Tally, is_save, save_number, which
 
 from muster.run import CheckpointError, CheckpointStore, RunDirectory, RunLockedError
@@ -119,7 +120,9 @@ def read_for_ever(place: Path, seconds: float) -> None:
 def child(*arguments: object) -> Iterator[subprocess.Popen[str]]:
     """Start one of the roles, and see to it that it is gone in the end."""
     command = [sys.executable, "-m", __spec__.name, *map(str, arguments)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=end_with_harness
+    )
     try:
         yield process
     finally:

@@ -24,6 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.faults.children import end_with_harness
 from benchmarks.faults.node_scene import ROOT, SOURCE
 from benchmarks.faults.scene import Tally
 
@@ -74,6 +75,7 @@ def in_a_terminal(words: list[str], folder: Path, mark: str) -> tuple[Any, int]:
 
 def _be_the_foreground_job() -> None:
     """Take the terminal, and hear Ctrl-C also where the harness itself runs in the background."""
+    end_with_harness()
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 

@@ -1,6 +1,5 @@
 """One trial of node_faults.py: the driver as a process, the fault, the look at the end."""
 
-import ctypes
 import json
 import os
 import random
@@ -16,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from benchmarks.faults.children import end_with_harness
 from benchmarks.faults.node_program import EPISODE, RECORD
 
 ROOT = Path(__file__).parents[2]
@@ -354,8 +354,8 @@ class Trial:
 
 
 def _in_the_driver(before: Callable[[], None] | None) -> None:
-    """Have the driver end with the harness, however that ends: nobody else would end it."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+    """Prepare the driver's process."""
+    end_with_harness()
     # A harness that runs in the background was told to ignore it, and would hand that down.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if before is not None:

@@ -18,6 +18,26 @@ from benchmarks.machines import Machines
 TO_ACTORS = "CoreWorkerService.grpc_client.PushTask"
 """Every call of an actor: all that driver and keepers say to each other."""
 ALL = "*"
+STARTING = [
+    ("NodeManagerService.grpc_client.PrepareBundleResources", "req"),
+    *(
+        (method, kind)
+        for method in (
+            "NodeManagerService.grpc_client.CommitBundleResources",
+            "PlacementGroupInfoGcsService.grpc_client.CreatePlacementGroup",
+            "PlacementGroupInfoGcsService.grpc_client.WaitPlacementGroupUntilReady",
+            "ActorInfoGcsService.grpc_client.RegisterActor",
+            "ActorInfoGcsService.grpc_client.CreateActor",
+            "NodeManagerService.grpc_client.RequestWorkerLease",
+            "ControlPlanePubSubGcsService.grpc_client.GcsSubscriberCommandBatch",
+            "ControlPlanePubSubGcsService.grpc_client.GcsSubscriberPoll",
+            TO_ACTORS,
+        )
+        for kind in ("req", "resp")
+    ),
+]
+"""Calls that Ray makes until a run has begun. Not the answer to PrepareBundleResources: a machine
+then keeps its resources for nobody, and only a cluster of the run's own can be started anew."""
 _LOOPS = 12
 _STARTS = 5
 
@@ -45,10 +65,10 @@ def _cluster(variables: dict[str, str]) -> Iterator[Machines]:
         yield machines
 
 
-def _losing(seed: int, faulty: bool, method: str, **percent: int) -> dict[str, Any]:
-    """Train on two machines while calls are lost."""
+def _losing(seed: int, faulty: bool, method: str, most: int = -1, **percent: int) -> dict[str, Any]:
+    """Train on two machines while calls are lost: all of them, or so many in each process."""
     kinds = {f"{kind}_failure_prob": chance for kind, chance in percent.items()}
-    config = json.dumps({method: {"num_failures": -1, **kinds}})
+    config = json.dumps({method: {"num_failures": most, **kinds}})
     variables = {"RAY_testing_rpc_failure": config} if faulty else {}
 
     def fault(run: Run, rng: random.Random) -> dict[str, Any]:
@@ -84,8 +104,15 @@ def everything(seed: int, faulty: bool) -> dict[str, Any]:
     return _losing(seed, faulty, ALL, req=1, resp=1)
 
 
+def at_start(seed: int, faulty: bool) -> dict[str, Any]:
+    """One call of those that start a run is lost, once in each process that makes it."""
+    method, kind = STARTING[seed % len(STARTING)]
+    return {**_losing(seed, faulty, method, most=1, **{kind: 100}), "call": f"{method} {kind}"}
+
+
 KINDS = {
     "K7-requests": requests,
     "K7-responses": responses,
     "K7-all": everything,
+    "K7-start": at_start,
 }

@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from benchmarks.faults.children import end_with_harness
 from benchmarks.faults.exposed import MARK, processes
 from benchmarks.faults.node_scene import ROOT, SOURCE, Broken
 from benchmarks.machines import Machines
@@ -117,6 +118,7 @@ class Run:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
+                preexec_fn=end_with_harness,
             )
 
     # ---- what is there to be seen

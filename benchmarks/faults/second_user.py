@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.faults.children import end_with_harness
 from benchmarks.faults.exposed import MARK, processes, targets, there
 from benchmarks.faults.node_faults import commit
 from benchmarks.faults.node_scene import ROOT, SOURCE
@@ -59,6 +60,7 @@ class Stranger:
             stdout=subprocess.PIPE,
             text=True,
             cwd="/",
+            preexec_fn=end_with_harness,
         )
 
     def try_all(self, what: list[tuple[str, str]]) -> dict[str, Any]:
@@ -118,6 +120,7 @@ def trial(kind: str, seed: int, faulty: bool) -> dict[str, Any]:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
+                preexec_fn=end_with_harness,
             )
         try:
             deadline = time.monotonic() + END_WITHIN

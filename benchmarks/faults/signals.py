@@ -26,6 +26,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.faults.children import end_with_harness
 from benchmarks.faults.node_scene import SOURCE
 from benchmarks.faults.scene import Tally
 
@@ -118,7 +119,11 @@ class Trial:
             words += [name, value] if value is not None else [name]
         environ = os.environ | {name: str(value) for name, value in self.environ.items()}
         return subprocess.Popen(
-            list(map(str, words)), env=environ, stdout=subprocess.DEVNULL, stderr=stderr
+            list(map(str, words)),
+            env=environ,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            preexec_fn=end_with_harness,
         )
 
     @property

@@ -22,6 +22,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from benchmarks.faults.children import end_with_harness
+
 import muster
 
 WARM_UP = 10
@@ -136,7 +138,9 @@ def long(seconds: float, every: float = 15.0) -> dict[str, Any]:
         words = ["train", "dqn", "CartPole-v1", "--workers", "4", "--seconds", str(seconds)]
         words += ["--env-steps", str(10**9), "--stop-at", "501", "--eval-every", "20000", "--quiet"]
         words += ["--run-dir", f"{folder}/run", "--eval-episodes", "10"]
-        run = subprocess.Popen([sys.executable, "-m", "muster", *words])
+        run = subprocess.Popen(
+            [sys.executable, "-m", "muster", *words], preexec_fn=end_with_harness
+        )
         seen: list[dict[str, Any]] = []
         while run.poll() is None:
             try:

@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.faults.children import end_with_harness
 from benchmarks.faults.scene import Tally
 
 import muster
@@ -70,6 +71,7 @@ def start(place: Path, *words: str) -> "subprocess.Popen[bytes]":
             stdout=log,
             stderr=log,
             stdin=subprocess.DEVNULL,
+            preexec_fn=end_with_harness,
         )
 
 

@@ -27,6 +27,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from benchmarks.faults.children import end_with_harness
 from benchmarks.faults.node_faults import commit
 from benchmarks.faults.node_scene import ROOT, SOURCE
 from benchmarks.rounds import machine, summary, write
@@ -84,6 +85,7 @@ class Run:
         self.driver = subprocess.Popen(
             [*map(str, words), "--quiet"], env=environ, cwd=ROOT, stdin=subprocess.DEVNULL,
             stdout=self._output, stderr=self._output, start_new_session=True,
+            preexec_fn=end_with_harness,
         )  # fmt: skip
 
     # ---- what is there to be seen

@@ -73,6 +73,13 @@ def test_an_unknown_role_in_on_failure_is_refused_with_those_there_are(engine, t
     assert "aktor" in lines[0] and "actor" in lines[1] and "learner" in lines[1]
 
 
+@pytest.mark.parametrize(("who", "said"), [("lerner", "lerner"), (2, "2"), ([], "[]")])
+def test_a_signal_for_nobody_is_refused(engine, tmp_path, who, said):
+    roles = {"learner": 1, "actor": 1}
+    lines = refused(tmp_path, lambda: Parallel.runner(engine=engine, roles=roles, on_signal=who))
+    assert said in lines[0]
+
+
 def test_an_unknown_policy_in_on_failure_is_refused(engine, tmp_path):
     lines = refused(tmp_path, lambda: Parallel.runner(2, engine=engine, on_failure="restrat"))
     assert "restart" in lines[2]

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from process_watch import descendants, eventually
 
+from muster.framework.signals import STOP_SIGNALS
+
 pytestmark = pytest.mark.timeout(60)
 
 PROGRAM = """
@@ -46,16 +48,60 @@ PROGRAM = """
         (place / "returned").touch()
     """
 
+ONE_IS_ASKED = """
+    import os, sys, time
+    from pathlib import Path
+    from muster import Parallel, Task
+    from muster.flow import Channel, gathering
+
+    place, end, engine = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+
+    def main():
+        with Task() as task:
+            me = task.router.node_id
+            questions = Channel("questions", home="role.helper")
+            answers = Channel("answers", home="role.learner")
+
+            def learn(ctx):
+                if ctx.total_step == 5:
+                    (place / f"ready.{me}.{os.getpid()}").touch()
+                time.sleep(0.002)
+                yield
+                if ctx.finish:
+                    with gathering():
+                        questions.put("what do you hold?")
+                        (place / f"saved.{answers.get()}").touch()
+
+            def help(ctx):
+                if ctx.total_step == 5:
+                    (place / f"ready.{me}.{os.getpid()}").touch()
+                if len(questions):
+                    questions.get()
+                    answers.put("all of it")
+                time.sleep(0.002)
+                yield
+                if ctx.finish:
+                    (place / "helped").touch()
+
+            task.use(learn, filter_labels=["role.learner"])
+            task.use(help, filter_labels=["role.helper"])
+            task.run(end=end)
+
+    if __name__ == "__main__":
+        roles = {"learner": 1, "helper": 1}
+        Parallel.runner(2, engine=engine, roles=roles, grace=20.0, on_signal="learner")(main)
+    """
+
 
 @pytest.fixture
 def start(engine, tmp_path):
-    script = tmp_path / "program.py"
-    script.write_text(textwrap.dedent(PROGRAM))
     place = tmp_path / "place"
     place.mkdir()
     children = []
 
-    def _start(how):
+    def _start(how, program=PROGRAM):
+        script = tmp_path / "program.py"
+        script.write_text(textwrap.dedent(program))
         child = subprocess.Popen(
             [sys.executable, script, place, how, engine],
             stderr=subprocess.PIPE,
@@ -113,6 +159,19 @@ def test_a_signal_lets_every_node_finish_its_loop(start, number, to):
     assert living(nodes) == []
     left = sorted(path.name for path in place.iterdir() if not path.name.startswith("ready"))
     assert left == ["exit.0", "exit.1", "saved.0", "saved.1"]
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+@pytest.mark.parametrize("end", ["all", "own"])
+def test_a_signal_for_one_role_lets_it_use_the_others_until_it_ends(start, number, end):
+    """Whether it ends the others itself, or leaves that to the parent by ending."""
+    child, nodes, place = start(end, ONE_IS_ASKED)
+    child.send_signal(number)
+    _, said = child.communicate(timeout=30)
+    assert child.returncode in (128 + number, -number), said
+    assert living(nodes) == []
+    left = sorted(path.name for path in place.iterdir() if not path.name.startswith("ready"))
+    assert left == ["helped", "saved.all of it"]
 
 
 @pytest.mark.parametrize("number", list(CODES))

@@ -3,12 +3,15 @@
 import json
 import os
 import signal
+import subprocess
+import time
 from contextlib import contextmanager
 
 import pytest
 from test_dqn_nodes import env_steps, nodes_of, processes, start, wait_until
 
 import muster
+from muster.framework.signals import STOP_SIGNALS
 from muster.run import RunDirectory
 
 LEARNER, EVALUATOR, SHARD, ACTOR = 0, 1, 2, 4
@@ -115,29 +118,71 @@ def test_a_killed_node_is_replaced_and_training_goes_on(tmp_path, victim):
         assert gone == 0
 
 
+def signalled(folder, number, *options):
+    """Run with two shards until a signal ends it; return what is in its checkpoint."""
+    run = folder / "run"
+    with running(folder, *TWO, *options, "--env-steps", "400000", "--stop-at", "1000") as driver:
+        wait_until(lambda: env_steps(run) > 1_500, 100.0)
+        nodes = nodes_of(driver)
+        driver.send_signal(number)
+        out, _ = driver.communicate(timeout=60)
+    assert driver.returncode == 128 + number, out
+    assert "without replay" not in out
+    assert not set(nodes) & processes().keys()
+    return RunDirectory.open(run).checkpoints.load()
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, *(pytest.param(n, marks=pytest.mark.slow) for n in STOP_SIGNALS[1:])],
+)
+def test_a_signal_saves_what_all_shards_hold(tmp_path, number, engine):
+    saved = signalled(tmp_path, number, "--engine", engine)
+    shards = saved.parts["replay"]["shards"]
+    assert len(shards) == 2 and all(shard["inserted"] > 500 for shard in shards)
+    # Every step that was counted is there, and no other.
+    assert sum(shard["inserted"] for shard in shards) == saved.counters["env_step"] > 1_500
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_a_signal_ends_all_and_the_run_goes_on_from_there(tmp_path):
+def test_a_resumed_run_begins_with_what_the_shards_of_the_signalled_one_held(tmp_path):
     run = tmp_path / "run"
-    with running(tmp_path, *TWO, "--env-steps", "400000", "--stop-at", "1000") as driver:
-        wait_until(lambda: env_steps(run) > 3_000)
-        nodes = nodes_of(driver)
-        driver.send_signal(signal.SIGTERM)
-        out, _ = driver.communicate(timeout=60)
-    assert driver.returncode == 128 + signal.SIGTERM, out
-    assert not set(nodes) & processes().keys()
-    saved = RunDirectory.open(run).checkpoints.load()
-    assert saved.counters["env_step"] > 3_000
+    saved = signalled(tmp_path, signal.SIGTERM)
     more = saved.counters["env_step"] + 3_000
     options = ("--resume", "--env-steps", str(more), "--stop-at", "1000", "--eval-episodes", "5")
     with running(tmp_path, *TWO, *options) as second:
         out, _ = second.communicate(timeout=100)
     assert second.returncode == 0, out
     assert json.loads((run / "result.json").read_text())["env_steps"] >= more
-    # Now there is something in the checkpoint, and it fits no other number of shards.
+    again = RunDirectory.open(run).checkpoints.load()
+    shards = again.parts["replay"]["shards"]
+    assert sum(shard["inserted"] for shard in shards) == again.counters["env_step"] >= more
+    # What is in the checkpoint fits no other number of shards.
     with running(tmp_path, *options, "--workers", "4", "--replay-shards", "1") as third:
         out, _ = third.communicate(timeout=60)
     assert third.returncode == 2 and "has --replay-shards 2" in out, out
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_second_signal_ends_a_run_whose_shards_do_not_answer(tmp_path):
+    run = tmp_path / "run"
+    with running(tmp_path, *TWO, "--env-steps", "400000", "--stop-at", "1000") as driver:
+        wait_until(lambda: env_steps(run) > 1_000, 100.0)
+        nodes = nodes_of(driver)
+        os.kill(nodes[SHARD], signal.SIGSTOP)
+        driver.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            driver.wait(timeout=3.0)  # the learner waits for that shard
+        started = time.monotonic()
+        driver.send_signal(signal.SIGINT)
+        out, _ = driver.communicate(timeout=60)
+    assert time.monotonic() - started < 10.0
+    assert driver.returncode in (128 + signal.SIGINT, -signal.SIGINT), out
+    assert not set(nodes) & processes().keys()
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ from muster.data.shard_talk import (
 )
 from muster.data.shards import Floats, Ints, global_weights, locate, positions
 from muster.errors import OptionError
-from muster.flow import Channel
+from muster.flow import Channel, gathering
 
 NOBODY = -1
 _EMPTY = Contents(0, 0, 0.0, 0.0)
@@ -158,10 +158,17 @@ class ShardedReplay:
         self._hear()
         while self._to_load or self._takes(samples):
             if not self._hear(wait=True):
+                self._settle()
                 return False
         if self.limiter is not None:
             self.limiter.note_sample(samples)
         return True
+
+    def _settle(self) -> None:
+        """Count what shards were told to store, if they still can say so."""
+        with gathering():
+            while self._coming() and self._hear(wait=True):
+                pass
 
     def _takes(self, samples: int) -> bool:
         """Accept what is wanted of what was offered; whether there is something to wait for."""
@@ -276,16 +283,20 @@ class ShardedReplay:
     # ---- saving
 
     def state_dict(self) -> dict[str, Any] | None:
-        """Return what all shards hold; None if the run ended before they had told."""
+        """Return what all shards hold; None if they end, or do not answer, before they have told.
+
+        After a signal, too, where it asks the learner alone to finish (`on_signal`).
+        """
         self._saved.clear()
         asked: dict[int, int] = {}
-        while len(self._saved) < len(self._shards):
-            for number, shard in enumerate(self._shards):
-                if shard.is_ready and asked.get(number) != shard.generation:
-                    asked[number] = shard.generation
-                    self._order(number, Save(shard.generation, self._learned(shard)))
-            if not self._hear(wait=True):
-                return None
+        with gathering():
+            while len(self._saved) < len(self._shards):
+                for number, shard in enumerate(self._shards):
+                    if shard.is_ready and asked.get(number) != shard.generation:
+                        asked[number] = shard.generation
+                        self._order(number, Save(shard.generation, self._learned(shard)))
+                if not self._hear(wait=True):
+                    return None
         return {
             "shards": [self._saved.pop(number) for number in range(len(self._shards))],
             "rng": self._rng.bit_generator.state,

@@ -50,6 +50,8 @@ class Launch:
     """Whether each node is bound to cores of its own."""
     log_dir: Path | None
     """Where to write what each node prints; it is shown in any case."""
+    on_signal: frozenset[int]
+    """Ids of the nodes that a signal asks to finish; the others end when one of these does."""
     quiet: bool
     """Whether replaced nodes are mentioned in the logs only, not on standard error."""
     resources: Mapping[int, Mapping[str, float]]

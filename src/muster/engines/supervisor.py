@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -69,6 +70,8 @@ class Supervisor:
         self._alarm = alarm
         self._error: MusterError | None = None
         self._finishing: Finish | None = None
+        self._all_finish = True
+        """Whether every node is to end, or only those that a signal asks first."""
         self._end_by = float("inf")
         self._signal: int | None = None
         self._abandoned = False
@@ -139,14 +142,15 @@ class Supervisor:
             for other in self._members:
                 if other.ended:
                     member.tell(Gone(other.place.node_id))
-            if self._finishing is not None:
-                member.tell(End(self._finishing))
+            if self._finishing is not None and self._is_to_end(member):
+                member.tell(self._end_order())
             if self._replaced:
                 member.tell(Replaced(self._replaced))
         elif isinstance(order, AtRun):
             self._works_again(member)
             self._rendezvous.arrive(member, order)
         elif isinstance(order, Finishing):
+            self._all_finish = True
             self._finish(Finish(order.by), tell=False)
         elif isinstance(order, Returned):
             self._works_again(member)
@@ -239,6 +243,8 @@ class Supervisor:
         for other in self._members:
             if other.listening:
                 other.tell(Gone(member.place.node_id))
+        if not self._all_finish and all(m.ended for m in self._members if self._is_to_end(m)):
+            self._finish_all()  # those that were to end the run did not
 
     def _end(self, member: Member) -> None:
         if member.alive:
@@ -254,6 +260,7 @@ class Supervisor:
         if self._error is None:
             self._error = error
             self._end_by = time.monotonic() + self._launch.grace
+        self._all_finish = True
         self._finish(Finish(f"node {error.node} {error.cause}"), tell=True)
 
     def _alarmed(self) -> None:
@@ -266,6 +273,7 @@ class Supervisor:
         if self._error is None:
             self._error = self._alarm.error()
             self._end_by = time.monotonic() + self._launch.grace
+        self._all_finish = True
         # As if by a signal: nodes then wait for each other, and do not give each other up.
         self._finish(Finish(str(self._error.args[0]), signal.SIGTERM), tell=True)
 
@@ -278,8 +286,24 @@ class Supervisor:
             if member.restart_at is not None and not self._needs(member):
                 member.restart_at = None
                 self._gone(member)
-            elif tell and member.listening:
-                member.tell(End(finish))
+            elif tell and member.listening and self._is_to_end(member):
+                member.tell(self._end_order(finish))
+
+    def _finish_all(self) -> None:
+        """Have the nodes end, too, that the signal did not ask."""
+        self._all_finish = True
+        for member in self._members:
+            if member.listening:
+                member.tell(self._end_order())
+
+    def _is_to_end(self, member: Member) -> bool:
+        """Whether a node is among those that end, once the run is to end."""
+        return self._all_finish or member.place.node_id in self._launch.on_signal
+
+    def _end_order(self, finish: Finish | None = None) -> End:
+        finish = finish or self._finishing
+        assert finish is not None
+        return End(replace(finish, is_first=not self._all_finish))
 
     # ---- time
 
@@ -321,7 +345,9 @@ class Supervisor:
         seconds, state = member.watch.seconds_without_progress(row.counter), row.state
         if state == STARTING:
             limit = self._launch.start_within
-        elif self._finishing is not None and state in (LOOPING, WAITING):
+        elif (
+            self._finishing is not None and self._is_to_end(member) and state in (LOOPING, WAITING)
+        ):
             limit = min(self._launch.grace, self._launch.hang_after)
         elif state == SAVING:
             limit = max(_SAVE_SECONDS, self._launch.hang_after)
@@ -372,4 +398,6 @@ class Supervisor:
                     member.kill()
             else:
                 self._signal = number
+                if self._finishing is None:
+                    self._all_finish = len(self._launch.on_signal) == len(self._members)
                 self._finish(Finish(signal.Signals(number).name, number), tell=True)

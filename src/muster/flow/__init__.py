@@ -15,6 +15,7 @@ from muster.lazy import load_when_asked_for
 
 if TYPE_CHECKING:
     from muster.flow.channel import Channel, Parcelled
+    from muster.flow.node import gathering
     from muster.flow.reduce import GradientSum
     from muster.flow.registry import CannotTravelError, WireError, register_dataclass
     from muster.flow.team import Team
@@ -31,6 +32,7 @@ __all__ = [
     "Weights",
     "WireError",
     "can_travel",
+    "gathering",
     "register_dataclass",
 ]
 
@@ -46,6 +48,7 @@ __getattr__ = load_when_asked_for(
         "Weights": "muster.flow.weights",
         "WireError": "muster.flow.registry",
         "can_travel": "muster.flow.wire",
+        "gathering": "muster.flow.node",
         "register_dataclass": "muster.flow.registry",
     },
 )

@@ -1,7 +1,7 @@
 """A node of a parallel program: what tasks, channels and servers of this process are linked by."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from muster.engines.base import Delivery, Transport
@@ -27,6 +27,7 @@ class ProgramNode:
         self._transport = transport
         self._links: list[TaskLink] = []
         self._on_finish: list[Callable[[], None]] = []
+        self._is_gathering = False
         self._opened = 0
 
     def open_task(self, events: Events, finish: Callable[[Finish], None]) -> TaskLink:
@@ -46,8 +47,24 @@ class ProgramNode:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run is to end."""
-        return self.finish is not None
+        """Whether the run is to end, and channels wait for nobody any more."""
+        if self.finish is None:
+            return False
+        return not (self._is_gathering and self.finish.is_first)
+
+    @contextmanager
+    def gathering(self) -> Iterator[None]:
+        """Within this block channels go on, as long as the other nodes run on for this one.
+
+        For what a node still needs of others when a signal has asked it to finish.
+        """
+        self._is_gathering = True
+        try:
+            yield
+        finally:
+            self._is_gathering = False
+            if self.finish is not None:  # for other threads
+                self._wake()
 
     def advance(self) -> None:
         """Note that the main thread got on."""
@@ -85,11 +102,15 @@ class ProgramNode:
             fn()
 
     def _note_finish(self, finish: Finish) -> None:
-        if self.finish is None:
+        if self.finish is None or (self.finish.is_first and not finish.is_first):
             self.finish = finish
-            for fn in self._on_finish:
-                fn()
-            self.mail.wake_writers()
+            self._wake()
+
+    def _wake(self) -> None:
+        """Have everybody who waits look whether the run is to end."""
+        for fn in self._on_finish:
+            fn()
+        self.mail.wake_writers()
 
     # ---- from the transport
 
@@ -143,3 +164,12 @@ def this_node() -> ProgramNode | None:
     node = current_node()
     assert node is None or isinstance(node, ProgramNode)
     return node
+
+
+def gathering() -> AbstractContextManager[None]:
+    """Within this block channels go on although a signal has asked this node to finish.
+
+    As long as the other nodes run on for it: see `on_signal` of `Parallel.runner`.
+    """
+    node = this_node()
+    return nullcontext() if node is None else node.gathering()

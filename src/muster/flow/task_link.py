@@ -122,7 +122,8 @@ class TaskLink:
     def finish(self) -> None:
         """Tell every other node to finish, and wait until each has heard it."""
         me = self._mail.place.name
-        if self._finish is None and self._finish_out:
+        was_told = self._finish is not None and not self._finish.is_first
+        if not was_told and self._finish_out:
             self._transport.finishing(me)
             packed = pack(me)
             for outlet in self._finish_out:

@@ -55,6 +55,8 @@ class Finish:
     """Which node, or what else, ends it."""
     signal: int | None = None
     """The signal that the parent got, if that is the reason."""
+    is_first: bool = False
+    """Whether other nodes run on, and end only when this one ends the run."""
 
 
 @dataclass(frozen=True, slots=True)

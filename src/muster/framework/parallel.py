@@ -60,6 +60,7 @@ class Parallel:
         resources: Mapping[Any, Mapping[str, float]] | None = None,
         address: str | None = None,
         quiet: bool = False,
+        on_signal: str | int | Sequence[str | int] | None = None,
     ) -> Callable[..., list[Any]]:
         """Return a function that runs `main(*args, **kwargs)` on every node.
 
@@ -89,6 +90,9 @@ class Parallel:
                 own on this machine, and ends it. Only for that engine.
             quiet: Mention a node that was replaced in its log only. Otherwise a line on standard
                 error says which, why, and how long it took until the node ran again.
+            on_signal: Which nodes a SIGINT, SIGTERM or SIGHUP asks to finish, by role or node id;
+                all by default. The others run on, so that these can still use them for what they
+                save, and end when the first of these ends the run.
         """
         role_of = _roles(n_parallel_workers, roles)
         _check_choice("topology", topology, topologies.TOPOLOGIES)
@@ -110,6 +114,7 @@ class Parallel:
             "resources": _resources(resources, role_of),
             "address": _address(address, engine),
             "quiet": quiet,
+            "on_signal": _signalled(on_signal, role_of),
         }
 
         def run(main: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
@@ -238,6 +243,23 @@ def _resources(
                 )
     found: dict[int, dict[str, float]] = _by_node("resources", resources, role_of)
     return found
+
+
+def _signalled(
+    on_signal: str | int | Sequence[str | int] | None, role_of: tuple[str | None, ...]
+) -> frozenset[int]:
+    """Return the ids of the nodes that a signal asks to finish."""
+    if on_signal is None:
+        return frozenset(range(len(role_of)))
+    chosen = [on_signal] if isinstance(on_signal, str | int) else list(on_signal)
+    nodes = frozenset(_by_node("on_signal", dict.fromkeys(chosen, True), role_of))
+    if not nodes:
+        raise OptionError(
+            f"on_signal={on_signal!r} is not possible",
+            "a signal would ask no node to finish",
+            "on_signal=None, for all nodes",
+        )
+    return nodes
 
 
 def _by_node(

@@ -52,6 +52,7 @@ def train_by_replay(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult
     runner = Parallel.runner(
         roles=roles,
         on_failure={role: ON_FAILURE[role] for role in roles},
+        on_signal="learner",  # it saves what replay shards hold before it ends them
         log_dir=run.logs,
         engine=job.options.engine,
         address=job.options.address,
@@ -96,10 +97,10 @@ def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
             replay = source.buffer.state_dict()
             if replay is not None:
                 parts["replay"] = replay
-            else:  # shards that a signal has ended too cannot tell any more
+            else:
                 warnings.warn(
-                    f"the checkpoint of step {ctx.env_step} is without replay: its shards ended "
-                    "before they were asked; a resumed run begins with an empty one",
+                    f"the checkpoint of step {ctx.env_step} is without replay: the run failed "
+                    "before all shards had sent theirs; a resumed run begins with an empty one",
                     MusterWarning,
                     stacklevel=1,
                 )

@@ -34,6 +34,18 @@ class RayEngine:
 
     def run(self, launch: Launch) -> list[Any]:
         """Return what `main` returned on each node. Nothing is left behind when this ends."""
+        from muster.engines.ray.cluster import ray_here
+
+        ray_here()
+        from muster.engines.ray.placement import NotPlacedError
+
+        try:
+            return self._run(launch)
+        except NotPlacedError:
+            # A lost call left Ray stuck before any node was started: a new cluster is not.
+            return self._run(launch)
+
+    def _run(self, launch: Launch) -> list[Any]:
         from muster.engines.ray.cluster import check_supply, joined, ray_here
         from muster.engines.ray.side_effects import messages_in
         from muster.engines.ray.watch import ClusterWatch
@@ -53,7 +65,7 @@ class RayEngine:
 
             wanted = {place.name: needs[place.node_id] for place in launch.places}
             watch.call(lambda: check_supply(wanted))
-            roll = Roll(launch, needs)
+            roll = Roll(launch, needs, there.is_own)
             stack.callback(_dismiss, roll, watch)
             watch.call(roll.gather)
             page = ProgressPage.create(len(launch.places))

@@ -11,13 +11,14 @@ from functools import partial
 from typing import Any
 
 import ray
-from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.placement_group import remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from muster.engines.base import Launch
 from muster.engines.local.handshake import Secrets
 from muster.engines.ray.calls import heard
 from muster.engines.ray.keeper import KeeperActor, Neighbour, Whereabouts
+from muster.engines.ray.placement import reserve
 from muster.engines.ray.versions import check_machines, check_versions
 from muster.errors import OptionError, TaskError
 from muster.framework.node import Place
@@ -33,11 +34,15 @@ class Roll:
     Args:
         launch: The program.
         needs: What each node is to have, by node id, as `num_cpus` and the like.
+        is_own: Whether the cluster was started for this run.
     """
 
-    def __init__(self, launch: Launch, needs: Mapping[int, Mapping[str, float]]) -> None:
+    def __init__(
+        self, launch: Launch, needs: Mapping[int, Mapping[str, float]], is_own: bool
+    ) -> None:
         self._launch = launch
         self._needs = needs
+        self._is_own = is_own
         self._known = Secrets.fresh(__version__)
         self._lock = threading.Lock()
         self._keepers: dict[int, Any] = {}
@@ -61,13 +66,7 @@ class Roll:
                 self._bundle_of[node] = len(wanted)
                 wanted.append(bundle)
         if wanted:
-            self._group = placement_group(wanted, strategy="PACK")
-            if not self._group.wait(self._launch.start_within):
-                raise OptionError(
-                    f"there is no room for {len(wanted)} nodes",
-                    f"others have it, and did not leave in {self._launch.start_within:g} s",
-                    "ray status, which shows who has what",
-                )
+            self._group = reserve(wanted, self._launch.start_within, self._is_own)
         for node in self._needs:
             self._keepers[node] = self._keeper(node)
         for node, keeper in self._keepers.items():

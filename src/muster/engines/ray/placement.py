@@ -1,0 +1,117 @@
+"""`reserve`: a placement group for the nodes of a run, requested again when Ray gets stuck.
+
+Ray 2.60 does not survive the loss of one call while it places a group:
+
+    lost call            what Ray does then                            what helps
+    commit               tries the same group again, for ever          a new group
+    prepare              the head counts the resources as taken        machines report theirs anew
+    answer to a prepare  the machine keeps them for nobody, for ever   a new cluster (engine.py)
+"""
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ray
+from ray.util.placement_group import (
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from muster.errors import ClusterError, MusterError, OptionError
+
+_ray: Any = ray  # its types leave out `nodes`
+_FIRST_SECONDS = 5.0
+"""Until a group is requested again; twice as long each time. Ray takes milliseconds."""
+_OWN_SECONDS = 3 * _FIRST_SECONDS
+"""In all, on a cluster of our own: nobody else can have its resources."""
+_LOOK_EVERY = 1.0
+_REPORT_SECONDS = 5.0
+_LITTLE = 0.001
+
+
+class NotPlacedError(ClusterError):
+    """A cluster of our own does not place the nodes of the run that it was started for."""
+
+
+def reserve(bundles: Sequence[Mapping[str, float]], seconds: float, is_own: bool) -> Any:
+    """Return a placement group that Ray has placed.
+
+    Args:
+        bundles: The resources of each node.
+        seconds: How long to try.
+        is_own: Whether the cluster was started for this run.
+
+    Raises:
+        NotPlacedError: A cluster of our own did not place it.
+        OptionError: The resources did not become free in time.
+    """
+    if is_own:
+        seconds = min(seconds, _OWN_SECONDS)
+    until = time.monotonic() + seconds
+    patience = _FIRST_SECONDS
+    while True:
+        group = placement_group([dict(bundle) for bundle in bundles], strategy="PACK")
+        if _is_placed(group, min(until, time.monotonic() + patience)):
+            return group
+        remove_placement_group(group)
+        if time.monotonic() >= until:
+            raise _not_placed(len(bundles), seconds, is_own)
+        _refresh_resources()
+        patience *= 2
+
+
+def _is_placed(group: Any, until: float) -> bool:
+    """Wait for Ray to place a group; False if it is too late, or Ray does not get on with it."""
+    while (left := until - time.monotonic()) > 0:
+        if group.wait(min(left, _LOOK_EVERY)):
+            return True
+        if placement_group_table(group).get("state") == "RESCHEDULING":
+            return False
+    return False
+
+
+def _refresh_resources() -> None:
+    """Have every machine report its free resources to the head, which may count them wrongly.
+
+    A machine reports when something changes: here, a task that needs next to nothing.
+    """
+    report = ray.remote(num_cpus=_LITTLE, max_retries=0)(_nothing())
+    asked = [
+        report.options(
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        ).remote()
+        for node in _ray.nodes()
+        if node["Alive"] and node["Resources"].get("CPU", 0.0) >= _LITTLE
+    ]
+    _, late = ray.wait(asked, num_returns=len(asked), timeout=_REPORT_SECONDS)
+    for each in late:  # there is nothing free
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.cancel(each)
+
+
+def _nothing() -> Any:
+    """Return a nested function: it is sent whole, as muster may not be there."""
+
+    def report_resources() -> None:
+        pass
+
+    return report_resources
+
+
+def _not_placed(nodes: int, seconds: float, is_own: bool) -> MusterError:
+    if is_own:
+        return NotPlacedError(
+            f"the Ray cluster of this run does not place its {nodes} nodes",
+            f"it has room for them, and did not reserve it in {seconds:g} s",
+            "the same command again",
+        )
+    return OptionError(
+        f"there is no room for {nodes} nodes",
+        f"others have it, or Ray holds it for nobody after a lost call; it was not free in "
+        f"{seconds:g} s",
+        "ray status, which shows who has what; ray stop and ray start free what nobody has",
+    )
