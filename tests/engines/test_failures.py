@@ -10,6 +10,9 @@ from muster import NodeError
 
 pytestmark = pytest.mark.timeout(60)
 
+SOON = 40.0
+"""Seconds to start, fail and end on a busy machine: far less than a node may hang by default."""
+
 ROLES = {"learner": 1, "actor": 2}
 
 
@@ -60,7 +63,7 @@ def test_a_node_that_hangs_ends_the_run_and_one_that_waits_is_no_hang(run, how):
     started = time.monotonic()
     error = failed(run, failure_programs.hangs, how, runner={"hang_after": 1.0})
     assert (error.node, error.cause) == (1, "hung")
-    assert 1.0 <= time.monotonic() - started < 8.0
+    assert 1.0 <= time.monotonic() - started < SOON
 
 
 @pytest.fixture(scope="module", params=["exits", "SIGKILL"])
@@ -81,7 +84,7 @@ def test_a_restarted_node_counts_its_incarnations(restarted):
 
 def test_a_restarted_node_gets_the_newest_state_at_once(restarted):
     value, seconds = restarted[1]["seen"]
-    assert value == "the weights" and seconds < 2.0
+    assert value == "the weights" and seconds < 10.0
 
 
 def test_a_restarted_node_was_not_resumed(restarted):
@@ -154,7 +157,7 @@ def test_a_run_that_finishes_while_a_node_is_dead_ends(run, tmp_path):
         assert got[0] == 0
     except NodeError as error:
         assert error.node == 1
-    assert time.monotonic() - started < 15.0
+    assert time.monotonic() - started < SOON
 
 
 @pytest.mark.parametrize(("how", "cause"), [("SIGSEGV", "killed"), ("hangs", "hung")])
@@ -182,7 +185,7 @@ def test_a_node_that_is_done_and_does_not_end_is_ended_and_says_why(run, engine,
     if how == "pool":  # Python ends idle threads of pools itself
         assert said == []
     else:
-        assert 1.0 <= seconds < 15.0
+        assert 1.0 <= seconds < SOON
         why = "its thread 'the-forgotten'" if (how, engine) == ("thread", "local") else "ended"
         assert len(said) == 1 and why in said[0], said
 

@@ -69,7 +69,7 @@ def test_a_node_that_never_looks_is_ended_after_the_grace_time(run, tmp_path, ho
         run(finish_programs.never_looks, how, tmp_path, runner={"grace": 1.0})
     except NodeError as error:
         assert error.node == 1
-    assert 1.0 <= time.monotonic() - started < 6.0
+    assert 1.0 <= time.monotonic() - started < 40.0, "it starts in seconds on a busy machine"
     assert len(list(tmp_path.glob("stuck.*"))) == 1
 
 

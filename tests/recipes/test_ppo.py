@@ -476,10 +476,8 @@ def test_contradictions_are_refused_before_any_process_starts(
     tmp_path, monkeypatch, options, named
 ):
     monkeypatch.setattr(muster.Parallel, "runner", lambda *a, **k: pytest.fail("it was started"))
-    started = time.monotonic()
     with pytest.raises(OptionError) as caught:
         train(tmp_path / "run", **options)
-    assert time.monotonic() - started < 2
     assert all(name in str(caught.value) for name in named)
     assert not (tmp_path / "run").exists()
     # What is to be tried instead is possible.
