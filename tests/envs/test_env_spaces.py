@@ -101,7 +101,6 @@ def test_dict_observations_are_dicts_of_arrays():
         spaces.Dict({"a": spaces.Dict({"b": spaces.Discrete(2)})}),
         spaces.Text(5),
         spaces.Sequence(spaces.Discrete(2)),
-        spaces.MultiBinary(3),
     ],
     ids=lambda space: type(space).__name__,
 )
@@ -111,6 +110,13 @@ def test_other_observation_spaces_are_refused_with_a_way_out(space):
         make_envs(lambda: env)
     assert "FlattenObservation" in str(refused.value)
     assert env.closed == 1
+
+
+def test_bits_are_observed_as_small_numbers():
+    env = Showing(spaces.MultiBinary(3), [np.array([1, 0, 1], np.int8)] * 2)
+    with make_envs(lambda: env) as envs:
+        assert envs.single_observation_space == spaces.Box(0, 1, (3,), np.int8)
+        assert envs.reset().tolist() == [[1, 0, 1]]
 
 
 @pytest.mark.parametrize("space", [spaces.Tuple([spaces.Discrete(2)]), spaces.MultiBinary(3)])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from muster.rl_utils.illegal import ILLEGAL
 from muster.rl_utils.losses.q import (
     BEST,
     exploration,
@@ -24,26 +25,43 @@ def rng():
     return np.random.default_rng(0)
 
 
+@CHOICES
 @pytest.mark.parametrize("epsilon", [0.05, 0.3, 1.0])
 @pytest.mark.parametrize("actions", [1, 2, 7])
-def test_random_actions_are_as_often_as_epsilon_says_and_all_alike(rng, epsilon, actions):
-    drawn = exploration(rng.random(200_000, np.float32), epsilon, actions)
-    counts = np.bincount(drawn.astype(int) + 1, minlength=actions + 1) / len(drawn)
-    assert drawn.dtype == np.float32
-    np.testing.assert_allclose(counts[0], 1 - epsilon, atol=0.005)
-    np.testing.assert_allclose(counts[1:], epsilon / actions, atol=0.005)
+def test_random_actions_are_as_often_as_epsilon_says_and_all_alike(rng, choose, epsilon, actions):
+    noise = exploration(rng.random((200_000, 1), np.float32), epsilon)
+    assert noise.dtype == np.float32
+    np.testing.assert_allclose((noise == BEST).mean(), 1 - epsilon, atol=0.005)
+    drawn = np.full((len(noise), 1), -7)
+    choose(np.zeros((len(noise), actions), np.float32), noise, drawn)
+    counts = np.bincount(drawn[noise != BEST], minlength=actions) / len(noise)
+    np.testing.assert_allclose(counts, epsilon / actions, atol=0.005)
 
 
-def test_nothing_is_random_without_epsilon_and_no_action_is_beyond_the_last():
-    assert set(exploration(np.zeros(5, np.float32), 0.0, 3)) == {BEST}
+@CHOICES
+def test_random_actions_are_legal_and_all_legal_ones_alike(rng, choose):
+    outputs = np.where([True, False, True, False, True], 0.0, ILLEGAL).astype(np.float32)
+    noise = exploration(rng.random((200_000, 1), np.float32), 1.0)
+    drawn = np.full((len(noise), 1), -7)
+    choose(np.repeat(outputs[None], len(noise), axis=0), noise, drawn)
+    counts = np.bincount(drawn[:, 0], minlength=5) / len(noise)
+    np.testing.assert_allclose(counts, [1 / 3, 0, 1 / 3, 0, 1 / 3], atol=0.005)
+    assert counts[1] == counts[3] == 0
+
+
+@CHOICES
+def test_nothing_is_random_without_epsilon_and_no_action_is_beyond_the_last(choose):
+    assert set(exploration(np.zeros(5, np.float32), 0.0)) == {BEST}
     below = np.nextafter(np.float32(0.3), np.float32(0))
-    assert exploration(np.array([below]), 0.3, 3).tolist() == [2]
+    action = np.full((1, 1), -7)
+    choose(np.zeros((1, 3), np.float32), exploration(np.array([[below]]), 0.3), action)
+    assert action.tolist() == [[2]]
 
 
 @CHOICES
 def test_the_best_action_is_taken_unless_the_noise_names_one(choose):
     outputs = np.array([[1, 3, 2], [1, 3, 2], [5, 5, 1], [1, np.nan, 9]], np.float32)
-    noise = np.array([[BEST], [2], [BEST], [BEST]], np.float32)
+    noise = np.array([[BEST], [0.9], [BEST], [BEST]], np.float32)
     action = np.full((4, 1), -7)
     choose(outputs, noise, action)
     assert action[:, 0].tolist() == [1, 2, 0, 1]  # the first of equals; NaN is not hidden

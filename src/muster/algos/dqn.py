@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from muster.algos.batches import TransitionBatch, column, count_rows, first_not_finite
 from muster.algos.dqn_config import DQNConfig
 from muster.algos.replay_agent import ReplayAgent
+from muster.envs.masks import ACTION_MASK, is_masked
 from muster.errors import OptionError
 from muster.nets import Adam, FlatParameters, build_q_network, make_net
 from muster.nets.flat import aligned
@@ -96,7 +97,7 @@ class DQN(ReplayAgent):
         if epsilon <= 0:
             return self._best(obs) + self._first_action
         whether, which = self._rng.random((2, size))
-        action: NDArray[np.int64] = (which * self._n_actions).astype(np.int64)
+        action = self._random(which, obs)
         if epsilon < 1:
             action = np.where(whether < epsilon, action, self._best(obs))
         return action + self._first_action
@@ -202,6 +203,15 @@ class DQN(ReplayAgent):
             self._rng.bit_generator.state = parts["exploration"]
         if "counters" in parts:
             self.train_iter = int(parts["counters"]["train_iter"])
+
+    def _random(self, which: Array, obs: Any) -> NDArray[np.int64]:
+        """Return a legal action for each number in [0, 1), all of them alike."""
+        if not is_masked(self.obs_space):
+            return (which * self._n_actions).astype(np.int64)
+        legal = np.asarray(obs[ACTION_MASK]) != 0
+        wanted = (which * legal.sum(axis=1)).astype(np.int64)  # the first one is number 0
+        found: NDArray[np.int64] = (legal.cumsum(axis=1) == wanted[:, None] + 1).argmax(axis=1)
+        return found
 
     def _best(self, obs: Any) -> NDArray[np.int64]:
         best: NDArray[np.int64] = self._net.predict(obs).argmax(axis=1)

@@ -120,9 +120,9 @@ class PQN(RolloutAgent):
     def noise(
         self, rng: np.random.Generator, shape: tuple[int, ...], env_step: int
     ) -> NDArray[np.float32]:
-        """Return what to explore with, [*shape, 1]: an action, or none (see `exploration`)."""
+        """Return what to explore with, [*shape, 1]: which action, or none (see `exploration`)."""
         uniform = rng.random((*shape, 1), np.float32)
-        return exploration(uniform, self.epsilon(env_step), self.head.outputs)
+        return exploration(uniform, self.epsilon(env_step))
 
     def terms(self, env_step: int, rows: int) -> QTerms:
         """Return the numbers of the loss.

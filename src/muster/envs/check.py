@@ -18,6 +18,7 @@ from gymnasium.utils.env_checker import check_env as gymnasium_check_env
 from muster.envs.base import StepResult, VectorEnv
 from muster.envs.errors import EnvError, one_line
 from muster.envs.make import env_maker, make_envs
+from muster.envs.masks import is_masked, legal_actions
 from muster.errors import MusterWarning
 
 STEPS = 20
@@ -82,6 +83,7 @@ def check_env(
             report.env_id, report.backend = envs.env_id, envs.backend
             report.observation_space = str(envs.single_observation_space)
             report.action_space = str(envs.single_action_space)
+            masked = is_masked(envs.single_observation_space)
     except EnvError as error:
         report.problems.append(str(error))
         return report
@@ -93,7 +95,7 @@ def check_env(
         try:
             _compare_two(report, make)
             _restore_one(report, make)
-            if report.backend == "gymnasium":
+            if report.backend == "gymnasium" and not masked:
                 report.steps_per_s = _bare_rate(env_maker(env_id, env_kwargs))
                 _look_for_an_end(report, env_maker(env_id, env_kwargs))
             else:
@@ -133,7 +135,8 @@ def _fixed_actions(envs: VectorEnv, count: int) -> list[Any]:
 def _compare_two(report: CheckReport, make: Callable[[], VectorEnv]) -> None:
     with make() as one, make() as two:
         report.reproducible = _same(one.reset(), two.reset())
-        for action in _fixed_actions(one, STEPS):
+        for drawn in _fixed_actions(one, STEPS):
+            action = legal_actions(drawn, one.obs, one.single_action_space)
             if not _same_step(one.step(action), two.step(action)):
                 report.reproducible = False
     if not report.reproducible:
@@ -148,12 +151,13 @@ def _restore_one(report: CheckReport, make: Callable[[], VectorEnv]) -> None:
         warnings.simplefilter("always")
         one.reset()
         actions = _fixed_actions(one, 2 * STEPS)
-        for action in actions[:STEPS]:
-            one.step(action)
+        for drawn in actions[:STEPS]:
+            one.step(legal_actions(drawn, one.obs, one.single_action_space))
         two.load_state_dict(one.state_dict())
         report.restorable = not any(issubclass(each.category, MusterWarning) for each in caught)
         if report.restorable:
-            for action in actions[STEPS:]:
+            for drawn in actions[STEPS:]:
+                action = legal_actions(drawn, one.obs, one.single_action_space)
                 if not _same_step(one.step(action), two.step(action)):
                     report.restorable = False
     # EnvPool never restores, and says so at every resume; a resume then begins new episodes.
@@ -220,7 +224,7 @@ def _pool_rate(make: Callable[[], VectorEnv]) -> float:
         envs.reset()
         steps, started = 0, time.perf_counter()
         while time.perf_counter() - started < _TIMED_SECONDS:
-            for action in actions:
-                envs.step(action)
+            for drawn in actions:
+                envs.step(legal_actions(drawn, envs.obs, envs.single_action_space))
             steps += len(actions)
         return steps / (time.perf_counter() - started)

@@ -42,13 +42,15 @@ def observation_rows(
 
 
 def _rows(space: gym.Space[Any], field: str, num_envs: int, checks: bool) -> "Rows":
+    if isinstance(space, gym.spaces.MultiBinary):
+        space = gym.spaces.Box(0, 1, space.shape, np.int8)
     if isinstance(space, gym.spaces.Box) and np.dtype(space.dtype).kind in "fiu":
         return BoxRows(space, field, num_envs, checks)
     if isinstance(space, gym.spaces.Discrete):
         return DiscreteRows(space, field, num_envs, checks)
     raise EnvError(
         f"an {field} in {space} is not supported",
-        "observations are a Box of numbers, a Discrete, or one Dict of those",
+        "observations are a Box of numbers, a Discrete, MultiBinary, or one Dict of those",
         "make_envs(lambda: gymnasium.wrappers.FlattenObservation(gymnasium.make(...)))",
         field=field,
     )

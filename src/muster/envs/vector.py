@@ -18,10 +18,12 @@ import numpy as np
 from muster.envs.actions import ActionLog
 from muster.envs.base import Books, Episode, StepResult, VectorEnv, bad_state
 from muster.envs.errors import EnvError, RefusedValue, brief, one_line
+from muster.envs.masks import FirstReset, InfoMask, mask_check
 from muster.envs.observations import TOP_BYTES, Array, Observation
 from muster.envs.quick_spaces import quicken
 from muster.envs.rewards import real_number, refuse_infinite_rewards
 from muster.errors import MusterError, MusterWarning, raised_at
+from muster.seeding import numbered_seeds
 
 OneEnv = gym.Env[Any, Any]
 
@@ -53,6 +55,10 @@ class GymnasiumVectorEnv(VectorEnv):
         try:
             for index in range(num_envs):
                 self._envs.append(_make(env_id, make_one, index))
+            first_seed = numbered_seeds(seed, "env", first_env, "episode")(0)
+            self._first_reset = FirstReset(self._envs[0], first_seed)
+            if self._first_reset.has_mask:
+                self._envs = [InfoMask(env) for env in self._envs]
             first = self._envs[0]
             for index, env in enumerate(self._envs):
                 _require_same_spaces(env_id, first, env, index)
@@ -65,6 +71,7 @@ class GymnasiumVectorEnv(VectorEnv):
                 checks,
                 first_env,
             )
+            self._masks = mask_check(env_id, first.observation_space, first.action_space)
         except BaseException:
             for env in self._envs:
                 _close_quietly(env)
@@ -116,6 +123,8 @@ class GymnasiumVectorEnv(VectorEnv):
             returns, reward_row = self._add_rewards(rewards)
             obs = final = self._observations.stack(raws)
             terminated, truncated, ended = self._flags(ends, cuts)
+            if self._masks is not None:
+                self._masks.check(final, over=terminated)
         except RefusedValue as value:
             self._refuse_in_step(value)
         if ended:
@@ -216,12 +225,19 @@ class GymnasiumVectorEnv(VectorEnv):
         raws = []
         for env, number in zip(indices, numbers, strict=True):
             try:
-                raw, _ = self._envs[env].reset(seed=self._seeds[env](number))
+                seed = self._seeds[env](number)
+                if env == 0:
+                    raw, _ = self._first_reset.take(self._envs[0], seed)
+                else:
+                    raw, _ = self._envs[env].reset(seed=seed)
             except Exception as error:
                 self._raise_failure("reset", error, env, number, 0)
             raws.append(raw)
         try:
-            return self._observations.stack(raws)
+            rows = self._observations.stack(raws)
+            if self._masks is not None:
+                self._masks.check(rows)
+            return rows
         except RefusedValue as value:
             self._refuse(value, indices[value.index], numbers[value.index], 0)
 

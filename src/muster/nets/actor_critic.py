@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from muster.nets.action_head import ActionHead
 from muster.nets.encoders import make_encoder
+from muster.nets.masking import mask_outputs
 from muster.nets.mlp import MLP
 from muster.nets.normalizer import ObsNorm
 
@@ -73,6 +74,7 @@ class ActorCritic(nn.Module):
         outputs: Tensor = self.policy(features)
         if self.log_std is not None:
             outputs = torch.cat([outputs, self.log_std.expand_as(outputs)], dim=1)
+        outputs = mask_outputs(outputs, obs)
         value = outputs.amax(1) if self.value is None else self.value(features).squeeze(1)
         return outputs, value
 

@@ -11,6 +11,7 @@ import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
+from muster.envs.masks import is_masked
 from muster.nets.action_head import ActionHead
 from muster.nets.actor_critic import ActorCritic
 from muster.nets.clipped_objective import ClippedObjective
@@ -18,6 +19,7 @@ from muster.nets.errors import ModelError
 from muster.nets.flat import FlatParameters
 from muster.nets.fused_policy import FusedPolicy, why_not_fused
 from muster.nets.impala_cnn import check_image, impala_encoder
+from muster.nets.masking import MaskedModel
 from muster.nets.normalizer import ObsNorm
 from muster.nets.own_model import built, global_generator_seeded, refuse_two_modes, two_of
 from muster.nets.policy_net import Objective, PolicyNet
@@ -83,7 +85,8 @@ def build_policy(
         return module
     with global_generator_seeded(seed), one_torch_thread():
         own = built(get_model(model), obs_space, head.outputs)
-        module = own if critic else BestOutput(own)
+        module = MaskedModel(own) if is_masked(obs_space) else own
+        module = module if critic else BestOutput(module)
         if normalize_obs:
             module = Normalized(ObsNorm(obs_space), module)
         _try(module, obs_space, head)  # also gives lazy layers their sizes
@@ -201,7 +204,9 @@ def _standard(
         # The encoder keeps its own weights: orthogonal ones make what residual blocks add too
         # large, and each block would double the variance.
         top = ActorCritic(features, head, (256,), True, "relu", **more)
-        whole = nn.Sequential(OrderedDict(encoder=encoder, top=top))
+        whole: nn.Module = nn.Sequential(OrderedDict(encoder=encoder, top=top))
+        if is_masked(obs_space):
+            whole = MaskedModel(whole, value_is_best=not critic)
         return Normalized(ObsNorm(obs_space), whole) if normalize_obs else whole
     if model == "nature_cnn":
         hidden, shared, activation = (512,), True, "relu"

@@ -10,7 +10,6 @@ import gymnasium as gym
 import torch
 from torch import nn
 
-from muster.nets.cnn import NatureCNN
 from muster.nets.encoders import make_encoder
 from muster.nets.errors import ModelError
 from muster.nets.impala_cnn import check_image, impala_encoder
@@ -25,12 +24,7 @@ def mlp(obs_space: gym.Space[Any], n_actions: int) -> nn.Module:
 
 def nature_cnn(obs_space: gym.Space[Any], n_actions: int) -> nn.Module:
     """Return the network of Mnih et al. 2015: three convolutions and a layer of 512."""
-    if not isinstance(make_encoder(obs_space), NatureCNN):
-        raise ModelError(
-            f"the model 'nature_cnn' cannot read {obs_space}",
-            "it reads images: a Box of uint8 with height and width",
-            "--model mlp",
-        )
+    check_image("nature_cnn", obs_space, make_encoder(obs_space))
     return build_q_network(obs_space, n_actions, (512,), seed=_drawn_seed())
 
 

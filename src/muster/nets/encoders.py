@@ -3,7 +3,8 @@
 Box, MultiBinary            -> Flatten
 Box of uint8 [H, W(, C)]    -> NatureCNN
 Discrete, MultiDiscrete     -> OneHot
-Dict                        -> DictEncoder: the features of its parts, one after the other
+Dict                        -> DictEncoder: the features of its parts, one after the other, but for
+                               an action mask, which is no feature
 """
 
 import math
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from muster.envs.masks import parts_to_read
 from muster.nets.cnn import NatureCNN
 from muster.nets.errors import ModelError
 
@@ -88,7 +90,8 @@ def make_encoder(space: gym.Space[Any], generator: torch.Generator | None = None
     elif isinstance(space, gym.spaces.MultiDiscrete):
         return OneHot(space.nvec.flatten().tolist(), space.start.flatten().tolist())
     elif isinstance(space, gym.spaces.Dict):
-        return DictEncoder({key: make_encoder(part, generator) for key, part in space.items()})
+        parts = parts_to_read(space).items()
+        return DictEncoder({key: make_encoder(part, generator) for key, part in parts})
     raise ModelError(
         f"there is no standard network for observations of {space}",
         "muster reads Box (images as uint8 [H, W, C] or [C, H, W]), Discrete, MultiDiscrete, "

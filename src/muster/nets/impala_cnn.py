@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from muster.envs.masks import parts_to_read
 from muster.nets.cnn import NatureCNN
 from muster.nets.encoders import DictEncoder, make_encoder
 from muster.nets.errors import ModelError
@@ -70,8 +71,8 @@ class ResidualBlock(nn.Module):
 def impala_encoder(space: gym.Space[Any], generator: torch.Generator | None = None) -> nn.Module:
     """Return the standard encoder of a space, with an `ImpalaCNN` for each of its images."""
     if isinstance(space, gym.spaces.Dict):
-        parts = {key: impala_encoder(part, generator) for key, part in space.items()}
-        return DictEncoder(parts)
+        parts = parts_to_read(space).items()
+        return DictEncoder({key: impala_encoder(part, generator) for key, part in parts})
     encoder = make_encoder(space, generator)
     if isinstance(encoder, NatureCNN) and space.shape is not None:
         return ImpalaCNN(space.shape, generator)

@@ -9,6 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from muster.envs.masks import ACTION_MASK
+
 LIMIT = 10.0
 """What is further from the mean than so many standard deviations is cut off there."""
 
@@ -85,6 +87,8 @@ class ObsNorm(nn.Module):
         parts = space.spaces if isinstance(space, gym.spaces.Dict) else {None: space}
         sizes = []
         for key, part in parts.items():
+            if key == ACTION_MASK:
+                continue
             if isinstance(part, gym.spaces.Box) and np.dtype(part.dtype).kind == "f":
                 self.keys.append(key)
                 sizes.append(int(np.prod(part.shape, dtype=int)))

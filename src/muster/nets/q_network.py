@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from muster.envs.masks import is_masked
 from muster.errors import OptionError
 from muster.nets.encoders import make_encoder
 from muster.nets.errors import ModelError
+from muster.nets.masking import MaskedModel
 from muster.nets.mlp import MLP, DuelingHead, linear
 from muster.nets.own_model import built, global_generator_seeded, refuse_two_modes, two_of
 from muster.nets.registry import Factory, get_model
@@ -65,7 +67,8 @@ def build_q_network(
     last = widths[-1] if widths else features
     make_head = DuelingHead if dueling else linear
     head = make_head(last, n_actions, generator)
-    return nn.Sequential(OrderedDict(encoder=encoder, trunk=trunk, head=head))
+    whole = nn.Sequential(OrderedDict(encoder=encoder, trunk=trunk, head=head))
+    return MaskedModel(whole) if is_masked(obs_space) else whole
 
 
 def as_tensors(obs: Any) -> Any:
@@ -103,4 +106,4 @@ def _build_own(factory: Factory, obs_space: gym.Space[Any], n_actions: int, seed
             f"end it with torch.nn.Linear(..., {n_actions})",
         )
     refuse_two_modes(module, lambda net: net(obs))
-    return module
+    return MaskedModel(module) if is_masked(obs_space) else module

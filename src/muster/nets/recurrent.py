@@ -31,6 +31,7 @@ from muster.nets.action_head import ActionHead
 from muster.nets.clipped_objective import ClippedObjective
 from muster.nets.encoders import make_encoder
 from muster.nets.flat import FlatParameters
+from muster.nets.masking import mask_outputs
 from muster.nets.mlp import MLP, linear
 from muster.nets.normalizer import ObsNorm
 from muster.nets.policy_net import Array, Floats, Objective, Rollout
@@ -136,6 +137,7 @@ class RecurrentActorCritic(nn.Module):
         outputs: Tensor = self.policy(memory)
         if self.log_std is not None:
             outputs = torch.cat([outputs, self.log_std.expand_as(outputs)], dim=1)
+        outputs = mask_outputs(outputs, obs)
         value = outputs.amax(1) if self.value is None else self.value(memory).squeeze(1)
         return outputs, value, state
 

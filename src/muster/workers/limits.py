@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from muster.envs import VectorEnv
+from muster.envs.masks import is_masked, legal_actions
 from muster.framework.node import advance
 from muster.nets.flops import Product
 
@@ -185,14 +186,17 @@ class _Stepping:
         drawn = [[space.sample() for _ in range(envs.num_envs)] for _ in range(_ACTIONS)]
         self._actions = cycle([np.array(row) for row in drawn])
         envs.reset()
-        envs.step(next(self._actions))  # the first one may also build something
+        first = legal_actions(next(self._actions), envs.obs, envs.single_action_space)
+        envs.step(first)  # the first one may also build something
 
     def piece(self) -> None:
-        step, actions, clock = self.envs.step, self._actions, time.perf_counter
+        envs, step, actions, clock = self.envs, self.envs.step, self._actions, time.perf_counter
+        masked = is_masked(envs.single_observation_space)
+        space = envs.single_action_space if masked else None
         count, lost = 0, waited_for_a_core()
         started = clock()
         while (ended := clock()) < started + _PIECE_SECONDS or not count:
-            step(next(actions))
+            step(next(actions) if space is None else legal_actions(next(actions), envs.obs, space))
             count += 1
         # What others do on this machine is no property of the environment.
         self.seconds += max(1e-9, ended - started - (waited_for_a_core() - lost))

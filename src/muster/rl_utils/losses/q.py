@@ -13,41 +13,45 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.jit import jit
+from muster.rl_utils.illegal import ILLEGAL
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 _ZERO, _HALF = np.float32(0), np.float32(0.5)
+_ILLEGAL = np.float32(ILLEGAL)
 BEST = -1.0
 """The noise of a step that does not explore."""
 
 
-def exploration(uniform: Floats, epsilon: float, n_actions: int) -> Floats:
-    """Return what to explore with: a random action with probability epsilon, else `BEST`.
+def exploration(uniform: Floats, epsilon: float) -> Floats:
+    """Return what to explore with: a number in [0, 1) with probability epsilon, else `BEST`.
 
     One number decides both: where it is below epsilon it is uniform there, too.
 
     Args:
         uniform: In [0, 1).
         epsilon: Probability of a random action.
-        n_actions: How many there are.
     """
     if epsilon <= 0:
         return np.full_like(uniform, BEST)
-    which = np.floor(uniform / np.float32(epsilon) * np.float32(n_actions))
-    drawn = np.where(uniform < np.float32(epsilon), np.minimum(which, n_actions - 1), BEST)
-    return drawn.astype(np.float32)
+    which = uniform / np.float32(epsilon)
+    return np.where(uniform < np.float32(epsilon), which, np.float32(BEST))
 
 
 def explore_or_best_numpy(outputs: Floats, noise: Floats, action: Array) -> None:
     """Twin of `explore_or_best`."""
-    action[:, 0] = np.where(noise[:, 0] < 0, outputs.argmax(axis=1), noise[:, 0])
+    legal = ~(outputs <= _ILLEGAL)  # NaN is legal: it must not be hidden
+    count = legal.sum(axis=1)
+    wanted = np.minimum((noise[:, 0] * count.astype(np.float32)).astype(np.int64), count - 1)
+    drawn = (legal.cumsum(axis=1) == wanted[:, None] + 1).argmax(axis=1)
+    action[:, 0] = np.where(noise[:, 0] < 0, outputs.argmax(axis=1), drawn)
 
 
 @jit(explore_or_best_numpy)
 def explore_or_best(outputs: Floats, noise: Floats, action: Array) -> None:
-    """Write an action for each row of outputs: the one that `noise` names, or the best.
+    """Write an action for each row of outputs: a legal one that `noise` names, or the best.
 
     Args:
         outputs: [n, K].
@@ -63,7 +67,17 @@ def explore_or_best(outputs: Floats, noise: Floats, action: Array) -> None:
                     best = k  # NaN wins, as in NumPy
             action[i, 0] = best
         else:
-            action[i, 0] = np.int64(noise[i, 0])
+            count = 0
+            for k in range(outputs.shape[1]):
+                if not outputs[i, k] <= _ILLEGAL:
+                    count += 1
+            wanted: Any = min(np.int64(noise[i, 0] * np.float32(count)), count - 1)
+            for k in range(outputs.shape[1]):
+                if not outputs[i, k] <= _ILLEGAL:
+                    if wanted == 0:
+                        action[i, 0] = k
+                        break
+                    wanted -= 1
 
 
 def q_loss_numpy(

@@ -1,0 +1,41 @@
+"""Networks leave out what is illegal: its logit or value is so low that nothing takes it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from muster.envs.masks import ACTION_MASK
+from muster.rl_utils.illegal import ILLEGAL
+
+
+def mask_outputs(outputs: Tensor, obs: Any) -> Tensor:
+    """Return outputs [B, K] with `ILLEGAL` where the mask of an observation has a 0."""
+    if not isinstance(obs, Mapping) or ACTION_MASK not in obs:
+        return outputs
+    legal = obs[ACTION_MASK].reshape(outputs.shape) != 0
+    return torch.where(legal, outputs, torch.full_like(outputs, ILLEGAL))
+
+
+class MaskedModel(nn.Module):
+    """A model that knows nothing of masks, with its illegal outputs left out.
+
+    Args:
+        model: From observations to outputs [B, K], or to (outputs, value).
+        value_is_best: Whether the value is that of the best output, which is then a legal one.
+    """
+
+    def __init__(self, model: nn.Module, value_is_best: bool = False) -> None:
+        super().__init__()
+        self.model = model
+        self._value_is_best = value_is_best
+
+    def forward(self, obs: Any) -> Any:
+        """Return what the model makes of observations, with `ILLEGAL` for what is illegal."""
+        made = self.model(obs)
+        if isinstance(made, tuple | list):
+            outputs, value = made
+            outputs = mask_outputs(outputs, obs)
+            return outputs, outputs.amax(1) if self._value_is_best else value
+        return mask_outputs(made, obs)
