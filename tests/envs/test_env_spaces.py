@@ -112,6 +112,18 @@ def test_other_observation_spaces_are_refused_with_a_way_out(space):
     assert env.closed == 1
 
 
+def test_several_categories_are_rows_of_whole_numbers_within_their_bounds():
+    space = spaces.MultiDiscrete([2, 3], start=[0, 5])
+    good, bad = np.array([1, 7]), np.array([1, 8])
+    env = Showing(space, [good, bad])
+    with make_envs(lambda: env) as envs:
+        assert envs.single_observation_space == space
+        obs = envs.reset()
+        assert obs.tolist() == [[1, 7]] and obs.dtype == np.int64
+        with pytest.raises(EnvError, match=r"\[1\] is 8"):
+            envs.step([0])
+
+
 def test_bits_are_observed_as_small_numbers():
     env = Showing(spaces.MultiBinary(3), [np.array([1, 0, 1], np.int8)] * 2)
     with make_envs(lambda: env) as envs:

@@ -48,9 +48,12 @@ def _rows(space: gym.Space[Any], field: str, num_envs: int, checks: bool) -> "Ro
         return BoxRows(space, field, num_envs, checks)
     if isinstance(space, gym.spaces.Discrete):
         return DiscreteRows(space, field, num_envs, checks)
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return MultiDiscreteRows(space, field, num_envs, checks)
     raise EnvError(
         f"an {field} in {space} is not supported",
-        "observations are a Box of numbers, a Discrete, MultiBinary, or one Dict of those",
+        "observations are a Box of numbers, a Discrete, MultiDiscrete, MultiBinary, or one Dict of "
+        "those",
         "make_envs(lambda: gymnasium.wrappers.FlattenObservation(gymnasium.make(...)))",
         field=field,
     )
@@ -229,6 +232,30 @@ class DiscreteRows(Rows):
                 if not self._low <= value <= self._high:
                     wanted = f"{self._low} to {self._high}"
                     raise self._refused(index, f"is {value}", wanted, "widen observation_space")
+
+
+class MultiDiscreteRows(Rows):
+    """Rows of a MultiDiscrete: int64 of shape [N, ...]."""
+
+    def __init__(
+        self, space: gym.spaces.MultiDiscrete, field: str, num_envs: int, checks: bool
+    ) -> None:
+        super().__init__(field, space.shape, np.dtype(np.int64), num_envs, checks)
+        self.space = space
+        self._low, self._high = space.start, space.start + space.nvec - 1
+
+    def check_values(self, batch: Array) -> None:
+        """Raise RefusedValue if a value is out of range."""
+        wrong = np.argwhere((batch < self._low) | (batch > self._high))
+        if len(wrong):
+            index, *place = wrong[0].tolist()
+            low, high = self._low[tuple(place)], self._high[tuple(place)]
+            raise self._refused(
+                index,
+                f"{_at(place)} is {batch[tuple(wrong[0])]}",
+                f"{low} to {high}",
+                "widen observation_space",
+            )
 
 
 class DictRows:
