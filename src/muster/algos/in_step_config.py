@@ -39,6 +39,8 @@ class InStepConfig:
         }
     )
     """What makes a run what it is: its network, and how its rollouts are cut."""
+    PROGRAM: ClassVar[str] = "in_step"
+    """The training program: equal workers that collect and learn in step."""
     OF_RUNS: ClassVar[Mapping[str, Any]] = {
         "num_envs": 8,
         "eval_every": 50_000,

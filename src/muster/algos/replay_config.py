@@ -25,6 +25,8 @@ class ReplayConfig:
         {"buffer_size", "replay_shards", "prioritized", "alpha"}
     )
     """What replay was made for."""
+    PROGRAM: ClassVar[str] = "replay"
+    """The training program: a learner with replay, alone or with actors."""
     OF_RUNS: ClassVar[Mapping[str, Any]] = {}
     """Options of every run that have another default here."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from muster.container import whole_cores
 from muster.errors import MusterError, OptionError
-from muster.recipes.algorithms import check_algorithm
+from muster.recipes.algorithms import check_algorithm, load_algorithm
 from muster.recipes.options import MOST_ENVS
 from muster.recipes.result import RunResult
 from muster.recipes.settings import Settings, resolve
@@ -89,6 +89,7 @@ def bench(
 
 def check(algo: str, env: str, options: dict[str, Any]) -> Settings:
     """Return what a bench was told, or refuse it. Loads neither torch nor the environment."""
+    load_algorithm(algo)
     check_algorithm(algo)
     if algo not in MEASURED:
         raise OptionError(
