@@ -53,6 +53,9 @@ class Configuration(Protocol):
     def check_resume(self, parts: Mapping[str, Any], num_envs: int) -> None:
         """Raise OptionError if a checkpoint's parts cannot be resumed with these options."""
 
+    def rows_of_update(self, num_envs: int) -> int:
+        """Return the samples that one update learns from."""
+
     def memory_needs(self, num_envs: int, obs_bytes: int, action_bytes: int) -> dict[str, int]:
         """Return the bytes that options ask for, by the name of the option.
 

@@ -164,6 +164,10 @@ class InStepConfig:
                     f"{name}={value}",
                 )
 
+    def rows_of_update(self, num_envs: int) -> int:
+        """Return the steps of all environments that one update learns from."""
+        return self.rollout * num_envs // self.passes()[1]
+
     def memory_needs(self, num_envs: int, obs_bytes: int, action_bytes: int) -> dict[str, int]:
         """Return the bytes that options ask for, by the name of the option."""
         step = obs_bytes + action_bytes + 30  # and six numbers and two flags

@@ -118,6 +118,10 @@ class ReplayConfig:
                 f"replay_shards={there}",
             )
 
+    def rows_of_update(self, num_envs: int) -> int:
+        """Return the samples that one update learns from."""
+        return self.batch_size
+
     def memory_needs(self, num_envs: int, obs_bytes: int, action_bytes: int) -> dict[str, int]:
         """Return the bytes that options ask for, by the name of the option."""
         transition = obs_bytes + action_bytes + 5  # and a reward and a flag

@@ -43,6 +43,7 @@ _HOOKS = (
     "default_workers",
     "lacks_replay",
     "memory_needs",
+    "rows_of_update",
 )
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _EXAMPLE = "muster train {} CartPole-v1"
