@@ -57,6 +57,19 @@ def test_all_serial_stages_do_the_same_in_the_same_number_of_updates(tmp_path):
     assert len({tuple(lines) for lines in evaluations.values()}) == 1, evaluations
 
 
+@pytest.mark.slow
+def test_an_algorithm_of_ones_own_trains_from_its_script(tmp_path):
+    out = subprocess.run(
+        [sys.executable, "-W", "error", ROOT / "examples" / "reinforce.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=True,
+    ).stdout
+    assert re.match(r"mean return \d+ after 4,096 steps\nit would do [01]\n", out)
+
+
 def test_the_typed_context_example_runs(tmp_path):
     assert run([ROOT / "examples" / "typed_context.py"], tmp_path).splitlines()[-1] == (
         "train_iter 4  loss 0.062"

@@ -33,6 +33,7 @@ def test_the_public_names_are_these():
         "TaskError",
         "__version__",
         "load_policy",
+        "register_algorithm",
         "resume",
         "train",
     ]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from muster.framework import AbsentKeyError, Context, Middleware, Parallel, StepWrapper, Task
     from muster.framework.wrapper import StepTimer
+    from muster.recipes.algorithms import register_algorithm
     from muster.recipes.policy import load_policy
     from muster.recipes.train import resume, train
 
@@ -43,6 +44,7 @@ __all__ = [
     "TaskError",
     "__version__",
     "load_policy",
+    "register_algorithm",
     "resume",
     "train",
 ]
@@ -67,6 +69,7 @@ _HOMES = {
         "Task",
     ),
     "muster.framework.wrapper": ("StepTimer",),
+    "muster.recipes.algorithms": ("register_algorithm",),
     "muster.recipes.policy": ("load_policy",),
     "muster.recipes.train": ("resume", "train"),
 }

@@ -5,9 +5,12 @@ import subprocess
 import sys
 
 import pytest
+from gymnasium import spaces
 
+from muster import OptionError
 from muster.cli.bench import table
 from muster.cli.main import main
+from muster.recipes.algorithms import ALGORITHMS, configuration_of
 from muster.recipes.bench import BenchReport, bench
 
 PARTS = ["env", "act", "learn", "exchange", "rest"]
@@ -29,6 +32,22 @@ def test_a_bench_prints_a_small_table_and_writes_all_of_it(capsys, tmp_path, mon
     assert [path.name for path in tmp_path.iterdir()] == ["found.json"]
 
 
+@pytest.mark.parametrize("algo", sorted(set(ALGORITHMS) - {"ppo"}))
+def test_every_algorithm_is_measured(algo):
+    config, env, more = configuration_of(algo), "CartPole-v1", {}
+    try:
+        config.check_actions(spaces.Discrete(2))
+    except OptionError:
+        env = "Pendulum-v1"
+    if hasattr(config, "learning_starts"):
+        more = {"learning_starts": 256}
+    found = bench(algo, env, seconds=1.5, workers=0, hidden=(16,), **more)
+    assert found.rho == pytest.approx(found.steps_per_s / found.bare_steps_per_s)
+    assert found.eta == pytest.approx(found.steps_per_s / found.bound_steps_per_s)
+    assert found.details["epochs"] > 0 and sum(found.split.values()) == pytest.approx(1)
+    assert "--slots" not in (found.advice or "") or hasattr(config, "slots")
+
+
 def test_options_of_the_algorithm_are_options_of_its_bench():
     found = bench(seconds=0.2, workers=0, num_envs=4, hidden=(16,), rollout=16)
     assert found.workers == 0 and found.num_envs == 4 and found.details["cores"] == 1
@@ -41,7 +60,7 @@ def test_options_of_the_algorithm_are_options_of_its_bench():
     ("arguments", "lines"),
     [
         (["ppoo"], ["no algorithm 'ppoo'", "the nearest is 'ppo'"]),
-        (["dqn"], ["dqn cannot be measured", "try: muster bench ppo CartPole-v1"]),
+        (["dqn", "CartPole-v1", "--slots", "4"], ["there is no option --slots"]),
         (["ppo", "CartPole-v7"], ["No environment 'CartPole-v7'", "muster bench ppo CartPole-v1"]),
         (["ppo", "CartPole-v1", "x"], ["x belongs to no option"]),
         (["--secnds", "1"], ["no option --secnds", "nearest is --seconds"]),

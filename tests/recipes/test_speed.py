@@ -1,4 +1,4 @@
-"""A run of PPO says how close to the limit it was, and training is not changed by it."""
+"""A run says how close to the limit it was, and training is not changed by it."""
 
 import json
 from types import SimpleNamespace
@@ -10,9 +10,11 @@ from muster.framework import Context
 from muster.recipes.bench import BenchReport, advice
 from muster.recipes.job import Job
 from muster.recipes.options import TrainOptions
-from muster.recipes.speed import Speed, calibration_seconds
+from muster.recipes.speed import InStepWork, Speed, calibration_seconds
 from muster.recipes.train import train
 
+LOOP = 128 * 4
+"""Environment steps of a loop."""
 SMALL = {"num_envs": 4, "rollout": 16, "hidden": (8,), "eval_every": 64, "eval_episodes": 1}
 
 
@@ -27,6 +29,32 @@ def test_result_json_has_rho_eta_and_what_limits(tmp_path, workers, loops):
     assert written["speed"]["epochs"] == 4
 
 
+@pytest.mark.parametrize("workers", [0, 3])
+def test_a_run_with_replay_counts_the_samples_of_its_updates(tmp_path, workers):
+    told = {
+        "num_envs": 4,
+        "hidden": (8,),
+        "learning_starts": 256,
+        "batch_size": 32,
+        "train_every": 64,
+        "updates_per_train": 16,
+        "env_steps": 4_096,
+        "eval_every": 0,
+        "eval_episodes": 1,
+        "stop_at": None,
+        "quiet": True,
+    }
+    run = tmp_path / "run"
+    train("dqn", "CartPole-v1", run_dir=str(run), workers=workers, **told)
+    written = json.loads((run / "result.json").read_text())
+    speed = written["speed"]
+    assert written["rho"] > 0 and written["eta"] > 0
+    assert written["limited_by"] in speed["split"]
+    assert speed["epochs"] == pytest.approx(16 * 32 / 64, rel=0 if not workers else 0.3)
+    assert (speed["split"]["env"] > 0 and speed["split"]["act"] > 0) == (workers == 0)
+    assert (speed["split"]["exchange"] > 0) == (workers > 0)
+
+
 def a_worker(is_first=True, size=1):
     worker = SimpleNamespace(
         rollouts=SimpleNamespace(env_seconds=0.0, act_seconds=0.0),
@@ -34,9 +62,13 @@ def a_worker(is_first=True, size=1):
         team=SimpleNamespace(index=0 if is_first else 1, size=size),
         agent=SimpleNamespace(train_iter=0),
         is_first=is_first,
-        env_steps=lambda loops: loops * 100,
     )
     return worker
+
+
+def a_speed(worker, job=None):
+    job = job or a_job()
+    return Speed(InStepWork(worker, job), job)
 
 
 def do_loop(worker, speed, seconds, apart, finish=False):
@@ -47,6 +79,7 @@ def do_loop(worker, speed, seconds, apart, finish=False):
     worker.agent.train_iter += 8
     ctx = Context()
     ctx.finish = finish
+    ctx.env_step = worker.agent.train_iter // 8 * LOOP
     speed.end_loop(ctx, seconds)
 
 
@@ -57,12 +90,12 @@ def a_job(**options):
 
 def test_evaluations_checkpoints_and_the_first_loop_are_not_training():
     worker = a_worker()
-    speed = Speed(worker, a_job())
+    speed = a_speed(worker)
     do_loop(worker, speed, 1000, {})
     do_loop(worker, speed, 4, {"_learn": 1})
     do_loop(worker, speed, 12, {"_evaluate": 7, "_checkpoint": 1}, finish=True)
     found = speed.measured()
-    assert found["speed"]["steps_per_s"] == 200 / 8
+    assert found["speed"]["steps_per_s"] == 2 * LOOP / 8
     assert found["speed"]["split"]["env"] == pytest.approx(4 / 8)
     assert found["speed"]["split"]["learn"] == pytest.approx(2 / 8)
     assert found["speed"]["split"]["rest"] == pytest.approx(2 / 8)
@@ -72,9 +105,20 @@ def test_evaluations_checkpoints_and_the_first_loop_are_not_training():
 
 def test_the_only_loop_counts():
     worker = a_worker()
-    speed = Speed(worker, a_job())
+    speed = a_speed(worker)
     do_loop(worker, speed, 5, {}, finish=True)
-    assert speed.measured()["speed"]["steps_per_s"] == 20
+    assert speed.measured()["speed"]["steps_per_s"] == LOOP / 5
+
+
+def test_loops_before_the_first_update_are_not_training():
+    worker = a_worker()
+    speed = a_speed(worker)
+    speed._timer.summary = dict
+    for env_step in (1, 2):
+        speed.end_loop(Context(env_step=env_step, finish=False), 1000)
+    do_loop(worker, speed, 1000, {})
+    do_loop(worker, speed, 4, {}, finish=True)
+    assert speed.measured()["speed"]["steps_per_s"] == LOOP / 4
 
 
 def test_an_environment_that_cannot_be_made_again_does_not_fail_the_run(monkeypatch):
@@ -83,19 +127,19 @@ def test_an_environment_that_cannot_be_made_again_does_not_fail_the_run(monkeypa
 
     worker, job = a_worker(), a_job()
     monkeypatch.setattr(type(job), "make_envs", refuse)
-    speed = Speed(worker, job)
+    speed = a_speed(worker, job)
     do_loop(worker, speed, 5, {}, finish=True)
     found = speed.measured()
     assert found["limited_by"] == "env" and "eta" not in found and "rho" not in found
 
 
 def test_a_run_without_a_loop_has_nothing_to_say():
-    assert Speed(a_worker(), a_job()).measured() == {}
+    assert a_speed(a_worker()).measured() == {}
 
 
 def test_workers_without_a_core_of_their_own_leave_calibration_to_the_first():
     worker = a_worker(is_first=False, size=4096)
-    speed = Speed(worker, a_job())
+    speed = a_speed(worker)
     do_loop(worker, speed, 5, {}, finish=True)
     assert speed.measured() == {}
 

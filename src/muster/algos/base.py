@@ -1,9 +1,24 @@
 """What every algorithm's configuration answers, so that nobody else asks which algorithm it is."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import gymnasium as gym
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """An algorithm: the class of its options, and that of what acts and learns.
+
+    Each may be given as module:name, which is imported when it is needed.
+    """
+
+    config: str | type[Any]
+    """A frozen dataclass, such as a subclass of `InStepConfig`. Does not load torch if it is one of
+    muster's own."""
+    agent: str | Callable[..., Any]
+    """Called with (config, observation space, action space, seed), and maybe `model`."""
 
 
 class Configuration(Protocol):
@@ -12,6 +27,8 @@ class Configuration(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
     FIXED_ON_RESUME: ClassVar[frozenset[str]]
     """Options that make a run what it is; a resumed run cannot change them."""
+    PROGRAM: ClassVar[str]
+    """The training program that runs it: `in_step` or `replay`."""
     OF_RUNS: ClassVar[Mapping[str, Any]]
     """Options of every run that have another default with this algorithm."""
 
@@ -35,6 +52,9 @@ class Configuration(Protocol):
 
     def check_resume(self, parts: Mapping[str, Any], num_envs: int) -> None:
         """Raise OptionError if a checkpoint's parts cannot be resumed with these options."""
+
+    def rows_of_update(self, num_envs: int) -> int:
+        """Return the samples that one update learns from."""
 
     def memory_needs(self, num_envs: int, obs_bytes: int, action_bytes: int) -> dict[str, int]:
         """Return the bytes that options ask for, by the name of the option.

@@ -39,6 +39,8 @@ class InStepConfig:
         }
     )
     """What makes a run what it is: its network, and how its rollouts are cut."""
+    PROGRAM: ClassVar[str] = "in_step"
+    """The training program: equal workers that collect and learn in step."""
     OF_RUNS: ClassVar[Mapping[str, Any]] = {
         "num_envs": 8,
         "eval_every": 50_000,
@@ -161,6 +163,10 @@ class InStepConfig:
                     f"this one has {name}={now[name]}, and its steps would be counted otherwise",
                     f"{name}={value}",
                 )
+
+    def rows_of_update(self, num_envs: int) -> int:
+        """Return the steps of all environments that one update learns from."""
+        return self.rollout * num_envs // self.passes()[1]
 
     def memory_needs(self, num_envs: int, obs_bytes: int, action_bytes: int) -> dict[str, int]:
         """Return the bytes that options ask for, by the name of the option."""

@@ -29,6 +29,8 @@ class ReplayConfig:
     """What replay was made for."""
     UPDATES: ClassVar[str]
     """The option that says how many updates there are."""
+    PROGRAM: ClassVar[str] = "replay"
+    """The training program: a learner with replay, alone or with actors."""
     OF_RUNS: ClassVar[Mapping[str, Any]] = {}
     """Options of every run that have another default here."""
 
@@ -132,6 +134,10 @@ class ReplayConfig:
                 "and each goes on only with what one like it has stored",
                 f"replay_shards={there}",
             )
+
+    def rows_of_update(self, num_envs: int) -> int:
+        """Return the samples that one update learns from."""
+        return self.batch_size
 
     def memory_needs(self, num_envs: int, obs_bytes: int, action_bytes: int) -> dict[str, int]:
         """Return the bytes that options ask for, by the name of the option."""

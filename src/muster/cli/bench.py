@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from muster.cli.arguments import parse
 from muster.cli.wording import as_typed
 from muster.errors import OptionError
-from muster.recipes.algorithms import check_algorithm, configuration_of
+from muster.recipes.algorithms import check_algorithm, configuration_of, load_algorithm
 
 if TYPE_CHECKING:
     from muster.recipes.bench import BenchReport
@@ -54,6 +54,7 @@ class BenchOptions:
 def main(argv: Sequence[str]) -> int:
     """Measure and print."""
     algo, env, rest = _what(argv)
+    load_algorithm(algo)
     check_algorithm(algo)
     prog = f"muster bench {algo} {env}"
     options = _read_options(algo, env, rest, prog)

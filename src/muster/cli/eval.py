@@ -26,6 +26,8 @@ class EvalOptions:
     """Network of the policy, if it is code of your own: module:Class."""
     env: str | None = None
     """Environment of the policy, if it is code of your own: module:Id."""
+    algo: str | None = None
+    """Algorithm of the policy, if it is code of your own: module:name."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -35,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
     from muster.recipes.policy import load_policy
     from muster.workers import evaluate_policy
 
-    policy = load_policy(options.run, options.model, options.env)
+    policy = load_policy(options.run, options.model, options.env, options.algo)
     found = evaluate_policy(
         policy, policy.env, options.episodes, options.seed, backend=policy.backend
     )

@@ -43,6 +43,8 @@ class PlayOptions:
     """Network of the policy, if it is code of your own: module:Class."""
     env: str | None = None
     """Environment of the policy, if it is code of your own: module:Id."""
+    algo: str | None = None
+    """Algorithm of the policy, if it is code of your own: module:name."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -54,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
     from muster.envs import make_envs
     from muster.recipes.policy import load_policy
 
-    policy = load_policy(options.run, options.model, options.env)
+    policy = load_policy(options.run, options.model, options.env, options.algo)
     if options.video is None:
         _check_screen(options.run, sys.platform, os.environ)
     if policy.backend == "envpool":

@@ -13,7 +13,8 @@ What is given besides is a change: it is checked, said in one line and recorded.
 network, environments and slots cannot change. --env-steps is the new total.
 
 --env module:Id   needed where the environment is code of your own, and --model
-                  module:Class likewise: a file does not decide which code is run
+                  module:Class or --algo module:name likewise: a file does not
+                  decide which code is run
 All options, with the run's own values: muster resume RUN --help"""
 
 
@@ -29,8 +30,14 @@ def main(argv: Sequence[str]) -> int:
             "its directory comes first, the options after it",
             "muster resume runs/<env>/<algo>/<date-time>-<seed>",
         )
-    env = value_of("--env", rest)
-    if env is not None:
-        place = rest.index("--env") if "--env" in rest else rest.index(f"--env={env}")
-        del rest[place : place + (2 if rest[place] == "--env" else 1)]
-    return train.resume(["--run-dir", run, "--resume", *rest], env=env)
+    env, algo = _taken_out("--env", rest), _taken_out("--algo", rest)
+    return train.resume(["--run-dir", run, "--resume", *rest], algo, env)
+
+
+def _taken_out(option: str, argv: list[str]) -> str | None:
+    """Return what `argv` gives for an option, and take it out of there."""
+    value = value_of(option, argv)
+    if value is not None:
+        place = argv.index(option) if option in argv else argv.index(f"{option}={value}")
+        del argv[place : place + (2 if argv[place] == option else 1)]
+    return value

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from muster.cli.arguments import parse, value_of
 from muster.cli.wording import as_typed
 from muster.errors import MusterError, OptionError
-from muster.recipes.algorithms import ALGORITHMS, check_algorithm
+from muster.recipes.algorithms import ALGORITHMS, check_algorithm, load_algorithm
 
 if TYPE_CHECKING:
     from muster.recipes.settings import Settings
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _USAGE = f"""usage: muster train ALGO ENV [options]
        muster train --run-dir RUN --resume [options]
 
-algorithms: {", ".join(ALGORITHMS)}
+algorithms: {", ".join(ALGORITHMS)}; or your own, as my_module:my_algorithm
 
 All options, with their defaults: muster train ppo CartPole-v1 --help"""
 
@@ -48,6 +48,7 @@ def main(argv: Sequence[str]) -> int:
     if len(named) < 2 or named[1].startswith("-"):
         raise _incomplete(argv)
     algo, env = named
+    load_algorithm(algo)
     check_algorithm(algo)
     return _start(algo, env, argv[2:])
 
@@ -63,6 +64,7 @@ def resume(argv: Sequence[str], algo: str | None = None, env: str | None = None)
     from muster.cli.arguments import given_names
     from muster.recipes.resuming import plan_resume, saved_run
 
+    load_algorithm(algo)
     saved = saved_run(str(value_of("--run-dir", argv)))
     prog = f"muster resume {saved.path}"
     kind = _with_file(saved.algo)
@@ -140,7 +142,9 @@ def _with_file(algo: str) -> type[Any]:
     """Return the class of an algorithm's options, and of what only the command line has."""
     from muster.recipes.settings import all_options
 
-    return make_dataclass("Options", [], bases=(all_options(algo), FileOption), frozen=True)
+    options = all_options(algo)
+    shown = {"__doc__": options.__doc__}  # the first lines of --help
+    return make_dataclass("Options", [], bases=(options, FileOption), namespace=shown, frozen=True)
 
 
 def _names(kind: type[Any]) -> list[str]:
@@ -160,6 +164,7 @@ def _check_env(env: str, settings: "Settings") -> None:
 
 def _incomplete(argv: Sequence[str]) -> OptionError:
     if argv and not argv[0].startswith("-"):
+        load_algorithm(argv[0])
         check_algorithm(argv[0])
         return OptionError(
             f"muster train {argv[0]} does not say which environment",

@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from muster.container import whole_cores
-from muster.errors import MusterError, OptionError
-from muster.recipes.algorithms import check_algorithm
+from muster.errors import MusterError
+from muster.recipes.algorithms import check_algorithm, load_algorithm
 from muster.recipes.options import MOST_ENVS
 from muster.recipes.result import RunResult
 from muster.recipes.settings import Settings, resolve
 
-MEASURED = ("ppo", "a2c", "pqn")
-"""Algorithms whose recipe measures itself."""
 _UNENDING = 10**15
 _BUSY = 0.15
 _FEW_ENVS = 16
@@ -75,7 +73,7 @@ def bench(
         **options: As for `train`, such as `workers`, `num_envs` or what the algorithm can be told.
 
     Raises:
-        OptionError: Something is not possible, or the algorithm is not measured.
+        OptionError: Something is not possible.
     """
     settings = check(algo, env, {"seconds": seconds, **options})
     from muster.recipes.train import train
@@ -89,34 +87,29 @@ def bench(
 
 def check(algo: str, env: str, options: dict[str, Any]) -> Settings:
     """Return what a bench was told, or refuse it. Loads neither torch nor the environment."""
+    load_algorithm(algo)
     check_algorithm(algo)
-    if algo not in MEASURED:
-        raise OptionError(
-            f"{algo} cannot be measured",
-            f"only these recipes measure themselves so far: {', '.join(MEASURED)}",
-            f"muster bench {MEASURED[0]} {env:.80}",
-        )
     return resolve(algo, env, options)
 
 
-def advice(report: BenchReport, slots: int, cores: int, busy_elsewhere: float) -> str | None:
+def advice(report: BenchReport, slots: int | None, cores: int, busy_elsewhere: float) -> str | None:
     """Return what would obviously make it faster, on one line, or None.
 
     Args:
         report: What was measured.
-        slots: The most workers that there can be.
+        slots: The most workers that there can be; None where workers are no equals, but roles.
         cores: That this process may use.
         busy_elsewhere: The part of the time in which others had the cores.
     """
     workers = max(1, report.workers)
-    if workers > cores:
+    if slots is not None and workers > cores:
         return f"--workers {cores}: more processes than cores take time from each other"
     if busy_elsewhere >= _BUSY:
         share = f"{100 * busy_elsewhere:.0f} %"
         return f"other programs had the cores {share} of the time: measure again without them"
-    if workers < min(cores, slots):
+    if slots is not None and workers < min(cores, slots):
         return f"--workers {min(cores, slots)}: cores are idle"
-    if slots % workers:
+    if slots is not None and slots % workers:
         even = -(-slots // workers) * workers
         envs = -(-report.num_envs // even) * even
         return f"--slots {even} --num-envs {envs}: workers have unequal shares of the slots"
@@ -165,6 +158,6 @@ def _report(result: RunResult, settings: Settings) -> BenchReport:
         advice=None,
         details=speed,
     )
-    slots: int = getattr(settings.config, "slots", 1)
+    slots: int | None = getattr(settings.config, "slots", None)
     cores = whole_cores()
     return replace(found, advice=advice(found, slots, cores, busy_elsewhere))

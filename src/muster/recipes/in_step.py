@@ -18,7 +18,7 @@ from muster.recipes.graceful import StopRequest
 from muster.recipes.harness import Harness
 from muster.recipes.job import Job
 from muster.recipes.result import RunResult
-from muster.recipes.speed import Speed
+from muster.recipes.speed import InStepWork, Speed
 from muster.run import RunDirectory
 from muster.workers import SlotWorker
 
@@ -66,7 +66,7 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
     worker = SlotWorker(
         agent, job.env, options.num_envs, options.seed, begin, backend=options.backend
     )
-    speed = Speed(worker, job)
+    speed = Speed(InStepWork(worker, job), job, worker.env_steps(worker.rollout))
 
     def state(ctx: Context) -> dict[str, Any]:
         rollouts = worker.state_dict(ctx.env_step // worker.env_steps(1))

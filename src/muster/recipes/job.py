@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import cloudpickle
 import gymnasium as gym
 
 from muster.envs import VectorEnv, make_envs
@@ -12,6 +13,7 @@ from muster.framework.node import replacements
 from muster.recipes.models import load_model
 from muster.recipes.options import TrainOptions
 from muster.recipes.own_code import OwnCode
+from muster.recipes.own_modules import modules_here
 from muster.recipes.result import RunResult
 from muster.run import Checkpoint, RunDirectory
 
@@ -46,8 +48,17 @@ class Job:
     def arrive(self) -> None:
         """Make what the job names known to this process, a node or all there is."""
         if self.own_code is not None:
-            self.own_code.install(self.cfg.model)
+            self.own_code.install(self.algo, self.cfg.model)
         load_model(self.cfg.model)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Send the configuration by value where its class is of a script: nodes have another."""
+        return {**self.__dict__, "cfg": cloudpickle.dumps(self.cfg)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over what was sent."""
+        with modules_here():
+            self.__dict__.update(state, cfg=cloudpickle.loads(state["cfg"]))
 
     @property
     def env_steps(self) -> int:

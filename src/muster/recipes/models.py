@@ -1,22 +1,8 @@
-"""Which network `model` names: one of muster's, a registered one, or `module:Class` of the user's.
-
-Code is loaded only for who asks for it by name: on the command line, or in a call. A file, such as
-the `config.yaml` of a run, may name it too, but never makes it run.
-"""
-
-import importlib
-import os
-import sys
-from typing import Any
+"""Which network `model` names: one of muster's, a registered one, or `module:Class`."""
 
 from muster.errors import OptionError
 from muster.nets import registry
-from muster.spelling import nearest
-
-
-def is_code(model: object) -> bool:
-    """Whether this is `module:Class`, and not the name of a model."""
-    return isinstance(model, str) and ":" in model
+from muster.recipes.own_modules import is_code, load_code
 
 
 def check_model(model: str | None) -> None:
@@ -41,29 +27,7 @@ def load_model(model: str | None) -> None:
     check_model(model)
     if model is None or not is_code(model) or registry.is_registered(model):
         return
-    module_name, _, name = model.partition(":")
-    sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # whatever the user's module does, it is named
-        raise OptionError(
-            f"the model {model!r} cannot be loaded",
-            f"{type(error).__name__}: {error}",
-            f'python -c "import {module_name}"',
-        ) from error
-    finally:
-        sys.path.remove(os.getcwd())
-    factory: Any = module
-    for part in name.split("."):
-        if not hasattr(factory, part):
-            near = nearest(part, [each for each in vars(factory) if not each.startswith("_")])
-            raise OptionError(
-                f"the model {model!r} cannot be loaded",
-                f"{module_name} has no {part!r}",
-                f"--model {module_name}:{near or 'MyNetwork'}",
-            )
-        factory = getattr(factory, part)
-    registry.register_model(model, factory)
+    registry.register_model(model, load_code("model", model, "--model {}"))
 
 
 def name_of_model(model: object) -> object:

@@ -1,9 +1,9 @@
 """Code of the user's own that nodes cannot import: it travels by value to the user's processes.
 
-An environment that a script or a notebook cell registered, and a network that it registered or
-passed, are known to that process alone. Nodes get them with their job, over what they inherit from
-the process that starts them (on Ray, over Ray's own transport), and register them in turn. Nothing
-of it is ever read from a file or from a socket that others reach.
+An environment or algorithm that a script or a notebook cell registered, and a network that it
+registered or passed, are known to that process alone. Nodes get them with their job, over what they
+inherit from the process that starts them (on Ray, over Ray's own transport), and register them in
+turn. Nothing of it is ever read from a file or from a socket that others reach.
 """
 
 import sys
@@ -16,6 +16,8 @@ from gymnasium.envs.registration import EnvSpec
 
 from muster.errors import OptionError
 from muster.nets import registry
+from muster.recipes import algorithms
+from muster.recipes.own_modules import modules_here
 
 _MAIN = "__main__"
 
@@ -28,10 +30,12 @@ class OwnCode:
     """The registered specification of the environment; None if Gymnasium has none."""
     model: bytes | None
     """What builds the network; None if the nodes know it by its name."""
+    algorithm: bytes | None
+    """The algorithm; None if it is muster's own."""
 
     @classmethod
-    def of(cls, env: str, model: str | None) -> "OwnCode":
-        """Return what nodes need for this environment and model.
+    def of(cls, algo: str, env: str, model: str | None) -> "OwnCode":
+        """Return what nodes need for this algorithm, environment and model.
 
         Raises:
             OptionError: It holds something that cannot be sent to another process.
@@ -40,13 +44,21 @@ class OwnCode:
         factory = None
         if model is not None and model not in registry.BUILT_IN:
             factory = registry.get_model(model)
+        algorithm = algorithms.own_algorithm(algo)
         return cls(
             None if spec is None else _pickled(f"the environment {env!r:.80}", _sendable(spec)),
             None if factory is None else _pickled(f"the model {model!r:.80}", factory),
+            None if algorithm is None else _pickled(f"the algorithm {algo!r:.80}", algorithm),
         )
 
-    def install(self, model: str | None) -> None:
+    def install(self, algo: str, model: str | None) -> None:
         """Register it here, on a node."""
+        with modules_here():
+            self._install(algo, model)
+
+    def _install(self, algo: str, model: str | None) -> None:
+        if self.algorithm is not None:
+            algorithms.install(algo, cloudpickle.loads(self.algorithm))
         if self.env is not None:
             spec: EnvSpec = cloudpickle.loads(self.env)
             if spec.id not in gym.registry:

@@ -11,7 +11,12 @@ import numpy as np
 from muster.envs import make_envs
 from muster.envs.make import BACKENDS
 from muster.nets.registry import Factory
-from muster.recipes.algorithms import configuration_of, load
+from muster.recipes.algorithms import (
+    configuration_of,
+    load,
+    load_algorithm,
+    refuse_algorithm_of_a_file,
+)
 from muster.recipes.models import load_model, refuse_code_of_a_file
 from muster.recipes.saved import refuse_env_of_a_file, saved_config
 from muster.run import Checkpoint, RunDirectory, RunDirectoryError
@@ -79,7 +84,10 @@ class LoadedPolicy:
 
 
 def load_policy(
-    path: str | Path, model: str | Factory | None = None, env: str | None = None
+    path: str | Path,
+    model: str | Factory | None = None,
+    env: str | None = None,
+    algo: str | None = None,
 ) -> LoadedPolicy:
     """Load the policy of a run (its best checkpoint, else the last), or of one checkpoint.
 
@@ -88,10 +96,14 @@ def load_policy(
         model: The network, if it is code of your own: `module:Class`, or the class itself. The run
             knows its name, but a file is never the reason that code is loaded.
         env: Id of the environment, if it is `module:Id`, for the same reason.
+        algo: The algorithm, if it is `module:name`, for the same reason.
     """
     run = RunDirectory.open(path)
     config = saved_config(run)
-    algo = str(config.get("algo"))
+    if algo is None:
+        algo = str(config.get("algo"))
+        refuse_algorithm_of_a_file(algo, path)
+    load_algorithm(algo)
     kind: Any = configuration_of(algo)
     names = kind.__dataclass_fields__
     cfg = from_dict({name: value for name, value in config.items() if name in names}, kind)

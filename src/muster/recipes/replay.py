@@ -11,6 +11,7 @@ shard is empty then), the learner goes on from its last checkpoint. Copy it and 
 
 import time
 import warnings
+from dataclasses import replace
 from typing import Any
 
 from muster import middleware
@@ -24,6 +25,7 @@ from muster.recipes.job import Job, load_checkpoint
 from muster.recipes.replay_places import ON_FAILURE, replay_to_send_to, roles_of, shard_of_replay
 from muster.recipes.replay_sources import FRAGMENT, Actors, OwnActor
 from muster.recipes.result import RunResult
+from muster.recipes.speed import ReplayWork, Speed
 from muster.run import Checkpoint, RunDirectory
 from muster.seeding import derive_seed
 from muster.workers import (
@@ -118,13 +120,17 @@ def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
             harness.evaluate_apart(EvaluationApart())
         else:
             harness.evaluate()
+        learner = Learner(agent)
+        speed = Speed(ReplayWork(job, agent, source, learner), job, first_step)
+        task.use_step_wrapper(speed)
         task.use(source.middleware())
-        task.use(middleware.train(Learner(agent), source.buffer, source.updates, agent.beta))
+        task.use(middleware.train(learner, source.buffer, source.updates, agent.beta))
         task.use(source.after_learning())
         harness.limit()
         result = harness.train()
     source.close()
-    return harness.finish(result)
+    hurry = harness.stop.is_requested()
+    return harness.finish(replace(result, **speed.measured(hurry=hurry)))
 
 
 def act(task: Task, job: Job) -> None:

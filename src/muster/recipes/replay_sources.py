@@ -12,7 +12,12 @@ from muster.data import ReplayBuffer, ShardedReplay
 from muster.flow import ParameterServer
 from muster.framework import Middleware, Task
 from muster.recipes.job import Job
-from muster.recipes.replay_places import buffer_alone, load_replay, replay_to_learn_from
+from muster.recipes.replay_places import (
+    buffer_alone,
+    load_replay,
+    replay_to_learn_from,
+    roles_of,
+)
 from muster.run import Checkpoint
 from muster.workers import Collector
 
@@ -70,6 +75,16 @@ class OwnActor:
         """Return what a checkpoint has to hold, besides replay."""
         return {"collector": self._collector.state_dict()}
 
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """Spent in the environments, and on choosing actions."""
+        return self._collector.env_seconds, self._collector.act_seconds
+
+    @property
+    def processes(self) -> int:
+        """That share the work: this one."""
+        return 1
+
     def close(self) -> None:
         """Close the environments."""
         self._collector.close()
@@ -87,6 +102,8 @@ class Actors:
     def __init__(self, task: Task, job: Job, agent: Any) -> None:
         cfg = job.cfg
         self._agent = agent
+        self.processes = 1 + roles_of(job)["actor"]
+        """That share the work: the learner and the actors."""
         self._server = ParameterServer(home="role.learner")
         self._batch_size: int = cfg.batch_size
         self._steps_before = 0
@@ -129,6 +146,11 @@ class Actors:
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint has to hold, besides replay: actors have no state."""
         return {}
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """Of environments and actions nothing is done here."""
+        return 0.0, 0.0
 
     def close(self) -> None:
         """Nothing is open."""

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from muster.errors import OptionError
-from muster.recipes.algorithms import check_algorithm
-from muster.recipes.models import is_code, refuse_code_of_a_file
+from muster.recipes.algorithms import check_algorithm, refuse_algorithm_of_a_file
+from muster.recipes.models import refuse_code_of_a_file
+from muster.recipes.own_modules import is_code
 from muster.recipes.saved import HISTORY, refuse_env_of_a_file, saved_config
 from muster.recipes.settings import Settings, all_options, read_file, resolve
 from muster.run import RunDirectory, RunDirectoryError
@@ -82,6 +83,7 @@ def saved_run(path: str | Path) -> SavedRun:
             "it is not what muster writes, or the run was stopped before it began",
             "muster train ALGO ENV, to make a run of its own",
         )
+    refuse_algorithm_of_a_file(algo, run.path)
     check_algorithm(algo)
     typed: Any = from_dict(data, all_options(algo))
     options = {key: getattr(typed, key) for key in data if key not in OF_THE_COMMAND}

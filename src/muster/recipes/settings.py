@@ -15,8 +15,9 @@ from muster.algos.base import Configuration
 from muster.container import whole_cores
 from muster.errors import MusterError, OptionError
 from muster.recipes.algorithms import configuration_of, unknown
-from muster.recipes.models import check_model, is_code
+from muster.recipes.models import check_model
 from muster.recipes.options import TrainOptions
+from muster.recipes.own_modules import is_code
 from muster.recipes.presets import preset
 
 

@@ -1,16 +1,20 @@
-"""`Speed`: how close to the machine's limit a run of equal workers was, and what held it back.
+"""`Speed`: how close to the machine's limit a run was, and what held it back.
 
     each loop:  seconds of the loop, less those of evaluations and checkpoints
-    at the end: calibration on all workers at once, so that cores are as busy as in training
-                -> rho, eta, limited_by
+    at the end: calibration, in step on all workers at once, so that cores are as busy as in
+                training -> rho, eta, limited_by
 
-Nothing is measured between loops: whatever bare environments do, training is what it was.
+Nothing is measured between loops: whatever bare environments do, training is what it was. What a
+program does in its loops it says by a `Work`.
 """
 
 import time
 import warnings
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium as gym
+import numpy as np
 
 from muster.container import whole_cores
 from muster.data.slots import nbytes
@@ -18,16 +22,56 @@ from muster.framework import Context, Middleware
 from muster.framework.wrapper import StepTimer
 from muster.nets.flops import count_products
 from muster.recipes.job import Job
+from muster.workers import Learner
 from muster.workers.limits import Calibration, Limits, Split, waited_for_a_core
 from muster.workers.slot_worker import SlotWorker
 
 _APART = ("_evaluate", "_checkpoint")
 """Middleware whose time is not that of training."""
+_WAITING = ("_receive",)
+"""Middleware that waits for others."""
 _LEAST_S, _MOST_S = 0.15, 2.0
 
 
-class Speed:
-    """A step wrapper that measures one worker: `task.use_step_wrapper(speed)`.
+class Share(NamedTuple):
+    """What one process has of a run."""
+
+    envs: int
+    """Environments that it calibrates with."""
+    first_env: int
+    """The number of the first of them."""
+    rows: int
+    """Of one gradient."""
+    row_bytes: int
+    """That a step writes, and its samples copy."""
+    block_bytes: int
+    """That are written at once."""
+
+
+class Work(Protocol):
+    """What is measured: one process of a training program."""
+
+    agent: Any
+    """What acts and learns."""
+
+    @property
+    def processes(self) -> int:
+        """That share the work."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the one that speaks for the run."""
+
+    @property
+    def spent(self) -> tuple[float, float, float, float]:
+        """Seconds so far: in environments, on actions, on learning, on waiting for others."""
+
+    def share(self, samples_per_step: float) -> Share:
+        """Return what this process has of the run, with so many update samples per step."""
+
+
+class InStepWork:
+    """One of equal workers.
 
     Args:
         worker: Collects and learns.
@@ -35,10 +79,114 @@ class Speed:
     """
 
     def __init__(self, worker: SlotWorker, job: Job) -> None:
+        self.agent = worker.agent
         self._worker = worker
+        self._cfg = job.cfg
+
+    @property
+    def processes(self) -> int:
+        """The workers."""
+        return self._worker.team.size
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the first worker."""
+        return self._worker.is_first
+
+    @property
+    def spent(self) -> tuple[float, float, float, float]:
+        """Seconds so far: in environments, on actions, on learning, on waiting for others."""
+        rollouts, group = self._worker.rollouts, self._worker.group
+        env, act = rollouts.env_seconds, rollouts.act_seconds
+        if self._cfg.lag:  # on a thread of its own: what counts is how long it is waited for
+            env, act = self._worker.ahead_seconds, 0.0
+        return env, act, group.learn_seconds, group.wait_seconds
+
+    def share(self, samples_per_step: float) -> Share:
+        """Return the slots of this worker. Samples are learnt from where they lie."""
+        team, plan = self._worker.team, self._worker.plan
+        mine = plan.share(team.index, team.size)
+        width = len(mine) * plan.width
+        row_bytes = nbytes(plan.fields()) // (plan.steps * plan.envs)
+        return Share(
+            width,
+            mine.start * plan.width,
+            plan.steps * plan.width // self._cfg.passes()[1],
+            row_bytes,
+            row_bytes * plan.steps * width,
+        )
+
+
+class Source(Protocol):
+    """Where the experience of a learner with replay comes from."""
+
+    @property
+    def processes(self) -> int:
+        """That collect and learn."""
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """Spent here in the environments, and on choosing actions."""
+
+
+class ReplayWork:
+    """A learner with replay: alone, or with actors that it waits for.
+
+    Args:
+        job: What it was told.
+        agent: What learns.
+        source: Where experience comes from.
+        learner: Takes the gradient steps.
+    """
+
+    is_first = True
+
+    def __init__(self, job: Job, agent: Any, source: Source, learner: Learner) -> None:
+        self.agent = agent
+        self._job = job
+        self._source = source
+        self._learner = learner
+
+    @property
+    def processes(self) -> int:
+        """The learner, and the actors if there are any."""
+        return self._source.processes
+
+    @property
+    def spent(self) -> tuple[float, float, float, float]:
+        """Seconds so far. `Speed` knows how long the learner waited."""
+        return (*self._source.seconds, self._learner.learn_seconds, 0.0)
+
+    def share(self, samples_per_step: float) -> Share:
+        """Return what a step moves: into replay, and out of it in batches, with what follows."""
+        obs, action = _bytes(self.agent.obs_space), _bytes(self.agent.action_space)
+        row_bytes = obs + action + 5 + round(samples_per_step * (2 * obs + action + 12))
+        rows: int = self._job.cfg.batch_size
+        return Share(self._job.options.num_envs, 0, rows, row_bytes, rows * row_bytes)
+
+
+def _bytes(space: gym.Space[Any]) -> int:
+    """Return the bytes of one observation or action."""
+    if isinstance(space, gym.spaces.Dict):
+        return sum(map(_bytes, space.values()))
+    return int(np.prod(space.shape or (), dtype=int)) * np.dtype(space.dtype).itemsize
+
+
+class Speed:
+    """A step wrapper that measures one process: `task.use_step_wrapper(speed)`.
+
+    Args:
+        work: What it does.
+        job: What it was told.
+        first_step: Environment steps before the first loop.
+    """
+
+    def __init__(self, work: Work, job: Job, first_step: int = 0) -> None:
+        self._work = work
         self._job = job
         self._timer = StepTimer(print_per_step=0)
         self._warm = False
+        self._env_step = first_step
         self._begin()
 
     def __call__(self, fn: Middleware) -> Middleware:
@@ -50,8 +198,12 @@ class Speed:
         self._timer.end_loop(ctx, seconds)
         steps = self._timer.summary()
         self._train_s += seconds - sum(steps[name]["last"] for name in _APART if name in steps)
+        self._waited += sum(steps[name]["last"] for name in _WAITING if name in steps)
         self._loops += 1
-        if not self._warm and not ctx.finish:  # the first loop compiles kernels and fills caches
+        self._env_step = ctx.get("env_step", self._env_step)
+        # The first loop that learns compiles kernels and fills caches; before it replay is filled.
+        learns = self._work.agent.train_iter > self._updates
+        if not self._warm and learns and not ctx.finish:
             self._warm = True
             self._begin()
 
@@ -63,15 +215,18 @@ class Speed:
         """
         if not self._loops:
             return {}
-        workers = self._worker.team.size
-        cores = min(workers, whole_cores())
-        if workers > cores and not self._worker.is_first:
+        processes = self._work.processes
+        cores = min(processes, whole_cores())
+        if processes > cores and not self._work.is_first:
             return {}  # keeping the first company would take its core away
-        steps_per_s = self._worker.env_steps(self._loops) / self._train_s
+        steps = self._env_step - self._first_step
+        if not steps:
+            return {}
+        steps_per_s = steps / self._train_s
         split = self._split()
         # As many as there were: a limit of the divergence may end learning early.
-        updates = self._worker.agent.train_iter - self._updates
-        epochs = updates / self._loops / self._job.cfg.passes()[1]
+        updates = self._work.agent.train_iter - self._updates
+        epochs = updates * self._job.cfg.rows_of_update(self._job.options.num_envs) / steps
         speed: dict[str, Any] = {
             "steps_per_s": steps_per_s,
             "cores": cores,
@@ -81,7 +236,8 @@ class Speed:
         }
         found: dict[str, Any] = {"limited_by": split.limited_by, "speed": speed}
         try:
-            limits = self._limits(_LEAST_S if hurry else calibration_seconds(self._train_s))
+            spend = _LEAST_S if hurry else calibration_seconds(self._train_s)
+            limits = self._limits(spend, epochs)
         except Exception:
             # A run that has ended well does not fail because a bare environment did.
             return found
@@ -97,44 +253,32 @@ class Speed:
         self._loops = 0
         self._train_s = 0.0
         self._since = time.perf_counter()
-        self._spent = self._parts()
+        self._spent = self._work.spent
+        self._waited = 0.0
         self._lost = waited_for_a_core()
-        self._updates = self._worker.agent.train_iter
-
-    def _parts(self) -> tuple[float, ...]:
-        rollouts, group = self._worker.rollouts, self._worker.group
-        if self._job.cfg.lag:  # on a thread of its own: what counts is how long it is waited for
-            return self._worker.ahead_seconds, 0.0, group.learn_seconds, group.wait_seconds
-        return (
-            rollouts.env_seconds,
-            rollouts.act_seconds,
-            group.learn_seconds,
-            group.wait_seconds,
-        )
+        self._updates: int = self._work.agent.train_iter
+        self._first_step = self._env_step
 
     def _split(self) -> Split:
-        pairs = zip(self._parts(), self._spent, strict=True)
-        return Split.of(self._train_s, *(now - before for now, before in pairs))
+        pairs = zip(self._work.spent, self._spent, strict=True)
+        env, act, learn, wait = (now - before for now, before in pairs)
+        return Split.of(self._train_s, env, act, learn, wait + self._waited)
 
     def _busy_elsewhere(self) -> float:
-        """Return the part of the time in which other programs had this worker's core."""
+        """Return the part of the time in which other programs had this process's core."""
         return (waited_for_a_core() - self._lost) / (time.perf_counter() - self._since)
 
-    def _limits(self, seconds: float) -> Limits:
-        """Measure what a step costs here, with environments as this worker has them."""
-        agent, team, plan = self._worker.agent, self._worker.team, self._worker.plan
-        job = self._job
-        mine = plan.share(team.index, team.size)
-        width, first = len(mine) * plan.width, mine.start * plan.width
-        row_bytes = nbytes(plan.fields()) // (plan.steps * plan.envs)
+    def _limits(self, seconds: float, samples_per_step: float) -> Limits:
+        """Measure what a step costs here, with environments as this process has them."""
+        agent, job, mine = self._work.agent, self._job, self._work.share(samples_per_step)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what there is to warn of was said in training
             calibration = Calibration(
-                lambda: job.make_envs(width, first_env=first),
+                lambda: job.make_envs(mine.envs, first_env=mine.first_env),
                 count_products(agent.model, agent.obs_space),
-                rows=plan.steps * plan.width // job.cfg.passes()[1],
-                row_bytes=row_bytes,
-                block_bytes=row_bytes * plan.steps * width,
+                rows=mine.rows,
+                row_bytes=mine.row_bytes,
+                block_bytes=mine.block_bytes,
             )
             try:
                 calibration.spend(seconds)

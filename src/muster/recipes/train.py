@@ -10,7 +10,7 @@ from muster.envs import UnknownEnvError, make_envs
 from muster.errors import OptionError
 from muster.framework import Parallel
 from muster.nets.threads import one_torch_thread
-from muster.recipes.algorithms import ALGORITHMS, load
+from muster.recipes.algorithms import load, load_algorithm, nodes_of, program_of
 from muster.recipes.completing import complete, limit_reached
 from muster.recipes.failure import keep_failure
 from muster.recipes.graceful import StopRequest
@@ -36,13 +36,15 @@ def train(
     """Train an agent, with a run directory that can be trusted and resumed.
 
     Args:
-        algo: Name of the algorithm: `ppo`, `a2c`, `pqn` or `dqn`. A resumed run knows its own.
+        algo: Name of the algorithm: `ppo`, `a2c`, `pqn`, `dqn`, one that was registered, or
+            `module:name` of your own. A resumed run knows its own.
         env: Id of the environment. A run that is resumed knows its own.
         config: A file of options, such as the `config.yaml` of a run.
         **options: Fields of `TrainOptions` and of the algorithm's configuration. What is not given
             comes from the file, or else from the preset for this environment, or is the default;
             in a run that is resumed, from the run.
     """
+    load_algorithm(algo)
     if "model" in options:
         options["model"] = name_of_model(options["model"])
     plan = _plan(algo, env, options, config)
@@ -53,7 +55,7 @@ def train(
         agent, backend = _try_out(algo, env, settings)
     except UnknownEnvError as error:
         raise error.to_try("muster.train({!r}, {!r})", algo) from None
-    own_code = OwnCode.of(env, settings.config.model) if settings.workers else None
+    own_code = OwnCode.of(algo, env, settings.config.model) if settings.workers else None
     settings = replace(settings, options=replace(settings.options, backend=backend))
     plan = replace(plan, settings=settings)
     stop = StopRequest()
@@ -88,7 +90,7 @@ def train(
                 result = complete(job, run, agent, start_from, reached, stop)
             else:
                 run.forget_result()
-                result = _run(load(algo, "recipe"), job, run, stop)
+                result = _run(program_of(algo), job, run, stop)
         except Exception as error:
             keep_failure(error, run)
             raise
@@ -105,6 +107,7 @@ def resume(
     config: str | Path | None = None,
     *,
     env: str | None = None,
+    algo: str | None = None,
     **changes: Any,
 ) -> RunResult:
     """Resume a run, with the settings of its directory.
@@ -113,11 +116,12 @@ def resume(
         run: Its directory.
         config: A file of options that change.
         env: Its environment, needed only if that is `module:Id`: a file does not say which code is
-            run. The same holds for `model`.
+            run. The same holds for `model` and `algo`.
+        algo: Its algorithm, needed only if that is `module:name`.
         **changes: Options that change, such as `env_steps`, the new total. What makes the run what
             it is (seed, network, environments, slots) cannot.
     """
-    return train(env=env, config=config, run_dir=str(run), resume=True, **changes)
+    return train(algo, env, config, run_dir=str(run), resume=True, **changes)
 
 
 @dataclass(frozen=True)
@@ -208,7 +212,7 @@ def _try_out(algo: str, env: str, settings: Settings) -> tuple[Any, Any]:
     check_memory(settings, *spaces)
     if settings.workers:  # they load torch while this process does
         where = settings.options
-        Parallel.prepare(ALGORITHMS[algo].nodes, engine=where.engine, address=where.address)
+        Parallel.prepare(nodes_of(algo), engine=where.engine, address=where.address)
     with one_torch_thread():
         agent = load(algo, "agent")(settings.config, *spaces, seed)
     check_shared_memory(settings, agent)

@@ -6,6 +6,7 @@ Its state is the environments' (which episode each is in, and the actions since 
 counters, so a collector that was saved goes on with the very step it would have taken.
 """
 
+import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -44,6 +45,10 @@ class Collector:
         self.restarted: NDArray[np.bool_] = np.zeros(envs.num_envs, np.bool_)
         """Which environments began a new episode in `load_state_dict`, as they could not go on
         with theirs: what is collected next does not follow what was collected before."""
+        self.act_seconds = 0.0
+        """Spent on choosing actions."""
+        self.env_seconds = 0.0
+        """Spent in the environments."""
         self._policy = policy
         self._envs = envs
         self._steps = steps
@@ -93,10 +98,13 @@ class Collector:
         self._envs.close()
 
     def _step(self, eps: float) -> tuple[Any, ...]:
-        obs = self._obs
+        obs, started = self._obs, time.perf_counter()
         action = self._policy.explore(obs, eps)
         advance()
+        chosen = time.perf_counter()
         self._obs, reward, terminated, truncated, info = self._envs.step(action)
+        self.act_seconds += chosen - started
+        self.env_seconds += time.perf_counter() - chosen
         self._episodes += info["episodes"]
         next_obs = true_next_obs(self._obs, terminated | truncated, info)
         return obs, action, reward, next_obs, terminated, truncated

@@ -1,5 +1,6 @@
 """`Learner`: changes the policy's weights, and counts how often."""
 
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -31,6 +32,8 @@ class Learner:
 
     def __init__(self, policy: LearningPolicy, save: Callable[[], object] | None = None) -> None:
         self.policy = policy
+        self.learn_seconds = 0.0
+        """Spent on gradients and updates."""
         self._save = save
 
     @property
@@ -45,7 +48,11 @@ class Learner:
             data: A batch [B, ...], or K of them [K, B, ...].
             envstep: Environment steps so far; nothing here depends on it.
         """
-        return self.policy.update(data) if data.reward.ndim == 1 else self.policy.update_many(data)
+        started = time.perf_counter()
+        update = self.policy.update if data.reward.ndim == 1 else self.policy.update_many
+        metrics = update(data)
+        self.learn_seconds += time.perf_counter() - started
+        return metrics
 
     def save_checkpoint(self) -> None:
         """Save the policy, in the way that was given to the constructor."""

@@ -5,7 +5,8 @@
     Split                        seconds of training by what was done -> what limits it
 
 With c the seconds of a bare environment step, F the FLOPs of one forward pass, G the rate of matrix
-products at the shapes of the network, E the epochs and BW the rate of copying:
+products at the shapes of the network, E the epochs (with replay: the samples that updates take per
+step) and BW the rate of copying:
 
     bound = cores / (c + F / G + 3 * F * E / G + bytes / BW)     eta = trained steps/s / bound
     bare  = cores / c                                            rho = trained steps/s / bare
@@ -56,7 +57,7 @@ class Limits:
         """Return the environment's own speed, with random actions."""
         return cores / self.env_step_s
 
-    def bound_steps_per_s(self, cores: int, epochs: int) -> float:
+    def bound_steps_per_s(self, cores: int, epochs: float) -> float:
         """Return what training could not exceed: no waiting, no bookkeeping, no small products."""
         forward = self.flops / self.gemm_flops_per_s if self.flops else 0.0
         learning = 3 * forward * epochs  # forward, and twice that much backward
@@ -67,7 +68,7 @@ class Limits:
         """Return trained steps per step of the bare environments on the same cores."""
         return steps_per_s / self.bare_steps_per_s(cores)
 
-    def eta(self, steps_per_s: float, cores: int, epochs: int) -> float:
+    def eta(self, steps_per_s: float, cores: int, epochs: float) -> float:
         """Return the part of the bound that was reached."""
         return steps_per_s / self.bound_steps_per_s(cores, epochs)
 

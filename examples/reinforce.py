@@ -1,0 +1,89 @@
+"""REINFORCE with a baseline: an algorithm of one's own, outside of muster (docs/own_algorithm.md).
+
+    muster train reinforce:reinforce CartPole-v1                  # from the folder of this file
+    muster train reinforce:reinforce CartPole-v1 --workers 0      # the same policy
+    muster resume RUN --algo reinforce:reinforce --env-steps 400000
+    muster eval RUN --algo reinforce:reinforce
+
+It has a configuration (what `--help` lists) and an agent (what is done with returns, and the loss).
+Everything else is muster's: environments, workers in step, checkpoints, metrics, evaluation.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+import muster
+from muster import OptionError
+from muster.algos import ActorCriticConfig, Algorithm, RolloutRows, TorchLossAgent
+
+
+@dataclass(frozen=True)
+class ReinforceConfig(ActorCriticConfig):
+    """How REINFORCE learns: the policy gradient of whole returns (Williams 1992)."""
+
+    rollout: int = 64
+    """Steps of every environment from one update to the next."""
+    lr: float = 3e-3
+    """Learning rate of Adam."""
+    gamma: float = 0.98
+    """Discount per environment step."""
+    gae_lambda: float = 1.0
+    """1: whole returns. Below it the baseline counts for more than a baseline should."""
+    baseline: bool = True
+    """Subtract what the network expects, so that an action is compared with what is usual."""
+    horizon: int = 400_000
+    """Environment steps that the run is planned for."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.baseline is False and self.gae_lambda < 1:
+            raise OptionError(
+                f"baseline=False and gae_lambda={self.gae_lambda} contradict each other",
+                "without a baseline there are only whole returns",
+                "gae_lambda=1",
+            )
+
+
+class Reinforce(TorchLossAgent):
+    """Moves the policy towards actions that were followed by more than was expected."""
+
+    cfg: ReinforceConfig
+    stats = ("policy_loss", "value_loss", "entropy")
+
+    def prepare(self, slots: Any, reward: Any, columns: slice) -> None:
+        """Fill the columns advantage and target of some environments.
+
+        The base class makes `target` the return (up to the end of the episode; after a rollout that
+        stops in the middle of one, the value of what follows) and `advantage` the return less what
+        was expected.
+        """
+        super().prepare(slots, reward, columns)
+        if not self.cfg.baseline:
+            slots.advantage[:, columns] = slots.target[:, columns]
+
+    def loss(
+        self, outputs: Tensor, value: Tensor, rows: RolloutRows
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Return the loss of each row, and the metrics of each row."""
+        policy_loss = -self.log_prob(outputs, rows.action) * rows.advantage
+        value_loss = 0.5 * (value - rows.target) ** 2
+        entropy = self.entropy(outputs)
+        loss = (
+            policy_loss
+            + self.cfg.value_coef * value_loss
+            - self.entropy_coef(rows.env_step) * entropy
+        )
+        return loss, (policy_loss, value_loss, entropy)
+
+
+reinforce = Algorithm(ReinforceConfig, Reinforce)
+"""What `muster train reinforce:reinforce` names: module:name."""
+
+if __name__ == "__main__":
+    muster.register_algorithm("reinforce", reinforce)  # from here on by this name
+    result = muster.train("reinforce", "CartPole-v1", env_steps=4_096, eval_episodes=10)
+    print(f"mean return {result.eval_return_mean:.0f} after {result.env_steps:,} steps")
+    policy = muster.load_policy(result.run_dir)
+    print("it would do", policy.act([0.0, 0.1, 0.02, -0.1]))
