@@ -46,7 +46,7 @@ class Printed:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ProgressUpdate:
     """What the node has counted."""
 
     row: Row
@@ -68,7 +68,7 @@ class Unusable:
     fix: str
 
 
-News = Said | Printed | Progress | Ended | Unusable
+News = Said | Printed | ProgressUpdate | Ended | Unusable
 
 
 class Desk:
@@ -129,7 +129,7 @@ class Desk:
                 self._changed.wait_for(lambda: bool(self._news), seconds)
                 self._told, self._news = self._news, []
                 self._number += 1
-            return self._number, [*self._told, Progress(self._page.read(self._node))]
+            return self._number, [*self._told, ProgressUpdate(self._page.read(self._node))]
 
     # ---- on the thread
 

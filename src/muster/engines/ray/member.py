@@ -15,7 +15,7 @@ from muster.engines.base import Launch
 from muster.engines.member import Member
 from muster.engines.orders import Present
 from muster.engines.progress import ProgressPage
-from muster.engines.ray.process import Program
+from muster.engines.ray.process import PortableProgram
 from muster.engines.ray.relay import Relay
 from muster.engines.ray.roll import Roll
 from muster.engines.ray.watch import ClusterWatch
@@ -46,7 +46,7 @@ class RayMember(Member):
         launch: Launch,
         page: ProgressPage,
         roll: Roll,
-        program: Program,
+        program: PortableProgram,
         watch: ClusterWatch,
     ) -> None:
         super().__init__(place, launch, page)

@@ -24,7 +24,7 @@ from muster.framework.node import Place
 
 
 @dataclass(frozen=True)
-class Program:
+class PortableProgram:
     """What all nodes of a run are to do, and where they find their modules."""
 
     code: bytes
@@ -34,9 +34,9 @@ class Program:
     environment: Mapping[str, str]
 
 
-def program_of(launch: Launch) -> Program:
+def program_of(launch: Launch) -> PortableProgram:
     """Return what the nodes of a launch are to do, as other machines can be told."""
-    return Program(
+    return PortableProgram(
         code=cloudpickle.dumps((launch.main, launch.args, dict(launch.kwargs))),
         sys_path=tuple(sys.path),
         directory=os.getcwd(),
@@ -49,7 +49,7 @@ class Conception:
     """What a keeper tells a new process."""
 
     place: Place
-    program: Program
+    program: PortableProgram
     threads: int
     is_spread: bool
     pin: tuple[int, int] | None

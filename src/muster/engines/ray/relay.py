@@ -18,9 +18,9 @@ import ray
 
 from muster.engines.progress import ProgressPage
 from muster.engines.ray.calls import first_line, heard
-from muster.engines.ray.desk import Ended, News, Printed, Progress, Said, Unusable
+from muster.engines.ray.desk import Ended, News, Printed, ProgressUpdate, Said, Unusable
 from muster.engines.ray.keeper import Neighbour, Order
-from muster.engines.ray.process import Conception, Program
+from muster.engines.ray.process import Conception, PortableProgram
 from muster.engines.ray.roll import Roll
 from muster.engines.ray.side_effects import leave_thread_behind
 from muster.errors import ClusterError, MusterError
@@ -46,7 +46,7 @@ class Relay:
     def __init__(
         self,
         place: Place,
-        program: Program,
+        program: PortableProgram,
         threads: int | None,
         pin: bool,
         page: ProgressPage,
@@ -172,7 +172,7 @@ class Relay:
             self._say.send(news.order)
         elif isinstance(news, Printed):
             _write_all(self._logs[news.is_error], news.data)
-        elif isinstance(news, Progress):
+        elif isinstance(news, ProgressUpdate):
             self._page.write(self._place.node_id, news.row)
         elif isinstance(news, Ended):
             self._ended(news.status)

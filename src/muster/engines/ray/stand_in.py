@@ -22,7 +22,7 @@ import numpy as np
 import ray
 
 from muster.engines.base import Delivery
-from muster.engines.local.blocks import Block, BlockPool
+from muster.engines.local.blocks import BlockPool, MemoryBlock
 from muster.engines.local.handshake import Secrets
 from muster.engines.local.link import make_parcel
 from muster.engines.local.post import Post
@@ -204,7 +204,7 @@ class StandIn:
         ]
         return partial(keeper.deliver.remote, home.node_id, self._sent, letters)
 
-    def _forget(self, block: Block) -> None:
+    def _forget(self, block: MemoryBlock) -> None:
         link = self._post.link_to(self._home.node_id)
         if link is not None and link in block.known_to:
             link.send_forget(block.number)
