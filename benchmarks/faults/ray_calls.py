@@ -16,7 +16,7 @@ from benchmarks.faults.ray_scene import Run, try_on
 from benchmarks.machines import Machines
 
 TO_ACTORS = "CoreWorkerService.grpc_client.PushTask"
-"""Every call of an actor: all that driver and keepers say to each other."""
+"""Every call of an actor: all that driver and node actors say to each other."""
 ALL = "*"
 STARTING = [
     ("NodeManagerService.grpc_client.PrepareBundleResources", "req"),
