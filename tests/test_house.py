@@ -1,9 +1,11 @@
 """What users rely on without calling it: the names there are, and what an import costs."""
 
+import ast
 import re
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -96,3 +98,18 @@ def test_no_algorithm_is_named_in_rooms_that_serve_all_of_them():
         if name.search(line)
     ]
     assert found == []
+
+
+TWO_FACES = {"Learner", "ParameterServer", "ReplayBuffer"}
+"""Public names that `muster.actors` has for plain Ray, and other rooms for tasks."""
+
+
+def test_every_class_has_a_name_of_its_own():
+    found = defaultdict(list)
+    for path in sorted((ROOT / "src" / "muster").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(str(path.relative_to(ROOT)))
+    twice = {name: where for name, where in found.items() if len(where) > 1}
+    assert set(twice) == TWO_FACES, twice
+    assert all(any("/actors/" in where for where in twice[name]) for name in TWO_FACES)

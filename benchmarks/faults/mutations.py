@@ -133,14 +133,14 @@ MUTATIONS = {
     ),
     "Ray's calls lost": Mutation(
         ("ray_faults", "--kind", "K7-requests", "--trials", "1"),
-        "engines/ray/copies.py",
-        "                heard(self._ask, begun=self._begun)\n",
+        "engines/ray/replicas.py",
+        "                call_until_answered(self._ask, begun=self._begun)\n",
         "                ray.wait([self._begun])\n",
         "what was lost on its way to another machine counts as written there",
     ),
     "Ray's machine drained": Mutation(
         ("ray_faults", "--kind", "K8", "--trials", "1"),
-        "engines/ray/copies.py",
+        "engines/ray/replicas.py",
         "            self._reaching(len(image))[: len(image)] = image\n",
         "            self._reaching(len(image))\n",
         "a machine that takes the place of another one does not get what the others know",

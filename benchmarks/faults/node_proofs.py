@@ -14,7 +14,7 @@ from benchmarks.faults.node_scene import Broken
 from muster.engines.local import handshake
 from muster.engines.local.blocks import BlockPool
 from muster.engines.local.door import socket_path
-from muster.engines.local.handshake import Hello, Secrets
+from muster.engines.local.handshake import LinkRequest, Secrets
 from muster.engines.local.post import Post
 from muster.framework.labels import Labels
 from muster.framework.node import Finish, Place
@@ -81,8 +81,8 @@ def replayed(seed: int, faulty: bool) -> Outcome:
         post.start()
         path = socket_path(Path(directory), 0)
         try:
-            hello = Hello.fresh(1, 5, 0, 3)
-            first = handshake.pack_hello(hello, known)
+            hello = LinkRequest.fresh(1, 5, 0, 3)
+            first = handshake.pack_link_request(hello, known)
             answer, proof = _say(path, first, lambda a: handshake.read_answer(a, hello, known))
             deadline = time.monotonic() + 2.0
             while ears.joined != [(1, 5)] and time.monotonic() < deadline:
@@ -105,16 +105,16 @@ def replayed(seed: int, faulty: bool) -> Outcome:
     return out | {"refused_in_the_log": len(refusals)}
 
 
-def _attempts(hello: Hello, known: Secrets, answer: bytes, proof: bytes) -> Any:
-    first = handshake.pack_hello(hello, known)
-    newer = Hello.fresh(1, 6, 0, 3)
+def _attempts(hello: LinkRequest, known: Secrets, answer: bytes, proof: bytes) -> Any:
+    first = handshake.pack_link_request(hello, known)
+    newer = LinkRequest.fresh(1, 6, 0, 3)
     # Heard and said again: the listener's nonce is another one by now.
     yield first, lambda now: proof
     yield first, lambda now: answer[-32:]
     # The listener's own proof, given back to it.
     yield first, lambda now: now[-32:]
-    yield handshake.pack_hello(newer, known), lambda now: now[-32:]
-    yield handshake.pack_hello(newer, known), lambda now: proof
+    yield handshake.pack_link_request(newer, known), lambda now: now[-32:]
+    yield handshake.pack_link_request(newer, known), lambda now: proof
     # The right run, but no token, an old one, that of another run.
     for token in (bytes(32), known.token[::-1], os.urandom(32)):
         wrong = Secrets(known.run, token, known.version)
@@ -124,12 +124,12 @@ def _attempts(hello: Hello, known: Secrets, answer: bytes, proof: bytes) -> Any:
             value: bytes = proofs(b"newcomer", newer, now[26:58], wrong)
             return value
 
-        yield handshake.pack_hello(newer, wrong), prove
+        yield handshake.pack_link_request(newer, wrong), prove
     # All is right but the address: another node, an incarnation that is no more.
     for to_node, to_incarnation in ((1, 3), (0, 2), (0, 4)):
-        lost = Hello.fresh(1, 6, to_node, to_incarnation)
+        lost = LinkRequest.fresh(1, 6, to_node, to_incarnation)
         yield (
-            handshake.pack_hello(lost, known),
+            handshake.pack_link_request(lost, known),
             lambda now, lost=lost: handshake._prove(b"newcomer", lost, now[26:58], known),
         )
 

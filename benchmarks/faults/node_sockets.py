@@ -18,7 +18,7 @@ from benchmarks.faults.node_scene import Broken, Trial, trial
 from muster.engines.local import frames, handshake
 from muster.engines.local.blocks import BlockPool
 from muster.engines.local.frames import FrameError
-from muster.engines.local.handshake import Hello, Secrets
+from muster.engines.local.handshake import LinkRequest, Secrets
 from muster.engines.local.link import Link
 from muster.version import __version__
 
@@ -71,10 +71,10 @@ def connect(path: str) -> socket.socket:
     return sock
 
 
-def hello_to(node: int, known: Secrets, incarnation: int = 0) -> tuple[Hello, bytes]:
+def hello_to(node: int, known: Secrets, incarnation: int = 0) -> tuple[LinkRequest, bytes]:
     """Return a hello to a node, by another that is said to be its neighbour."""
-    hello = Hello.fresh(2 if node != 2 else 3, 7, node, incarnation)
-    return hello, handshake.pack_hello(hello, known)
+    hello = LinkRequest.fresh(2 if node != 2 else 3, 7, node, incarnation)
+    return hello, handshake.pack_link_request(hello, known)
 
 
 def fuzz(rng: random.Random, good: bytes) -> bytes:

@@ -16,7 +16,7 @@ from benchmarks.faults.ray_scene import Run, try_on
 from benchmarks.machines import Machines
 
 TO_ACTORS = "CoreWorkerService.grpc_client.PushTask"
-"""Every call of an actor: all that driver and keepers say to each other."""
+"""Every call of an actor: all that driver and node actors say to each other."""
 ALL = "*"
 STARTING = [
     ("NodeManagerService.grpc_client.PrepareBundleResources", "req"),
@@ -24,13 +24,13 @@ STARTING = [
         (method, kind)
         for method in (
             "NodeManagerService.grpc_client.CommitBundleResources",
-            "PlacementGroupInfoGcsService.grpc_client.CreatePlacementGroup",
-            "PlacementGroupInfoGcsService.grpc_client.WaitPlacementGroupUntilReady",
-            "ActorInfoGcsService.grpc_client.RegisterActor",
-            "ActorInfoGcsService.grpc_client.CreateActor",
+            "ray::rpc::PlacementGroupInfoGcsService.grpc_client.CreatePlacementGroup",
+            "ray::rpc::PlacementGroupInfoGcsService.grpc_client.WaitPlacementGroupUntilReady",
+            "ray::rpc::ActorInfoGcsService.grpc_client.RegisterActor",
+            "ray::rpc::ActorInfoGcsService.grpc_client.CreateActor",
             "NodeManagerService.grpc_client.RequestWorkerLease",
-            "ControlPlanePubSubGcsService.grpc_client.GcsSubscriberCommandBatch",
-            "ControlPlanePubSubGcsService.grpc_client.GcsSubscriberPoll",
+            "ray::rpc::ControlPlanePubSubGcsService.grpc_client.GcsSubscriberCommandBatch",
+            "ray::rpc::ControlPlanePubSubGcsService.grpc_client.GcsSubscriberPoll",
             TO_ACTORS,
         )
         for kind in ("req", "resp")

@@ -36,8 +36,8 @@ STILL_WITHIN = 60.0
 END_WITHIN = 400.0
 GONE_WITHIN = 20.0
 KEEPERS_GONE_WITHIN = 40.0
-"""A keeper without a head to end it leaves by itself, after 30 s."""
-NODE, KEEPER = "muster.engines.ray.process", "ray::Keeper"
+"""A node actor without a head to end it leaves by itself, after 30 s."""
+NODE, KEEPER = "muster.engines.ray.process", "ray::NodeActor"
 _INJECTED = re.compile(r"^(\[.*(rpc_chaos|Inject RPC)|RAY_testing_).*\n", re.M)
 """What Ray says of faults that it was told to make."""
 _THREE_LINES = re.compile(r"muster: [^\n]+\n  why: [^\n]+\n  try: [^\n]+\n")

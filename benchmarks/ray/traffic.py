@@ -3,7 +3,7 @@
     python -m benchmarks.ray.traffic --seconds 10
 
 Prints one line of JSON. The two machines are two nodes of a private Ray cluster on this one: Ray,
-and with it the engine, treats them as two. Every keeper counts the calls that others make to it,
+and with it the engine, treats them as two. Each node actor counts the calls that others make to it,
 and the bytes of their arguments as pickle has them; Ray's own headers are not seen. An update is
 all that is learnt from one rollout: here 4 epochs of 4 minibatches, so 16 gradients.
 """
@@ -25,12 +25,12 @@ from benchmarks.peers.trial import ENV, MATCHED, Speed
 from ray.cluster_utils import Cluster
 
 from muster import train
-from muster.engines.ray import keeper, roll
+from muster.engines.ray import actor_registry, node_actor
 
 FOLDER = "MUSTER_BENCH_TRAFFIC"
-"""Variable that tells keepers where to write their counts."""
+"""Variable that tells node actors where to write their counts."""
 CALLS = ("copy", "deliver", "link", "unlink", "counts", "image", "expect", "fill")
-"""Methods of a keeper that keepers of other machines call."""
+"""Methods of a node actor that node actors of other machines call."""
 
 
 def _counting(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,11 +44,11 @@ def _counting(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-_leave: Any = keeper.Keeper.leave
+_leave: Any = node_actor.NodeActor.leave
 
 
-class CountingKeeper(keeper.Keeper):
-    """A keeper that counts what others have it do."""
+class CountingNodeActor(node_actor.NodeActor):
+    """A node actor that counts what others have it do."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         self.seen: dict[str, tuple[int, int]] = {}
@@ -63,14 +63,14 @@ class CountingKeeper(keeper.Keeper):
 
 
 for _name in CALLS:
-    if hasattr(keeper.Keeper, _name):
-        setattr(CountingKeeper, _name, _counting(getattr(keeper.Keeper, _name)))
+    if hasattr(node_actor.NodeActor, _name):
+        setattr(CountingNodeActor, _name, _counting(getattr(node_actor.NodeActor, _name)))
 
 
 def run(seconds: float) -> dict[str, Any]:
     """Train on two nodes of a cluster, and return what was sent."""
     actor: Any = ray.remote
-    counting = actor(max_restarts=0, concurrency_groups=keeper._GROUPS)(CountingKeeper)
+    counting = actor(max_restarts=0, concurrency_groups=node_actor._GROUPS)(CountingNodeActor)
     with tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as folder:
         os.environ[FOLDER] = folder
         # A cluster of this kind names itself in a file that others look at, unless this is told.
@@ -80,7 +80,7 @@ def run(seconds: float) -> dict[str, Any]:
         try:
             cluster.add_node(num_cpus=1)
             ray.init(cluster.address, log_to_driver=False, logging_level=logging.ERROR)
-            setattr(roll, "KeeperActor", counting)  # noqa: B010, where it makes them
+            setattr(actor_registry, "KeeperActor", counting)  # noqa: B010, where it makes them
             trial = Speed(MATCHED, seed=1, threads=1)
             done = train(
                 "ppo",
@@ -107,7 +107,7 @@ def run(seconds: float) -> dict[str, Any]:
                 key = f"{name}, {what}"
                 per_update[key] = round(per_update.get(key, 0.0) + value / updates, 3)
     return {
-        "keepers": len(written),
+        "node actors": len(written),
         "updates": updates,
         "steps_per_s on one machine's cores": round((done.speed or {})["steps_per_s"], 1),
         "per update": per_update,

@@ -123,15 +123,15 @@ def wanted(tmp_path_factory):
 
 @pytest.mark.slow
 def test_keepers_killed_one_after_the_other_change_nothing(machines, tmp_path, wanted):
-    """Both workers are on one machine, so its memory is what the other keeper has."""
+    """Both workers are on one machine, so its memory is what the other node actor has."""
     going = Going(machines, tmp_path / "run")
     going.get_on()
     for which in (0, 1):
         before = going.nodes()
-        keeper = parent_of(before[which])
-        os.kill(keeper, signal.SIGKILL)
+        node_actor = parent_of(before[which])
+        os.kill(node_actor, signal.SIGKILL)
         wait(lambda b=before: set(going.nodes()) - set(b), 60, "a node came back", going.run)
-        assert not Path(f"/proc/{keeper}/cmdline").exists() or parent_of(keeper) == 1
+        assert not Path(f"/proc/{node_actor}/cmdline").exists() or parent_of(node_actor) == 1
         going.get_on()
     result = going.result()
     assert (result["policy_sha256"], result["env_steps"]) == (wanted, 122_880)

@@ -11,7 +11,7 @@ from benchmarks.faults.scene import is_save, save_number, which
 from listing import hidden, names
 
 from muster.errors import OptionError
-from muster.run import CheckpointError, CheckpointStore, NonFiniteError, RunLockedError
+from muster.run import CheckpointError, CheckpointStore, NonFiniteStateError, RunLockedError
 from muster.run import checkpoint as checkpoint_module
 from muster.run.files import Files
 from muster.run.lock import FileLock
@@ -220,7 +220,7 @@ def test_a_policy_that_is_not_finite_is_refused_on_loading_too(ram, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(reading, "check_finite", lambda *_: None)
         bad = store.save(20, {"policy": {"w": np.array([1, np.nan])}}, {})
-    with pytest.raises(NonFiniteError, match="1 of 2") as caught:
+    with pytest.raises(NonFiniteStateError, match="1 of 2") as caught:
         store.load(bad)
     assert caught.value.offer == good
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors.numpy import load_file
 
-from muster.run import CheckpointError, CheckpointStore, NonFiniteError
+from muster.run import CheckpointError, CheckpointStore, NonFiniteStateError
 from muster.run.tree import ARRAY_TYPES
 
 FLOATS = [name for name in ARRAY_TYPES if name.startswith("F")]
@@ -206,7 +206,7 @@ def test_a_policy_that_is_not_finite_is_never_saved(ram, bad, dtype):
     good = store.save(1, {"policy": {"w": np.ones(3, dtype)}}, {})
     weights = np.ones((2, 3), dtype)
     weights[1, 2] = bad
-    with pytest.raises(NonFiniteError, match=r"'net/w' holds 1 of 6") as caught:
+    with pytest.raises(NonFiniteStateError, match=r"'net/w' holds 1 of 6") as caught:
         store.save(2, {"policy": {"net": {"w": weights}}}, {})
     assert isinstance(caught.value, CheckpointError)
     assert (store.last(), store.list()) == (good, [good])

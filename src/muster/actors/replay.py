@@ -23,7 +23,7 @@ from muster.actors.calls import Call, failure
 from muster.actors.errors import ReplayEmptyError
 from muster.actors.gate import Gate
 from muster.actors.ray_here import check_room, need_ray, needs_of
-from muster.actors.shard import Drawn, Shard, joined
+from muster.actors.shard import Shard, ShardSample, joined
 from muster.data import Batch, Transitions
 from muster.data.shards import global_weights, split
 from muster.errors import OptionError
@@ -390,7 +390,7 @@ class ReplayBuffer:
 
 
 def _mixed(
-    drawn: dict[int, Drawn], masses: NDArray[np.float64], beta: float | None
+    drawn: dict[int, ShardSample], masses: NDArray[np.float64], beta: float | None
 ) -> SampledBatch:
     """Return one batch of what several shards drew."""
     batches = [each.batch for each in drawn.values() if each.batch is not None]

@@ -14,7 +14,7 @@ _REMEMBERED = 256
 """Numbers of stored fragments that are known for each client: more than can be on the way."""
 
 
-class Drawn(NamedTuple):
+class ShardSample(NamedTuple):
     """What a shard drew."""
 
     generation: int
@@ -53,18 +53,18 @@ class Shard:
             seen.append(sequence)
         return self._generation
 
-    def sample(self, count: int) -> Drawn:
+    def sample(self, count: int) -> ShardSample:
         """Draw, with replacement."""
         stored = len(self._rows)
         if not stored:
             nothing = np.zeros(0)
-            return Drawn(self._generation, None, nothing, nothing.astype(np.int64))
+            return ShardSample(self._generation, None, nothing, nothing.astype(np.int64))
         # A buffer gives no more than it has; a small one is asked several times.
         sizes = [stored] * (count // stored) + [count % stored] * (count % stored > 0)
         drawn = [batch for size in sizes if (batch := self._rows.sample(size)) is not None]
         batch = drawn[0] if len(drawn) == 1 else joined(drawn)
         row = (batch.index // self._rows.num_envs) % self._versions.size
-        return Drawn(
+        return ShardSample(
             self._generation, batch, self._rows.chance(batch.index), self._versions[row].copy()
         )
 

@@ -19,8 +19,8 @@ from muster.data.checks import check_count
 from muster.data.feed import Fragment
 from muster.data.replay import ReplayBuffer
 from muster.data.shard_talk import (
+    Announce,
     Begin,
-    Call,
     Contents,
     Draw,
     Drawn,
@@ -144,8 +144,8 @@ class ReplayShard:
         return True
 
     def _obey(self, parcelled: Parcelled) -> None:
-        order: Call | Order = parcelled.value
-        if isinstance(order, Call):
+        order: Announce | Order = parcelled.value
+        if isinstance(order, Announce):
             self._reports.put(Hello(self._name))
         elif order.generation != self._generation:
             return  # it was for a process that has died

@@ -1,6 +1,6 @@
 """What the learner and the shards of its replay say to each other.
 
-    learner: Call          -> Hello   :shard           who is there?
+    learner: Announce      -> Hello   :shard           who is there?
              Begin         -> Ready                    begin empty, or with a saved content
                            <- Offer                    a fragment came and wants to be stored
              Insert        -> Inserted                 store the oldest that was offered
@@ -38,7 +38,7 @@ class Learned:
 
 @register_dataclass
 @dataclass(slots=True, eq=False)
-class Call:
+class Announce:
     """Asks a shard to say hello; for whoever reads it."""
 
     name: str

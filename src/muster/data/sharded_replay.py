@@ -24,8 +24,8 @@ from muster.data.limiter import SamplesPerInsert
 from muster.data.priorities import check_errors, check_given_out
 from muster.data.shard import orders_channel, reports_channel
 from muster.data.shard_talk import (
+    Announce,
     Begin,
-    Call,
     Contents,
     Draw,
     Drawn,
@@ -141,7 +141,7 @@ class ShardedReplay:
         self._saved: dict[int, dict[str, Any]] = {}
         self._to_load: dict[int, dict[str, Any]] = {}
         for each in self._shards:
-            each.orders.put(Call(name))
+            each.orders.put(Announce(name))
 
     def __len__(self) -> int:
         """Return the number of transitions that can be sampled."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from muster.engines.base import Delivery, Transport
 from muster.flow.mail import Mail
-from muster.flow.task_link import TaskLink
+from muster.flow.task_link import NodeTaskLink
 from muster.framework.events import Events
 from muster.framework.node import Finish, Place, current_node, on_node
 
@@ -25,12 +25,12 @@ class ProgramNode:
         self.replacements = 0
         """Nodes of this run that were replaced so far, as far as this one knows."""
         self._transport = transport
-        self._links: list[TaskLink] = []
+        self._links: list[NodeTaskLink] = []
         self._on_finish: list[Callable[[], None]] = []
         self._is_gathering = False
         self._opened = 0
 
-    def open_task(self, events: Events, finish: Callable[[Finish], None]) -> TaskLink:
+    def open_task(self, events: Events, finish: Callable[[Finish], None]) -> NodeTaskLink:
         """Connect a task to its twins: the n-th task of one node is the n-th of every other."""
         number = self._opened
         self._opened += 1
@@ -39,7 +39,7 @@ class ProgramNode:
             self._note_finish(reason)
             finish(reason)
 
-        link = TaskLink(self.mail, self._transport, number, events, finish_task)
+        link = NodeTaskLink(self.mail, self._transport, number, events, finish_task)
         self._links.append(link)
         if self.finish is not None:
             link.told_to_finish(self.finish)

@@ -1,4 +1,4 @@
-"""`TaskLink`: one task's connection to its twins on the other nodes."""
+"""`NodeTaskLink`: one task's connection to its twins on the other nodes."""
 
 import logging
 import queue
@@ -28,7 +28,7 @@ _EVENTS_UNDER_WAY = 1024
 _log = logging.getLogger("muster")
 
 
-class TaskLink:
+class NodeTaskLink:
     """Implements `muster.framework.node.TaskLink`.
 
     Args:

@@ -16,7 +16,7 @@ import numpy as np
 from muster import nets
 from muster.errors import MusterError
 from muster.framework import Context, Middleware, Task
-from muster.run import NonFiniteError
+from muster.run import NonFiniteStateError
 
 
 class GuardError(MusterError):
@@ -52,13 +52,13 @@ def guarded(task: Task, last_good: Callable[[], Path | None]) -> Iterator[None]:
     """
     try:
         yield
-    except (nets.NonFiniteError, NonFiniteError) as error:
+    except (nets.NonFiniteError, NonFiniteStateError) as error:
         what, why, _ = error.args
         raise _error(what, why, task.ctx, last_good) from error
 
 
 def check_state(parts: Mapping[str, Any]) -> None:
-    """Raise NonFiniteError if an array of the state, at any depth, holds a NaN or an infinity.
+    """Raise NonFiniteStateError if an array of the state, at any depth, holds a NaN or an infinity.
 
     The store looks at the policy alone. But an optimiser or a target network with a NaN in it makes
     one of the policy in the first update after a resume, and then there is no good checkpoint left.
@@ -70,7 +70,7 @@ def check_state(parts: Mapping[str, Any]) -> None:
             finite = np.isfinite(value)
             if not finite.all():
                 bad = value.size - np.count_nonzero(finite)
-                raise NonFiniteError(
+                raise NonFiniteStateError(
                     f"{name} holds {bad} of {value.size} numbers that are NaN or infinite",
                     "learning diverged; such a state is not saved",
                     "a smaller --lr",

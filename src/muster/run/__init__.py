@@ -11,7 +11,7 @@ from muster.run.config_io import from_yaml, to_yaml
 from muster.run.directory import RunDirectory
 from muster.run.errors import (
     CheckpointError,
-    NonFiniteError,
+    NonFiniteStateError,
     RunDirectoryError,
     RunLockedError,
 )
@@ -25,7 +25,7 @@ __all__ = [
     "CheckpointError",
     "CheckpointStore",
     "MetricsWriter",
-    "NonFiniteError",
+    "NonFiniteStateError",
     "RunDirectory",
     "RunDirectoryError",
     "RunLockedError",

@@ -95,7 +95,7 @@ class CheckpointStore:
 
         Raises:
             CheckpointError: The state cannot be saved exactly, or the disk refused.
-            NonFiniteError: The policy holds a NaN or an infinity.
+            NonFiniteStateError: The policy holds a NaN or an infinity.
         """
         name = f"step-{_checked_step(step)}"
         manifest, contents = _prepare(operator.index(step), parts, counters, meta or {})

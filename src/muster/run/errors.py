@@ -2,7 +2,7 @@
 
 MusterError
 ├── CheckpointError      (RuntimeError)  a checkpoint cannot be saved, or not be trusted
-│   └── NonFiniteError                   it would be, or is, a policy with NaN or infinity in it
+│   └── NonFiniteStateError              it would be, or is, a policy with NaN or infinity in it
 └── RunDirectoryError    (RuntimeError)  the directory is no run, or not one to write to
     └── RunLockedError                   another process is writing there
 """
@@ -27,7 +27,7 @@ class CheckpointError(MusterError, RuntimeError):
         self.offer = offer
 
 
-class NonFiniteError(CheckpointError):
+class NonFiniteStateError(CheckpointError):
     """The policy holds a NaN or an infinity: such a checkpoint is never saved and never loaded."""
 
 

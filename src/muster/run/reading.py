@@ -21,7 +21,7 @@ import numpy as np
 
 from muster.run import manifest as manifests
 from muster.run import tensors
-from muster.run.errors import CheckpointError, NonFiniteError
+from muster.run.errors import CheckpointError, NonFiniteStateError
 from muster.run.files import damaged, open_regular
 from muster.run.lock import shared
 from muster.run.manifest import FILE_NAME, Manifest
@@ -81,7 +81,7 @@ def load(path: Path) -> Checkpoint:
 
     Raises:
         CheckpointError: Something is wrong with it; the message names the file.
-        NonFiniteError: The policy holds a NaN or an infinity.
+        NonFiniteStateError: The policy holds a NaN or an infinity.
     """
     with opened(path) as directory:
         manifest = _manifest(directory, path)
@@ -102,11 +102,11 @@ def load(path: Path) -> Checkpoint:
 
 
 def check_finite(arrays: dict[str, np.ndarray[Any, Any]], shown: str) -> None:
-    """Raise NonFiniteError if any of these arrays holds a NaN or an infinity."""
+    """Raise NonFiniteStateError if any of these arrays holds a NaN or an infinity."""
     for name, array in arrays.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             bad = int(array.size - np.count_nonzero(np.isfinite(array)))
-            raise NonFiniteError(
+            raise NonFiniteStateError(
                 f"{shown}: {name!r} holds {bad} of {array.size} numbers that are NaN or infinite",
                 "training diverged, and a policy like that must not replace a good one",
                 "the last good checkpoint, with a lower lr or a smaller max_grad_norm",

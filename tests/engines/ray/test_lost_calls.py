@@ -1,4 +1,4 @@
-"""Calls between driver and keepers that get lost: Ray loses them on purpose, the run goes on."""
+"""Calls between driver and node actors that Ray loses on purpose: the run goes on."""
 
 import json
 import subprocess

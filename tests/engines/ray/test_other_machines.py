@@ -36,8 +36,10 @@ def older_muster(place):
     """Return where there is a muster of another version, which sends its words otherwise, too."""
     shutil.copytree(ROOT / "src" / "muster", place / "muster")
     (place / "muster" / "version.py").write_text('__version__ = "0.0.9"\n')
-    keeper = place / "muster" / "engines" / "ray" / "keeper.py"
-    keeper.write_text(keeper.read_text().replace("class Whereabouts:", "class Whereabouts(tuple):"))
+    node_actor = place / "muster" / "engines" / "ray" / "node_actor.py"
+    node_actor.write_text(
+        node_actor.read_text().replace("class ActorLocation:", "class ActorLocation(tuple):")
+    )
     return place
 
 

@@ -1,6 +1,6 @@
 """Blocks of shared memory without names: written once, read by many, used again.
 
-    owner:   pool.take(size) -> Block, write -> descriptor to each reader once, then its number
+    owner:   pool.take(size) -> MemoryBlock, write -> descriptor to each reader once, then number
     reader:  MappedBlocks.view(number) -> copy -> say that it is free
     owner:   the last reader is done, or gone -> back to the pool
 
@@ -22,7 +22,7 @@ _KEPT_BYTES = 64 << 20
 _KEPT_BLOCKS = 32
 
 
-class Block:
+class MemoryBlock:
     """Shared memory of this process, and who still reads it."""
 
     def __init__(self, number: int, size: int) -> None:
@@ -50,16 +50,16 @@ class BlockPool:
         forget: Called when a block is closed, with those who know it.
     """
 
-    def __init__(self, forget: Callable[[Block], None]) -> None:
+    def __init__(self, forget: Callable[[MemoryBlock], None]) -> None:
         self._forget = forget
         self._lock = threading.Lock()
-        self._free: dict[int, list[Block]] = defaultdict(list)
+        self._free: dict[int, list[MemoryBlock]] = defaultdict(list)
         self._free_bytes = 0
         self._free_count = 0
         self._numbers = 0
-        self._in_use: dict[int, Block] = {}
+        self._in_use: dict[int, MemoryBlock] = {}
 
-    def take(self, size: int) -> Block:
+    def take(self, size: int) -> MemoryBlock:
         """Return a block of at least `size` bytes that nobody reads."""
         size_class = _size_class(size)
         with self._lock:
@@ -70,12 +70,12 @@ class BlockPool:
                 self._free_count -= 1
             else:
                 self._numbers += 1
-                block = Block(self._numbers, size_class)
+                block = MemoryBlock(self._numbers, size_class)
             block.owned = True
             self._in_use[block.number] = block
         return block
 
-    def lend(self, block: Block, reader: object) -> bool:
+    def lend(self, block: MemoryBlock, reader: object) -> bool:
         """Note that `reader` gets the block; True if it gets it for the first time."""
         with self._lock:
             block.readers.add(reader)
@@ -94,7 +94,7 @@ class BlockPool:
         if closed:
             self._forget(block)
 
-    def drop(self, block: Block) -> None:
+    def drop(self, block: MemoryBlock) -> None:
         """Note that the owner will not lend it again."""
         with self._lock:
             block.owned = False
@@ -127,7 +127,7 @@ class BlockPool:
         for block in blocks:
             block.close()
 
-    def _settle(self, block: Block) -> bool:
+    def _settle(self, block: MemoryBlock) -> bool:
         """Free a block that nobody uses; True if it was closed for that."""
         if block.owned or block.readers or self._in_use.pop(block.number, None) is None:
             return False

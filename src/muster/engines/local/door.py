@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.engines.local import handshake
-from muster.engines.local.handshake import HandshakeError, Hello, Secrets
+from muster.engines.local.handshake import HandshakeError, LinkRequest, Secrets
 from muster.framework.node import Place
 
 HANDSHAKE_SECONDS = 5.0
@@ -35,7 +35,7 @@ class _Stranger:
         self.sock = sock
         self.deadline = time.monotonic() + HANDSHAKE_SECONDS
         self.said = b""
-        self.hello: Hello | None = None
+        self.hello: LinkRequest | None = None
         self.nonce = secrets.token_bytes(32)
 
 
@@ -57,7 +57,7 @@ class Door:
         known: Secrets,
         directory: Path,
         selector: selectors.BaseSelector,
-        admit: Callable[[socket.socket, Hello], None],
+        admit: Callable[[socket.socket, LinkRequest], None],
         report: Callable[[str], None],
     ) -> None:
         self._place = place
@@ -144,7 +144,7 @@ class Door:
             self._admit(stranger.sock, stranger.hello)
             return
         try:
-            hello = handshake.read_hello(said, self._known)
+            hello = handshake.read_link_request(said, self._known)
         except HandshakeError:
             stranger.sock.send(handshake.pack_refusal(self._known))
             raise
@@ -178,8 +178,8 @@ def knock(
             sock.close()
             return None
         try:
-            hello = Hello.fresh(place.node_id, place.incarnation, peer, incarnation)
-            sock.sendall(handshake.pack_hello(hello, known))
+            hello = LinkRequest.fresh(place.node_id, place.incarnation, peer, incarnation)
+            sock.sendall(handshake.pack_link_request(hello, known))
             answer = _receive(sock, handshake.ANSWER_SIZE)
             sock.sendall(handshake.read_answer(answer, hello, known))
             return sock

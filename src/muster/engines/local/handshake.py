@@ -47,7 +47,7 @@ class Secrets:
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class LinkRequest:
     """Who wants to be linked to whom."""
 
     node: int
@@ -57,12 +57,12 @@ class Hello:
     nonce: bytes
 
     @classmethod
-    def fresh(cls, node: int, incarnation: int, to_node: int, to_incarnation: int) -> "Hello":
+    def fresh(cls, node: int, incarnation: int, to_node: int, to_incarnation: int) -> "LinkRequest":
         """Make one that was never said before."""
         return cls(node, incarnation, to_node, to_incarnation, secrets.token_bytes(32))
 
 
-def pack_hello(hello: Hello, known: Secrets) -> bytes:
+def pack_link_request(hello: LinkRequest, known: Secrets) -> bytes:
     """Return the newcomer's first message."""
     return _HELLO.pack(
         _MAGIC,
@@ -77,16 +77,16 @@ def pack_hello(hello: Hello, known: Secrets) -> bytes:
     )
 
 
-def read_hello(data: bytes, known: Secrets) -> Hello:
+def read_link_request(data: bytes, known: Secrets) -> LinkRequest:
     """Return who speaks, if it is of the same version and run."""
     magic, protocol, version, run, node, incarnation, to_node, to_inc, nonce = _HELLO.unpack(data)
     _check_same(magic, protocol, version, known)
     if not hmac.compare_digest(run, known.run):
         raise _stranger("it is of another run")
-    return Hello(node, incarnation, to_node, to_inc, nonce)
+    return LinkRequest(node, incarnation, to_node, to_inc, nonce)
 
 
-def pack_answer(hello: Hello, nonce: bytes, known: Secrets) -> bytes:
+def pack_answer(hello: LinkRequest, nonce: bytes, known: Secrets) -> bytes:
     """Return the listener's message."""
     proof = _prove(b"listener", hello, nonce, known)
     return _ANSWER.pack(_MAGIC, PROTOCOL, known.version, nonce, proof)
@@ -97,7 +97,7 @@ def pack_refusal(known: Secrets) -> bytes:
     return _ANSWER.pack(_MAGIC, PROTOCOL, known.version, bytes(32), bytes(32))
 
 
-def read_answer(data: bytes, hello: Hello, known: Secrets) -> bytes:
+def read_answer(data: bytes, hello: LinkRequest, known: Secrets) -> bytes:
     """Check the listener's proof, and return the newcomer's own."""
     magic, protocol, version, nonce, proof = _ANSWER.unpack(data)
     _check_same(magic, protocol, version, known)
@@ -106,14 +106,14 @@ def read_answer(data: bytes, hello: Hello, known: Secrets) -> bytes:
     return _prove(b"newcomer", hello, nonce, known)
 
 
-def check_proof(proof: bytes, hello: Hello, nonce: bytes, known: Secrets) -> None:
+def check_proof(proof: bytes, hello: LinkRequest, nonce: bytes, known: Secrets) -> None:
     """Check the newcomer's proof."""
     if not hmac.compare_digest(proof, _prove(b"newcomer", hello, nonce, known)):
         raise _stranger("it does not know the token of this run")
 
 
-def _prove(who: bytes, hello: Hello, nonce: bytes, known: Secrets) -> bytes:
-    said = pack_hello(hello, known) + nonce + who
+def _prove(who: bytes, hello: LinkRequest, nonce: bytes, known: Secrets) -> bytes:
+    said = pack_link_request(hello, known) + nonce + who
     return hmac.new(known.token, said, hashlib.sha256).digest()
 
 

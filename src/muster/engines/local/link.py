@@ -13,26 +13,26 @@ from collections.abc import Callable, Iterator, Sequence
 
 from muster.engines.base import Delivery
 from muster.engines.local import frames
-from muster.engines.local.blocks import Block, BlockPool, MappedBlocks
+from muster.engines.local.blocks import BlockPool, MappedBlocks, MemoryBlock
 
 _FDS_AT_ONCE = 64
 _ANCILLARY = socket.CMSG_SPACE(_FDS_AT_ONCE * array.array("i").itemsize)
 
 
-class Parcel:
+class LocalParcel:
     """A message in the form in which it is sent: bytes, or a block that holds them."""
 
     __slots__ = ("_pool", "block", "body", "buffers", "nbytes", "tree_size")
 
     def __init__(
-        self, pool: BlockPool, tree_size: int, buffers: int, nbytes: int, body: bytes | Block
+        self, pool: BlockPool, tree_size: int, buffers: int, nbytes: int, body: bytes | MemoryBlock
     ) -> None:
         self._pool = pool
         self.tree_size = tree_size
         self.buffers = buffers
         self.nbytes = nbytes
         self.body = body if isinstance(body, bytes) else b""
-        self.block = body if isinstance(body, Block) else None
+        self.block = body if isinstance(body, MemoryBlock) else None
 
     def drop(self) -> None:
         """Say that it will not be sent to anyone else."""
@@ -41,18 +41,18 @@ class Parcel:
             self._pool.drop(block)
 
 
-def make_parcel(pool: BlockPool, tree: bytes, buffers: Sequence[memoryview]) -> Parcel:
+def make_parcel(pool: BlockPool, tree: bytes, buffers: Sequence[memoryview]) -> LocalParcel:
     """Take a copy of a message: in a block of shared memory, if it is not small."""
     if not buffers and len(tree) <= frames.INLINE:
-        return Parcel(pool, len(tree), 0, len(tree), tree)
+        return LocalParcel(pool, len(tree), 0, len(tree), tree)
     where = frames.layout(len(tree), [buffer.nbytes for buffer in buffers])
     if where.size <= frames.INLINE:
         body = bytearray(where.size)
         frames.write_body(memoryview(body), where, tree, buffers)
-        return Parcel(pool, len(tree), len(buffers), where.size, bytes(body))
+        return LocalParcel(pool, len(tree), len(buffers), where.size, bytes(body))
     block = pool.take(where.size)
     frames.write_body(block.view, where, tree, buffers)
-    return Parcel(pool, len(tree), len(buffers), where.size, block)
+    return LocalParcel(pool, len(tree), len(buffers), where.size, block)
 
 
 class Link:
@@ -95,7 +95,7 @@ class Link:
 
     # ---- sending
 
-    def send(self, head: bytes, parcel: Parcel | None) -> None:
+    def send(self, head: bytes, parcel: LocalParcel | None) -> None:
         """Send a message."""
         if parcel is None:
             self._write(frames.pack_header(frames.DATA, head_size=len(head)) + head)

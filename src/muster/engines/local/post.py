@@ -20,7 +20,7 @@ from muster.engines.base import Receiver
 from muster.engines.local.blocks import BlockPool
 from muster.engines.local.door import Door, knock
 from muster.engines.local.frames import FrameError
-from muster.engines.local.handshake import Hello, Secrets
+from muster.engines.local.handshake import LinkRequest, Secrets
 from muster.engines.local.link import Link
 from muster.framework.node import Place
 
@@ -230,7 +230,7 @@ class Post:
         self._selector.register(link.sock, selectors.EVENT_READ, link)
         self._receiver.linked(link.peer, link.incarnation)
 
-    def _admit(self, sock: socket.socket, hello: Hello) -> None:
+    def _admit(self, sock: socket.socket, hello: LinkRequest) -> None:
         self._adopt(Link(sock, hello.node, hello.incarnation, self._pool, self._flush_later))
 
     def _woken(self) -> None:

@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from muster.engines.base import Parcel as AnyParcel
-from muster.engines.base import Receiver
-from muster.engines.local.blocks import Block, BlockPool
+from muster.engines.base import Parcel, Receiver
+from muster.engines.local.blocks import BlockPool, MemoryBlock
 from muster.engines.local.handshake import Secrets
-from muster.engines.local.link import Parcel, make_parcel
+from muster.engines.local.link import LocalParcel, make_parcel
 from muster.engines.local.post import Post
 from muster.engines.memory import SharedMemory
 from muster.engines.orders import (
@@ -99,16 +98,16 @@ class LocalTransport:
                 self._post.connect(node, incarnation)
         self._progress.set_state(OUTSIDE)
 
-    def parcel(self, tree: bytes, buffers: Sequence[memoryview]) -> Parcel:
+    def parcel(self, tree: bytes, buffers: Sequence[memoryview]) -> LocalParcel:
         """Take a copy of a message."""
         return make_parcel(self._pool, tree, buffers)
 
-    def send(self, to: int, head: bytes, parcel: AnyParcel | None = None) -> bool:
+    def send(self, to: int, head: bytes, parcel: Parcel | None = None) -> bool:
         """Send without waiting. False if that node is not linked now."""
         link = self._post.link_to(to)
         if link is None:
             return False
-        assert parcel is None or isinstance(parcel, Parcel)
+        assert parcel is None or isinstance(parcel, LocalParcel)
         link.send(head, parcel)
         return True
 
@@ -228,7 +227,7 @@ class LocalTransport:
         else:
             raise TypeError(f"the parent said {order!r}")
 
-    def _forget(self, block: Block) -> None:
+    def _forget(self, block: MemoryBlock) -> None:
         for peer in self.place.linked:
             link = self._post.link_to(peer)
             if link is not None and link in block.known_to:

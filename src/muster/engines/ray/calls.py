@@ -1,7 +1,7 @@
-"""Calls of keepers that are made until they are heard.
+"""Calls of node actors that are made until they are heard.
 
 On a busy network a call may get lost, and where an object store is full there is no room for what
-it carries. Both may pass: the call is made again, and a keeper does what it is asked once.
+it carries. Both may pass: the call is made again, and a node actor does what it is asked once.
 """
 
 import re
@@ -20,7 +20,7 @@ _NO_ROOM = (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def heard(
+def call_until_answered(
     call: Callable[[], Any],
     seconds: float | None = None,
     begun: Any = None,
@@ -30,12 +30,12 @@ def heard(
 
     Args:
         call: Makes it, and returns Ray's reference.
-        seconds: How long to wait for an answer; None for as long as the keeper lives.
+        seconds: How long to wait for an answer; None for as long as the node actor lives.
         begun: The reference of a call that was made already; None to make it now.
         is_wanted: Whether to make it, at first and again.
 
     Raises:
-        RayError: The keeper is gone, as Ray knows for sure; or there was no answer in time.
+        RayError: The node actor is gone, as Ray knows for sure; or there was no answer in time.
         ClusterError: There was no room for what it carries.
     """
     until = None if seconds is None else time.monotonic() + seconds
@@ -55,8 +55,8 @@ def heard(
     return None
 
 
-def begin(call: Callable[[], Any]) -> Any:
-    """Make a call whose answer is asked for later, with `heard`; None if it found no room."""
+def start_call(call: Callable[[], Any]) -> Any:
+    """Make a call, whose answer `call_until_answered` gets later; None if there was no room."""
     try:
         return call()
     except _NO_ROOM:

@@ -12,7 +12,7 @@ from muster.engines.supervisor import Supervisor
 from muster.errors import ClusterError
 
 if TYPE_CHECKING:
-    from muster.engines.ray.roll import Roll
+    from muster.engines.ray.actor_registry import ActorRegistry
     from muster.engines.ray.watch import ClusterWatch
 
 _BY_DEFAULT = {"num_cpus": 1.0}
@@ -59,30 +59,30 @@ class RayEngine:
             there = stack.enter_context(joined(launch.address, own))
             watch = ClusterWatch(ray_here(), there.address, there.is_own)
             stack.callback(watch.close)
+            from muster.engines.ray.actor_registry import ActorRegistry
             from muster.engines.ray.member import RayMember
             from muster.engines.ray.process import program_of
-            from muster.engines.ray.roll import Roll
 
             wanted = {place.name: needs[place.node_id] for place in launch.places}
             watch.call(lambda: check_supply(wanted))
-            roll = Roll(launch, needs, there.is_own)
-            stack.callback(_dismiss, roll, watch)
-            watch.call(roll.gather)
+            registry = ActorRegistry(launch, needs, there.is_own)
+            stack.callback(_stop_all, registry, watch)
+            watch.call(registry.start_all)
             page = ProgressPage.create(len(launch.places))
             stack.callback(page.close)
             program = program_of(launch)
             members = [
-                RayMember(place, launch, page, roll, program, watch) for place in launch.places
+                RayMember(place, launch, page, registry, program, watch) for place in launch.places
             ]
             return Supervisor(launch, members, page, watch).run()
 
 
-def _dismiss(roll: "Roll", watch: "ClusterWatch") -> None:
-    """End all keepers, or at least tell those that can still be reached."""
+def _stop_all(registry: "ActorRegistry", watch: "ClusterWatch") -> None:
+    """End all node actors, or at least tell those that can still be reached."""
     with contextlib.suppress(ClusterError):
-        watch.call(roll.dismiss)
+        watch.call(registry.stop_all)
         return
-    roll.bid_farewell()
+    registry.ask_all_to_stop()
 
 
 def _needs(launch: Launch) -> dict[int, Mapping[str, float]]:

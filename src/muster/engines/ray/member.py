@@ -1,4 +1,4 @@
-"""`RayMember`: a node that a keeper keeps, somewhere on a Ray cluster.
+"""`RayMember`: a node that a node actor keeps, somewhere on a Ray cluster.
 
 The supervisor does not know the difference to a process of its own: what the node says, prints and
 counts comes out of pipes (relay.py), and every call here returns, whatever Ray does.
@@ -15,17 +15,17 @@ from muster.engines.base import Launch
 from muster.engines.member import Member
 from muster.engines.orders import Present
 from muster.engines.progress import ProgressPage
-from muster.engines.ray.process import Program
+from muster.engines.ray.actor_registry import ActorRegistry
+from muster.engines.ray.process import PortableProgram
 from muster.engines.ray.relay import Relay
-from muster.engines.ray.roll import Roll
 from muster.engines.ray.watch import ClusterWatch
 from muster.framework.node import Place
 
 _KILL_SECONDS = 5.0
-"""That a keeper has for ending its node before it is ended itself."""
+"""That a node actor has for ending its node before it is ended itself."""
 _LOST_SECONDS = 2.0
 """The same for both, where the cluster is lost."""
-_NEWS_SECONDS = 1.0
+_UPDATE_SECONDS = 1.0
 
 
 class RayMember(Member):
@@ -35,7 +35,7 @@ class RayMember(Member):
         place: Its place, as it is at the start.
         launch: The program.
         page: Where the driver notes the progress of nodes.
-        roll: Knows the keepers.
+        roll: Knows the node actors.
         program: What the node is to do.
         watch: Knows whether the cluster is lost.
     """
@@ -45,19 +45,19 @@ class RayMember(Member):
         place: Place,
         launch: Launch,
         page: ProgressPage,
-        roll: Roll,
-        program: Program,
+        actor_registry: ActorRegistry,
+        program: PortableProgram,
         watch: ClusterWatch,
     ) -> None:
         super().__init__(place, launch, page)
-        self._roll = roll
+        self._registry = actor_registry
         self._program = program
         self._watch = watch
         limits = (launch.hang_after, launch.start_within, launch.grace)
-        self._ask_every = min(_NEWS_SECONDS, *(limit / 4 for limit in limits))
+        self._ask_every = min(_UPDATE_SECONDS, *(limit / 4 for limit in limits))
 
     def _begin(self) -> None:
-        self._roll.places[self.place.node_id] = self.place
+        self._registry.places[self.place.node_id] = self.place
         self._timers: list[threading.Timer] = []
         self._relay = Relay(
             self.place,
@@ -65,7 +65,7 @@ class RayMember(Member):
             self._launch.threads,
             self._launch.pin,
             self._page,
-            self._roll,
+            self._registry,
             self._ask_every,
             self._watch.lose,
         )
@@ -81,22 +81,22 @@ class RayMember(Member):
         """Give an order; a node that is gone does not hear it."""
         about = [node for node, _ in order.nodes] if isinstance(order, Present) else []
         with contextlib.suppress(ray.exceptions.RayError):
-            self._relay.tell(order, self._roll.neighbours(about))
+            self._relay.tell(order, self._registry.locations(about))
 
     def kill(self) -> None:
-        """End the node; its keeper, if it does not see to that; at last the wait for Ray."""
+        """End the node; its node actor, if it does not see to that; at last the wait for Ray."""
         relay = self._relay
         if not self.alive or relay.unwanted:
             return
         relay.unwanted = True
         if self._watch.is_lost():
-            self._in(_LOST_SECONDS, relay.leave_behind, "its Ray cluster is lost")
+            self._in(_LOST_SECONDS, relay.give_up, "its Ray cluster is lost")
         else:
-            self._in(_KILL_SECONDS, self._end_keeper, relay)
-            self._in(2 * _KILL_SECONDS, relay.leave_behind, "Ray does not say what became of it")
-        if relay.keeper is not None:
+            self._in(_KILL_SECONDS, self._end_node_actor, relay)
+            self._in(2 * _KILL_SECONDS, relay.give_up, "Ray does not say what became of it")
+        if relay.node_actor is not None:
             with contextlib.suppress(ray.exceptions.RayError):
-                relay.keeper.kill.remote(self.place.incarnation)
+                relay.node_actor.kill.remote(self.place.incarnation)
 
     def join(self) -> None:
         """Wait until it has ended."""
@@ -123,10 +123,10 @@ class RayMember(Member):
         timer.start()
         self._timers.append(timer)
 
-    def _end_keeper(self, relay: Relay) -> None:
-        """End the keeper of that incarnation: on a thread, because Ray may take its time."""
+    def _end_node_actor(self, relay: Relay) -> None:
+        """End the node actor of that incarnation: on a thread, because Ray may take its time."""
         with contextlib.suppress(ray.exceptions.RayError):
-            if relay.keeper is None:
-                self._roll.end(self.place.node_id)
+            if relay.node_actor is None:
+                self._registry.end(self.place.node_id)
             else:
-                ray.kill(relay.keeper, no_restart=True)
+                ray.kill(relay.node_actor, no_restart=True)

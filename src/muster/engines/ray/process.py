@@ -1,8 +1,8 @@
 """A node's process on a Ray cluster: `python -m muster.engines.ray.process FD`.
 
-Its keeper starts it, and sends what it is to do over the pipe that it inherits. From then on it is
-a node like any other: it links itself to the others by Unix sockets, behind some of which there are
-keepers that stand in for nodes of other machines. It knows nothing of Ray.
+Its node actor starts it, and sends its setup over the pipe that it inherits. From then on it is a
+node like any other: it connects to the others by Unix sockets, behind some of which there are
+proxies of nodes on other machines. It knows nothing of Ray.
 """
 
 import os
@@ -24,7 +24,7 @@ from muster.framework.node import Place
 
 
 @dataclass(frozen=True)
-class Program:
+class PortableProgram:
     """What all nodes of a run are to do, and where they find their modules."""
 
     code: bytes
@@ -34,9 +34,9 @@ class Program:
     environment: Mapping[str, str]
 
 
-def program_of(launch: Launch) -> Program:
+def program_of(launch: Launch) -> PortableProgram:
     """Return what the nodes of a launch are to do, as other machines can be told."""
-    return Program(
+    return PortableProgram(
         code=cloudpickle.dumps((launch.main, launch.args, dict(launch.kwargs))),
         sys_path=tuple(sys.path),
         directory=os.getcwd(),
@@ -45,16 +45,16 @@ def program_of(launch: Launch) -> Program:
 
 
 @dataclass(frozen=True)
-class Conception:
-    """What a keeper tells a new process."""
+class ProcessSetup:
+    """What a node actor tells a new process."""
 
     place: Place
-    program: Program
+    program: PortableProgram
     threads: int
     is_spread: bool
     pin: tuple[int, int] | None
     """Which of how many nodes of this machine it is, if each is bound to cores of its own."""
-    # What the keeper knows.
+    # What the node actor knows.
     known: Secrets | None = None
     directory: Path = Path()
     out: int = -1
@@ -68,7 +68,7 @@ class Conception:
 def main() -> None:
     """Be a node."""
     parent = Connection(int(sys.argv[1]))
-    told: Conception = parent.recv()
+    told: ProcessSetup = parent.recv()
     assert told.known is not None
     program = told.program
     known = set(sys.path)

@@ -18,7 +18,7 @@ from muster.errors import ClusterError
 
 _SHUTDOWN_SECONDS = 8.0
 _LOOK_EVERY = 0.2
-_stragglers: list[str] = []
+_stuck_threads: list[str] = []
 """What threads were left in a call of Ray's that may never return."""
 _LOOPBACK_ENV = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
@@ -35,7 +35,7 @@ def environment(ray: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        if not _stragglers:
+        if not _stuck_threads:
             hook.enable_auto_connect = was
         for name in _ray_variables().keys() - before.keys():
             del os.environ[name]
@@ -57,9 +57,9 @@ def forget_token(ray: Any) -> None:
     ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
-def leave_thread_behind(name: str) -> None:
+def note_stuck_thread(name: str) -> None:
     """Take note that a thread is left in a call of Ray's. When it comes back, no Ray is there."""
-    _stragglers.append(name)
+    _stuck_threads.append(name)
 
 
 def let_go(ray: Any, end_servers: Callable[[], None] | None = None) -> None:

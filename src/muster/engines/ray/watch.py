@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from muster.engines.ray.side_effects import leave_thread_behind
+from muster.engines.ray.side_effects import note_stuck_thread
 from muster.errors import ClusterError
 
 HEAD_SECONDS = 35.0
@@ -116,7 +116,7 @@ class ClusterWatch:
                 self._changed.wait_for(lambda: done or failed or self.is_lost())
         finally:
             if not done and not failed:
-                leave_thread_behind(thread.name)
+                note_stuck_thread(thread.name)
         if done:
             return done[0]
         raise self.error() if self.is_lost() else failed[0]

@@ -1,6 +1,6 @@
-"""`Desk`: the thread of a keeper that starts a node's process and watches it.
+"""`ProcessMonitor`: the thread of a node actor that starts a node's process and watches it.
 
-    process: pipe, what it prints, its end, its progress  ->  news  ->  the driver, which asks
+    process: pipe, what it prints, its end, its progress  ->  updates  ->  the driver, which asks
 
 The driver's supervisor decides; here it is only found out, passed on, and done as told.
 """
@@ -22,23 +22,23 @@ from multiprocessing.connection import Connection, Pipe
 from muster.engines.member import exit_status, kill_group
 from muster.engines.orders import Publish, Raised
 from muster.engines.progress import ProgressPage, Row
-from muster.engines.ray.process import Conception
+from muster.engines.ray.process import ProcessSetup
 from muster.errors import ClusterError
 
 _CHUNK = 64 << 10
-EXIT_BLIND = 72
-"""With this code a keeper leaves whose desk has failed."""
+EXIT_MONITOR_FAILED = 72
+"""With this code a node actor leaves whose desk has failed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class MessageUpdate:
     """The node told its parent something."""
 
     order: object
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
+class OutputUpdate:
     """The node wrote to its standard output or error."""
 
     data: bytes
@@ -46,21 +46,21 @@ class Printed:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ProgressUpdate:
     """What the node has counted."""
 
     row: Row
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndUpdate:
     """The node's process is no more."""
 
     status: str
 
 
 @dataclass(frozen=True, slots=True)
-class Unusable:
+class FailureUpdate:
     """The cluster fails this run: the three lines of the error that it ends with."""
 
     what: str
@@ -68,10 +68,10 @@ class Unusable:
     fix: str
 
 
-News = Said | Printed | Progress | Ended | Unusable
+NodeUpdate = MessageUpdate | OutputUpdate | ProgressUpdate | EndUpdate | FailureUpdate
 
 
-class Desk:
+class ProcessMonitor:
     """One process at a time.
 
     Args:
@@ -82,8 +82,8 @@ class Desk:
     def __init__(self, page: ProgressPage, publish: Callable[[Publish], None]) -> None:
         self._page = page
         self._publish = publish
-        self._news: list[News] = []
-        self._told: list[News] = []
+        self._updates: list[NodeUpdate] = []
+        self._told: list[NodeUpdate] = []
         self._number = 0
         """Of the batch that was told last; it is kept until it is known that it was heard."""
         self._changed = threading.Condition()
@@ -95,14 +95,14 @@ class Desk:
         self._process: subprocess.Popen[bytes] | None = None
         self._node = 0
         # One thread for all of its life: the kernel ends a process with the thread that started it.
-        threading.Thread(target=self._serve, name="muster-desk", daemon=True).start()
+        threading.Thread(target=self._serve, name="muster-monitor", daemon=True).start()
 
     # ---- for any thread
 
-    def start(self, told: Conception, progress_fd: int, memory_fd: int) -> None:
+    def start(self, told: ProcessSetup, progress_fd: int, memory_fd: int) -> None:
         """Start a process; the one before has ended, and what was said of it is done with."""
         with self._changed:
-            self._news, self._told, self._number = [], [], 0
+            self._updates, self._told, self._number = [], [], 0
         self._ask(partial(self._start, told, progress_fd, memory_fd))
 
     def tell(self, order: object) -> None:
@@ -115,9 +115,9 @@ class Desk:
 
     def fail(self, error: ClusterError) -> None:
         """Have the driver end the run with this error."""
-        self._report(Unusable(*error.args))
+        self._report(FailureUpdate(*error.args))
 
-    def news(self, heard: int, seconds: float) -> tuple[int, list[News]]:
+    def updates(self, heard: int, seconds: float) -> tuple[int, list[NodeUpdate]]:
         """Return a number and what happened since; waits for so long if nothing did.
 
         Args:
@@ -126,10 +126,10 @@ class Desk:
         """
         with self._changed:
             if heard == self._number:
-                self._changed.wait_for(lambda: bool(self._news), seconds)
-                self._told, self._news = self._news, []
+                self._changed.wait_for(lambda: bool(self._updates), seconds)
+                self._told, self._updates = self._updates, []
                 self._number += 1
-            return self._number, [*self._told, Progress(self._page.read(self._node))]
+            return self._number, [*self._told, ProgressUpdate(self._page.read(self._node))]
 
     # ---- on the thread
 
@@ -146,9 +146,9 @@ class Desk:
                     if key.fd in self._selector.get_map():
                         key.data()
         except BaseException:
-            # A keeper that sees nothing any more must not look alive.
+            # A node actor that sees nothing any more must not look alive.
             traceback.print_exc()
-            os._exit(EXIT_BLIND)
+            os._exit(EXIT_MONITOR_FAILED)
 
     def _woken(self) -> None:
         self._wake_read.recv(4096)
@@ -157,7 +157,7 @@ class Desk:
         for what in asked:
             what()
 
-    def _start(self, told: Conception, progress_fd: int, memory_fd: int) -> None:
+    def _start(self, told: ProcessSetup, progress_fd: int, memory_fd: int) -> None:
         self._node = told.place.node_id
         self._pipe, childs_end = Pipe()
         (self._out, out), (self._err, err) = os.pipe(), os.pipe()
@@ -175,8 +175,8 @@ class Desk:
         childs_end.close()
         self._sentinel = os.pidfd_open(self._process.pid)
         register = partial(self._selector.register, events=selectors.EVENT_READ)
-        register(self._pipe.fileno(), data=partial(self._hear, self._pipe))
-        register(self._sentinel, data=self._bury)
+        register(self._pipe.fileno(), data=partial(self._on_message, self._pipe))
+        register(self._sentinel, data=self._on_exit)
         for fd, is_error in ((self._out, False), (self._err, True)):
             os.set_blocking(fd, False)
             register(fd, data=partial(self._read, fd, is_error))
@@ -192,7 +192,7 @@ class Desk:
         if self._process is not None and not kill_group(self._process.pid):
             self._process.send_signal(signal.SIGKILL)
 
-    def _hear(self, pipe: Connection) -> None:
+    def _on_message(self, pipe: Connection) -> None:
         try:
             order = pipe.recv()
         except (EOFError, OSError):
@@ -203,7 +203,7 @@ class Desk:
         if isinstance(order, Publish):
             self._publish(order)
         else:
-            self._report(Said(order))
+            self._report(MessageUpdate(order))
 
     def _read(self, fd: int, is_error: bool) -> bool:
         try:
@@ -213,16 +213,16 @@ class Desk:
         if not data:
             self._forget(fd)
             return False
-        self._report(Printed(data, is_error))
+        self._report(OutputUpdate(data, is_error))
         return True
 
-    def _bury(self) -> None:
+    def _on_exit(self) -> None:
         process = self._process
         assert process is not None
         code = process.wait()
         kill_group(process.pid)  # what it left running may hold the other end of the pipe
         while self._pipe.fileno() in self._selector.get_map() and self._pipe.poll():
-            self._hear(self._pipe)
+            self._on_message(self._pipe)
         for fd, is_error in ((self._out, False), (self._err, True)):
             while self._read(fd, is_error):
                 pass
@@ -232,13 +232,13 @@ class Desk:
         self._forget(self._pipe.fileno())
         self._pipe.close()
         self._process = None
-        self._report(Ended(exit_status(code)))
+        self._report(EndUpdate(exit_status(code)))
 
     def _forget(self, fd: int) -> None:
         if fd in self._selector.get_map():
             self._selector.unregister(fd)
 
-    def _report(self, news: News) -> None:
+    def _report(self, updates: NodeUpdate) -> None:
         with self._changed:
-            self._news.append(news)
+            self._updates.append(updates)
             self._changed.notify_all()

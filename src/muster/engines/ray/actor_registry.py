@@ -1,7 +1,7 @@
-"""`Roll`: the driver's list of all keepers: where each is, who is beside it, who takes its place.
+"""`ActorRegistry`: the driver's list of node actors: where each runs, and what replaces a lost one.
 
-all keepers are there -> each knows the others -> nodes start
-a keeper is lost      -> a new one in its bundle, which knows the others and what they know -> ...
+start_all   reserve resources -> start an actor for each node -> each learns where the others run
+actor_of    a lost actor is replaced in its own bundle, and gets the shared memory of the others
 """
 
 import contextlib
@@ -16,8 +16,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from muster.engines.base import Launch
 from muster.engines.local.handshake import Secrets
-from muster.engines.ray.calls import heard
-from muster.engines.ray.keeper import KeeperActor, Neighbour, Whereabouts
+from muster.engines.ray.calls import call_until_answered
+from muster.engines.ray.node_actor import ActorLocation, NodeLocation, RemoteNodeActor
 from muster.engines.ray.placement import reserve
 from muster.engines.ray.versions import check_machines, check_versions
 from muster.errors import OptionError, TaskError
@@ -28,8 +28,8 @@ _STANDARD = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
 _LEAVE_SECONDS = 5.0
 
 
-class Roll:
-    """All keepers of a run.
+class ActorRegistry:
+    """The node actors of a run.
 
     Args:
         launch: The program.
@@ -45,20 +45,20 @@ class Roll:
         self._is_own = is_own
         self._known = Secrets.fresh(__version__)
         self._lock = threading.Lock()
-        self._keepers: dict[int, Any] = {}
-        self._where: dict[int, Whereabouts] = {}
+        self._node_actors: dict[int, Any] = {}
+        self._where: dict[int, ActorLocation] = {}
         self._lost: set[int] = set()
         self.places: dict[int, Place] = {place.node_id: place for place in launch.places}
         """As they are now, with their incarnations."""
         self.is_spread = False
         """Whether nodes are on several machines."""
         self.memory_lost = False
-        """Whether all keepers were lost at once, and so what nodes had in common."""
+        """Whether all node actors were lost at once, and so what nodes had in common."""
         self._group: Any = None
         self._bundle_of: dict[int, int] = {}
 
-    def gather(self) -> None:
-        """Have all keepers, each where it has what its node needs."""
+    def start_all(self) -> None:
+        """Start an actor for each node, on a machine that has the node's resources."""
         wanted: list[dict[str, float]] = []
         for node, need in self._needs.items():
             bundle = {_STANDARD.get(name, name): amount for name, amount in need.items() if amount}
@@ -68,29 +68,31 @@ class Roll:
         if wanted:
             self._group = reserve(wanted, self._launch.start_within, self._is_own)
         for node in self._needs:
-            self._keepers[node] = self._keeper(node)
-        for node, keeper in self._keepers.items():
-            self._find(node, keeper)
+            self._node_actors[node] = self._node_actor(node)
+        for node, node_actor in self._node_actors.items():
+            self._find(node, node_actor)
         self.is_spread = len({where.machine for where in self._where.values()}) > 1
         for nodes in self._machines().values():
             first = self._where[nodes[0]]
             for node in nodes[1:]:
-                heard(partial(self._keepers[node].join_memory.remote, first.pid, first.memory))
-        self._tell_machines()
+                call_until_answered(
+                    partial(self._node_actors[node].join_memory.remote, first.pid, first.memory)
+                )
+        self._share_machines()
 
-    def keeper_of(self, node: int) -> Any:
-        """Return a node's keeper, for a node that is about to start: a new one if it was lost."""
+    def actor_of(self, node: int) -> Any:
+        """Return the actor of a node that is about to start; replace it first if it was lost."""
         if node in self._lost:
             self._replace(node)
-        return self._keepers[node]
+        return self._node_actors[node]
 
     def lose(self, node: int) -> None:
-        """Take note that a node's keeper does not answer any more."""
+        """Mark a node's actor as lost: it does not answer any more."""
         self._lost.add(node)
 
     def end(self, node: int) -> None:
-        """End a node's keeper at once."""
-        ray.kill(self._keepers[node], no_restart=True)
+        """Kill a node's actor."""
+        ray.kill(self._node_actors[node], no_restart=True)
 
     def threads_of(self, node: int) -> int:
         """Return how many threads numeric libraries may use in a node."""
@@ -101,79 +103,81 @@ class Roll:
         beside = sorted(self._machines()[self._where[node].machine])
         return beside.index(node), len(beside)
 
-    def neighbours(self, nodes: Sequence[int]) -> list[Neighbour]:
-        """Return where some nodes are."""
+    def locations(self, nodes: Sequence[int]) -> list[NodeLocation]:
+        """Look up where some nodes run."""
         return [
-            Neighbour(
+            NodeLocation(
                 self.places[node],
                 self._where[node].machine,
                 self._where[node].directory,
-                self._keepers[node],
+                self._node_actors[node],
             )
             for node in nodes
         ]
 
-    def dismiss(self) -> None:
-        """End all keepers, and give back what they had."""
-        left = {keeper.leave.remote(): keeper for keeper in self._keepers.values()}
+    def stop_all(self) -> None:
+        """Stop all node actors, and release their resources."""
+        left = {node_actor.leave.remote(): node_actor for node_actor in self._node_actors.values()}
         if left:
             ray.wait(list(left), num_returns=len(left), timeout=_LEAVE_SECONDS)
-        for keeper in left.values():
-            ray.kill(keeper, no_restart=True)
-        for keeper in left.values():
+        for node_actor in left.values():
+            ray.kill(node_actor, no_restart=True)
+        for node_actor in left.values():
             with contextlib.suppress(ray.exceptions.RayError):
-                ray.get(keeper.whereabouts.remote(), timeout=_LEAVE_SECONDS)  # until it is gone
+                ray.get(node_actor.location.remote(), timeout=_LEAVE_SECONDS)  # until it is gone
         if self._group is not None:
             remove_placement_group(self._group)
 
-    def bid_farewell(self) -> None:
-        """Tell all keepers to leave, and wait for none: their cluster is lost."""
-        for keeper in self._keepers.values():
+    def ask_all_to_stop(self) -> None:
+        """Ask all node actors to stop, without waiting: their cluster is lost."""
+        for node_actor in self._node_actors.values():
             with contextlib.suppress(ray.exceptions.RayError):
-                keeper.leave.remote()
+                node_actor.leave.remote()
 
-    # ---- a keeper in place of a lost one
+    # ---- replacing a lost node actor
 
     def _replace(self, node: int) -> None:
         self.end(node)  # it may only have been out of reach, and must not live beside the new one
-        keeper = self._keeper(node)
-        self._keepers[node] = keeper
+        node_actor = self._node_actor(node)
+        self._node_actors[node] = node_actor
         try:
-            where = self._find(node, keeper)  # which takes until there is room for it
+            where = self._find(node, node_actor)  # which takes until there is room for it
             with self._lock:
-                self._settle_in(node, keeper, where)
+                self._bring_up_to_date(node, node_actor, where)
         except BaseException:
             self._lost.add(node)
             self.end(node)
             raise
 
-    def _settle_in(self, node: int, keeper: Any, where: Whereabouts) -> None:
-        """Have a new keeper know what the others know."""
+    def _bring_up_to_date(self, node: int, node_actor: Any, where: ActorLocation) -> None:
+        """Give a new node actor the shared memory, and the locations of the others."""
         machines = self._machines()  # its node is still counted as lost
         beside = machines.get(where.machine, [])
         if beside:
             elder = self._where[beside[0]]
-            heard(partial(keeper.join_memory.remote, elder.pid, elder.memory))
+            call_until_answered(partial(node_actor.join_memory.remote, elder.pid, elder.memory))
         elif machines and self.is_spread:
-            heard(keeper.expect.remote)
+            call_until_answered(node_actor.expect.remote)
         else:
             self.memory_lost = True
         self._lost.discard(node)
-        self._tell_machines()
+        self._share_machines()
         if self.memory_lost:
             return
-        source = self._spread_last_of(node, [nodes[0] for nodes in machines.values()])
+        source = self._share_last_of(node, [nodes[0] for nodes in machines.values()])
         if not beside:
-            image = self._keepers[source].image
-            heard(lambda: keeper.fill.remote(image.remote()))  # from one to the other
+            image = self._node_actors[source].image
+            call_until_answered(
+                lambda: node_actor.fill.remote(image.remote())
+            )  # from one to the other
 
-    def _spread_last_of(self, node: int, asked: Sequence[int]) -> int:
-        """Have all machines know as much of a lost node as any, and return the keeper of one.
+    def _share_last_of(self, node: int, asked: Sequence[int]) -> int:
+        """Replicate what a lost node published last to all machines; return a node of one of them.
 
-        What it published last may have reached some of them only.
+        Its last publication may have reached only some of them.
         """
         known = {
-            other: heard(partial(self._keepers[other].known_of.remote, node))
+            other: call_until_answered(partial(self._node_actors[other].known_of.remote, node))
             for other in asked
             if other not in self._lost
         }
@@ -187,12 +191,12 @@ class Roll:
                         "the machines that had it are gone",
                         "--resume, which goes on from the last checkpoint",
                     )
-                heard(partial(self._keepers[other].copy.remote, *last[0]))
+                call_until_answered(partial(self._node_actors[other].copy.remote, *last[0]))
         return next(other for other in known)
 
     # ---- parts of it
 
-    def _keeper(self, node: int) -> Any:
+    def _node_actor(self, node: int) -> Any:
         options: dict[str, Any] = {"num_cpus": 0}
         need = dict(self._needs[node])
         options.update({name: need.pop(name) for name in _STANDARD if name in need})
@@ -202,13 +206,13 @@ class Roll:
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
                 self._group, placement_group_bundle_index=self._bundle_of[node]
             )
-        return KeeperActor.options(**options).remote(self.places[node], self._known)
+        return RemoteNodeActor.options(**options).remote(self.places[node], self._known)
 
-    def _find(self, node: int, keeper: Any) -> Whereabouts:
-        """Wait until a keeper is there, and note where."""
+    def _find(self, node: int, node_actor: Any) -> ActorLocation:
+        """Wait until a node actor runs, and record its location."""
         seconds = self._launch.start_within
         try:
-            where: Whereabouts = heard(keeper.whereabouts.remote, seconds)
+            where: ActorLocation = call_until_answered(node_actor.location.remote, seconds)
         except ray.exceptions.GetTimeoutError:
             raise OptionError(
                 f"{self.places[node].name} has no machine",
@@ -224,30 +228,33 @@ class Roll:
         return where
 
     def _machines(self) -> dict[str, list[int]]:
-        """Return the nodes of each machine whose keepers live."""
+        """Return the nodes of each machine whose actors are alive."""
         found: dict[str, list[int]] = {}
         for node, where in self._where.items():
             if node not in self._lost:
                 found.setdefault(where.machine, []).append(node)
         return found
 
-    def _tell_machines(self) -> None:
-        """Have every keeper know the others, and wait until it does."""
+    def _share_machines(self) -> None:
+        """Tell every node actor which actors run on other machines; wait until it knows."""
         machines = self._machines()
         asked = {}
         for machine, nodes in machines.items():
             others = [
-                [self._keepers[each] for each in there]
+                [self._node_actors[each] for each in there]
                 for name, there in machines.items()
                 if name != machine
             ]
             asked.update(
-                {node: partial(self._keepers[node].know_machines.remote, others) for node in nodes}
+                {
+                    node: partial(self._node_actors[node].set_machines.remote, others)
+                    for node in nodes
+                }
             )
         under_way = {node: call() for node, call in asked.items()}
         for node, call in asked.items():
             try:
-                heard(call, begun=under_way[node])
+                call_until_answered(call, begun=under_way[node])
             except ray.exceptions.RayError:  # lost, too; its own thread will find out
                 self._lost.add(node)
                 self.end(node)

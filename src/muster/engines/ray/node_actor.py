@@ -1,10 +1,10 @@
-"""`Keeper`: the Ray actor of one node. It has the node's resources, and keeps its process.
+"""`NodeActor`: the Ray actor of one node. It holds the node's resources, and runs its process.
 
-    driver ──start, tell, kill──> Keeper ──pipe──> process of the node
-    driver <──────news─────────── Keeper <──links── stand-ins for nodes of other machines
+    driver ──start, tell, kill──> NodeActor ──pipe──> process of the node
+    driver <───────updates─────── NodeActor <──links── proxies of nodes on other machines
 
-The node is a process of its own, as on one machine: what happens to it (killed, stopped, a call
-that never returns) is seen from outside, within its machine, and does not take the actor along.
+The node is a process of its own, as on one machine: the actor sees from outside when it is killed,
+stopped, or stuck in a call, and does not fail with it.
 """
 
 import contextlib
@@ -25,10 +25,10 @@ from muster.engines.local.runtime_dir import runtime_directory
 from muster.engines.memory import SharedMemory
 from muster.engines.orders import Present
 from muster.engines.progress import ProgressPage
-from muster.engines.ray.copies import Copy, Copying, Part, Publication
-from muster.engines.ray.desk import Desk, News
-from muster.engines.ray.process import Conception
-from muster.engines.ray.stand_in import Letter, StandIn
+from muster.engines.ray.peer_proxy import PeerProxy, RemoteMessage
+from muster.engines.ray.process import ProcessSetup
+from muster.engines.ray.process_monitor import NodeUpdate, ProcessMonitor
+from muster.engines.ray.replicas import MemoryReplica, Part, Publication, Replicator
 from muster.engines.ray.versions import my_versions
 from muster.engines.ray.watch import servers_here
 from muster.errors import ClusterError
@@ -40,15 +40,15 @@ _AFTER_RAYLET_SECONDS = 12.0
 
 
 @dataclass(frozen=True)
-class Whereabouts:
-    """Where a keeper is, and with which versions."""
+class ActorLocation:
+    """Where a node actor runs, and its versions."""
 
     machine: str
     """Ray's id of it."""
     address: str
-    """What it is called by people."""
+    """Its IP address, for messages."""
     directory: Path
-    """Where its node's socket is."""
+    """The directory of its node's socket."""
     pid: int
     memory: int
     """Descriptor, in that process, of the memory that nodes of the machine share."""
@@ -56,39 +56,40 @@ class Whereabouts:
 
 
 @dataclass(frozen=True)
-class Neighbour:
-    """Where another node is, as a keeper needs to know it."""
+class NodeLocation:
+    """Where another node runs, as a node actor needs to know it."""
 
     place: Place
     machine: str
     directory: Path
-    keeper: Any
+    node_actor: Any
 
 
 @dataclass(frozen=True)
 class Order:
-    """What the node is told, and who it is about."""
+    """An order to the node, and the locations of the nodes that it names."""
 
     number: int
     """One more than that of the order before, for the same incarnation."""
     order: object
-    neighbours: Sequence[Neighbour]
+    locations: Sequence[NodeLocation]
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a driver hears that asks for news."""
+class UpdateBatch:
+    """The answer to a driver that polls for updates."""
 
     number: int
-    news: Sequence[News]
+    updates: Sequence[NodeUpdate]
     orders_heard: int
     """The number of the last order that the node was given."""
 
 
-class Keeper:
-    """Keeps one node.
+class NodeActor:
+    """Runs one node.
 
-    Any call may be made again, because whether it was heard is not known when its answer is lost.
+    Every call may be made twice: when an answer is lost, the caller cannot know whether the call
+    arrived.
 
     Args:
         place: The node's, as it is at first.
@@ -104,11 +105,11 @@ class Keeper:
         self._directory = self._directory_context.__enter__()
         self._page = ProgressPage.create(place.size)
         self._memory = SharedMemory.create()
-        self._stand_ins: dict[int, StandIn] = {}
+        self._proxies: dict[int, PeerProxy] = {}
         self._lock = threading.Lock()
-        self._copy = Copy(self._memory)
-        self._copying = Copying(place.node_id, self._copy, self._fail)
-        self._desk = Desk(self._page, self._copying.publish)
+        self._replica = MemoryReplica(self._memory)
+        self._replicator = Replicator(place.node_id, self._replica, self._fail)
+        self._monitor = ProcessMonitor(self._page, self._replicator.publish)
         self._begun = -1
         self._orders_heard = 0
         self._left = threading.Event()
@@ -116,9 +117,9 @@ class Keeper:
 
     # ---- before the node starts
 
-    def whereabouts(self) -> Whereabouts:
-        """Say where this keeper is."""
-        return Whereabouts(
+    def location(self) -> ActorLocation:
+        """Return where this actor runs."""
+        return ActorLocation(
             self._machine,
             _util.get_node_ip_address(),
             self._directory,
@@ -128,38 +129,38 @@ class Keeper:
         )
 
     def join_memory(self, pid: int, fd: int) -> None:
-        """Use the memory of another keeper of this machine, instead of one of its own."""
+        """Map the memory of another node actor on this machine, in place of its own."""
         elders = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
         # In place of its own, so that the descriptor that was told to the driver is the right one.
         os.dup2(elders, self._memory.fileno(), inheritable=False)
         os.close(elders)
-        self._copy.use(self._memory)
+        self._replica.use(self._memory)
 
-    def know_machines(self, machines: Sequence[Sequence[Any]]) -> None:
-        """Take note of the other machines of this run, each as the keepers that are on it."""
-        self._copying.know(machines)
+    def set_machines(self, machines: Sequence[Sequence[Any]]) -> None:
+        """Set the other machines of this run, each as the node actors on it."""
+        self._replicator.set_machines(machines)
 
-    def start(self, told: Conception, memory_lost: bool) -> None:
-        """Start the node's process; once, however often this is said of one incarnation."""
+    def start(self, told: ProcessSetup, memory_lost: bool) -> None:
+        """Start the node's process; once, however often it is called for one incarnation."""
         place = told.place
         if place.incarnation <= self._begun:
             return
         self._begun = place.incarnation
         self._orders_heard = 0
-        self._copying.drain()
+        self._replicator.drain()
         self._place = place
         self._page.reset(place.node_id)
         told = replace(told, known=self._known, directory=self._directory)
         memory = -1 if memory_lost else self._memory.fileno()
-        self._desk.start(told, self._page.fileno(), memory)
+        self._monitor.start(told, self._page.fileno(), memory)
 
     # ---- while it lives
 
-    @ray.method(concurrency_group="news")
-    def news(self, heard: int, seconds: float) -> Answer:
+    @ray.method(concurrency_group="updates")
+    def updates(self, heard: int, seconds: float) -> UpdateBatch:
         """Return what happened to the node; waits for so long if nothing did."""
-        number, news = self._desk.news(heard, seconds)
-        return Answer(number, news, self._orders_heard)
+        number, updates = self._monitor.updates(heard, seconds)
+        return UpdateBatch(number, updates, self._orders_heard)
 
     @ray.method(concurrency_group="orders")
     def tell(self, orders: Sequence[Order], incarnation: int) -> None:
@@ -173,25 +174,25 @@ class Keeper:
             if each.number != self._orders_heard + 1:
                 continue
             if isinstance(each.order, Present):
-                for neighbour in each.neighbours:
-                    self._introduce(neighbour)
-            self._desk.tell(each.order)
+                for location in each.locations:
+                    self._make_reachable(location)
+            self._monitor.tell(each.order)
             self._orders_heard = each.number
 
     @ray.method(concurrency_group="kills")
     def kill(self, incarnation: int) -> None:
         """End the process of this incarnation of the node, and all that it has started."""
         if incarnation == self._place.incarnation:
-            self._desk.kill()
+            self._monitor.kill()
 
     @ray.method(concurrency_group="orders")
     def leave(self) -> None:
-        """End the node's process and clean up; the actor is to be ended next."""
+        """End the node's process and clean up; the driver kills the actor next."""
         self._left.set()
-        self._desk.kill()
+        self._monitor.kill()
         with self._lock:
-            stand_ins, self._stand_ins = list(self._stand_ins.values()), {}
-        for each in stand_ins:
+            proxies, self._proxies = list(self._proxies.values()), {}
+        for each in proxies:
             each.close()
         self._directory_context.__exit__(None, None, None)
         # By itself, if the driver has no head any more that could end it.
@@ -200,13 +201,13 @@ class Keeper:
         end.start()
 
     def _fail(self, error: ClusterError) -> None:
-        self._desk.fail(error)
+        self._monitor.fail(error)
 
     def _end_with_raylet(self) -> None:
         """End with the raylet that started this process. Ray's workers outlive one that is killed.
 
         Nodes of a run that ends for it may use the time to save what they have. It is shorter than
-        the head takes to notice: a keeper that replaces this one will find it gone.
+        the head takes to notice: a node actor that replaces this one will find it gone.
         """
         raylet = servers_here(ray, is_own=False).get("raylet")
         if raylet is None:
@@ -214,96 +215,96 @@ class Keeper:
         with contextlib.suppress(ProcessLookupError):
             select.select([os.pidfd_open(raylet)], [], [])
         self._left.wait(_AFTER_RAYLET_SECONDS)
-        self._desk.kill()
+        self._monitor.kill()
         shutil.rmtree(self._directory, ignore_errors=True)
         os._exit(1)
 
-    # ---- other keepers' calls: links
+    # ---- called by other node actors: links
 
-    @ray.method(concurrency_group="letters")
-    def link(self, keeper: Any, place: Place, incarnation: int, session: int) -> None:
+    @ray.method(concurrency_group="messages")
+    def link(self, node_actor: Any, place: Place, incarnation: int, session: int) -> None:
         """Link a node of another machine to this one, if this is still that incarnation."""
-        here = self._stand_ins.get(place.node_id)
+        here = self._proxies.get(place.node_id)
         is_done = here is not None and here.session == session  # the answer to it got lost
         if incarnation == self._place.incarnation and not is_done:
-            self._stand_in_for(place, keeper, session).connect(incarnation)
+            self._proxy_for(place, node_actor, session).connect(incarnation)
 
-    @ray.method(concurrency_group="letters")
-    def deliver(self, sender: int, number: int, letters: Sequence[Letter]) -> None:
+    @ray.method(concurrency_group="messages")
+    def deliver(self, sender: int, number: int, messages: Sequence[RemoteMessage]) -> None:
         """Give the node what one of another machine has sent."""
-        stand_in = self._stand_ins.get(sender)
-        if stand_in is not None:
-            stand_in.deliver(number, letters)
+        peer_proxy = self._proxies.get(sender)
+        if peer_proxy is not None:
+            peer_proxy.deliver(number, messages)
 
-    @ray.method(concurrency_group="letters")
+    @ray.method(concurrency_group="messages")
     def unlink(self, node: int) -> None:
-        """Have the node see that one of another machine is away."""
+        """Disconnect the node from one on another machine."""
         with self._lock:
-            stand_in = self._stand_ins.pop(node, None)
-        if stand_in is not None:
-            stand_in.close()
+            peer_proxy = self._proxies.pop(node, None)
+        if peer_proxy is not None:
+            peer_proxy.close()
 
-    def _introduce(self, neighbour: Neighbour) -> None:
-        """Have the node find another one at a socket beside its own."""
-        if neighbour.machine == self._machine:
-            there = socket_path(neighbour.directory, neighbour.place.node_id)
-            here = socket_path(self._directory, neighbour.place.node_id)
+    def _make_reachable(self, location: NodeLocation) -> None:
+        """Make another node reachable at a socket beside this node's own."""
+        if location.machine == self._machine:
+            there = socket_path(location.directory, location.place.node_id)
+            here = socket_path(self._directory, location.place.node_id)
             here.unlink(missing_ok=True)
             here.symlink_to(there)
         else:
-            self._stand_in_for(neighbour.place, neighbour.keeper)
+            self._proxy_for(location.place, location.node_actor)
 
-    def _stand_in_for(self, place: Place, keeper: Any, session: int | None = None) -> StandIn:
+    def _proxy_for(self, place: Place, node_actor: Any, session: int | None = None) -> PeerProxy:
         node = place.node_id
         with self._lock:
-            older = self._stand_ins.pop(node, None)
+            older = self._proxies.pop(node, None)
         if older is not None:
             older.close()
-        stand_in = StandIn(
+        peer_proxy = PeerProxy(
             place,
             self._place,
             self._known,
             self._directory,
-            keeper,
+            node_actor,
             self._me,
             self._fail,
             session,
         )
         with self._lock:
-            self._stand_ins[node] = stand_in
-        return stand_in
+            self._proxies[node] = peer_proxy
+        return peer_proxy
 
-    # ---- other keepers' calls: the shared memory
+    # ---- called by other node actors: the shared memory
 
-    @ray.method(concurrency_group="copies")
+    @ray.method(concurrency_group="replicas")
     def copy(self, parts: Sequence[Part], node: int, count: int) -> None:
         """Write what a node of another machine has published."""
-        self._copy.write(parts, node, count)
+        self._replica.write(parts, node, count)
 
-    @ray.method(concurrency_group="copies")
+    @ray.method(concurrency_group="replicas")
     def known_of(self, node: int) -> tuple[int, Publication | None]:
         """Return how much a node has published, and the last of it that came here."""
-        return self._copy.count(node), self._copy.last_of(node)
+        return self._replica.count(node), self._replica.last_of(node)
 
-    @ray.method(concurrency_group="copies")
+    @ray.method(concurrency_group="replicas")
     def image(self) -> bytes:
         """Return all of this machine's copy."""
-        return self._copy.read([(0, self._copy.nbytes)])[0][1]
+        return self._replica.read([(0, self._replica.nbytes)])[0][1]
 
-    @ray.method(concurrency_group="copies")
+    @ray.method(concurrency_group="replicas")
     def expect(self) -> None:
         """Keep what other nodes publish until `fill`."""
-        self._copy.expect()
+        self._replica.expect()
 
-    @ray.method(concurrency_group="copies")
+    @ray.method(concurrency_group="replicas")
     def fill(self, image: bytes) -> None:
         """Make this machine's copy like another one's."""
-        self._copy.fill(image, self._place.size)
+        self._replica.fill(image, self._place.size)
 
 
 # Each group has a thread of its own, and keeps the order of each caller's calls.
-_GROUPS = {"news": 1, "orders": 1, "kills": 1, "letters": 1, "copies": 1}
+_GROUPS = {"updates": 1, "orders": 1, "kills": 1, "messages": 1, "replicas": 1}
 
 _actor: Any = ray.remote  # its types leave out groups
-KeeperActor = _actor(max_restarts=0, concurrency_groups=_GROUPS)(Keeper)
-"""`Keeper` as Ray makes it."""
+RemoteNodeActor = _actor(max_restarts=0, concurrency_groups=_GROUPS)(NodeActor)
+"""`NodeActor` as Ray makes it."""

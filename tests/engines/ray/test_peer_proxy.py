@@ -1,4 +1,4 @@
-"""`StandIn`: two nodes linked through their keepers, with Ray's calls made in this process."""
+"""`PeerProxy`: two nodes linked through their actors, with Ray's calls made in this process."""
 
 import queue
 import threading
@@ -57,76 +57,78 @@ class Node:
 class Method:
     """Is called like a method of a Ray actor, and done at once."""
 
-    def __init__(self, keeper, name):
-        self.keeper, self.name = keeper, name
+    def __init__(self, node_actor, name):
+        self.node_actor, self.name = node_actor, name
 
     def remote(self, *args):
-        self.keeper.calls.append(self.name)
+        self.node_actor.calls.append(self.name)
         if self.name == "deliver":  # Ray makes a copy when it is called
             args = (*args[:2], [(h, t, [b.copy() for b in bs]) for h, t, bs in args[2]])
-        return lambda: getattr(self.keeper, f"do_{self.name}")(*args)
+        return lambda: getattr(self.node_actor, f"do_{self.name}")(*args)
 
 
 class FakeKeeper:
-    """The part of a keeper that links; it counts its calls."""
+    """The part of a node actor that links; it counts its calls."""
 
     def __init__(self, node, known, directory):
         self.place, self.known, self.directory = place(node), known, directory
-        self.stand_ins, self.calls = {}, []
+        self.proxies, self.calls = {}, []
         self.link = Method(self, "link")
         self.deliver = Method(self, "deliver")
         self.unlink = Method(self, "unlink")
 
-    def stand_in_for(self, away, keeper, session=None):
-        from muster.engines.ray.stand_in import StandIn
+    def stand_in_for(self, away, node_actor, session=None):
+        from muster.engines.ray.peer_proxy import PeerProxy
 
-        older = self.stand_ins.pop(away.node_id, None)
+        older = self.proxies.pop(away.node_id, None)
         if older is not None:
             older.close()
-        made = StandIn(away, self.place, self.known, self.directory, keeper, self, print, session)
-        self.stand_ins[away.node_id] = made
+        made = PeerProxy(
+            away, self.place, self.known, self.directory, node_actor, self, print, session
+        )
+        self.proxies[away.node_id] = made
         return made
 
-    def do_link(self, keeper, away, incarnation, session):
+    def do_link(self, node_actor, away, incarnation, session):
         assert incarnation == self.place.incarnation
-        self.stand_in_for(away, keeper, session).connect(incarnation)
+        self.stand_in_for(away, node_actor, session).connect(incarnation)
 
-    def do_deliver(self, sender, number, letters):
-        self.stand_ins[sender].deliver(number, letters)
+    def do_deliver(self, sender, number, messages):
+        self.proxies[sender].deliver(number, messages)
 
     def do_unlink(self, node):
-        self.stand_ins.pop(node).close()
+        self.proxies.pop(node).close()
 
 
 @pytest.fixture
 def pair(tmp_path_factory, monkeypatch):
     """Two nodes on two machines, of which the second has just linked itself to the first."""
-    from muster.engines.ray import stand_in
+    from muster.engines.ray import peer_proxy
 
-    monkeypatch.setattr(stand_in.ray, "get", lambda call, timeout: call())
+    monkeypatch.setattr(peer_proxy.ray, "get", lambda call, timeout: call())
     known = Secrets.fresh("1")
     places = [tmp_path_factory.mktemp("m") for _ in range(SIZE)]
-    keepers = [FakeKeeper(node, known, places[node]) for node in range(SIZE)]
+    node_actors = [FakeKeeper(node, known, places[node]) for node in range(SIZE)]
     nodes = [Node(node, known, places[node]) for node in range(SIZE)]
-    keepers[1].stand_in_for(place(0), keepers[0])
+    node_actors[1].stand_in_for(place(0), node_actors[0])
     nodes[1].post.connect(0, 0)
     for node, other in ((1, 0), (0, 1)):
         assert nodes[node].heard.get(timeout=10) == ("linked", other, 0)
-    yield nodes, keepers
-    for keeper in keepers:
-        for each in list(keeper.stand_ins.values()):
+    yield nodes, node_actors
+    for node_actor in node_actors:
+        for each in list(node_actor.proxies.values()):
             each.close()
     for node in nodes:
         node.close()
 
 
 def test_a_link_takes_one_call_and_no_more(pair):
-    nodes, keepers = pair
+    nodes, node_actors = pair
     nodes[1].send(0, b"h", b"tree")
     assert nodes[0].heard.get(timeout=10)[0] == "got"
     nodes[0].send(1, b"h", b"tree")
     assert nodes[1].heard.get(timeout=10)[0] == "got"
-    assert keepers[0].calls == ["link", "deliver"] and keepers[1].calls == ["deliver"]
+    assert node_actors[0].calls == ["link", "deliver"] and node_actors[1].calls == ["deliver"]
 
 
 def test_messages_of_any_size_arrive_whole_and_in_order_both_ways(pair):
@@ -147,46 +149,46 @@ def test_messages_of_any_size_arrive_whole_and_in_order_both_ways(pair):
 
 
 def test_a_node_that_goes_is_seen_to_go_on_the_other_machine(pair):
-    nodes, keepers = pair
+    nodes, node_actors = pair
     nodes[1].send(0, b"last", b"words")
     nodes[1].close()
     assert nodes[0].heard.get(timeout=10)[:2] == ("got", b"last")
     assert nodes[0].heard.get(timeout=10) == ("lost", 1)
     deadline = time.monotonic() + 5
-    while keepers[0].stand_ins and time.monotonic() < deadline:
+    while node_actors[0].proxies and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert keepers[0].stand_ins == {}
-    nodes[1] = Node(1, keepers[1].known, keepers[1].directory)  # for the end of the test
+    assert node_actors[0].proxies == {}
+    nodes[1] = Node(1, node_actors[1].known, node_actors[1].directory)  # for the end of the test
 
 
 def test_a_new_incarnation_takes_the_place_of_an_old_one(pair):
-    nodes, keepers = pair
+    nodes, node_actors = pair
     nodes[1].close()
     assert nodes[0].heard.get(timeout=10) == ("lost", 1)
-    keepers[1].place = place(1, 1)
-    nodes[1] = Node(1, keepers[1].known, keepers[1].directory, 1)
-    keepers[1].stand_in_for(place(0), keepers[0])
+    node_actors[1].place = place(1, 1)
+    nodes[1] = Node(1, node_actors[1].known, node_actors[1].directory, 1)
+    node_actors[1].stand_in_for(place(0), node_actors[0])
     nodes[1].post.connect(0, 0)
     assert nodes[0].heard.get(timeout=10) == ("linked", 1, 1)
-    nodes[0].send(1, b"h", b"news")
+    nodes[0].send(1, b"h", b"updates")
     assert nodes[1].heard.get(timeout=10) == ("linked", 0, 0)
-    assert nodes[1].heard.get(timeout=10) == ("got", b"h", b"news", [])
+    assert nodes[1].heard.get(timeout=10) == ("got", b"h", b"updates", [])
 
 
 def test_a_call_whose_answer_got_lost_is_made_again_and_heard_once(pair, monkeypatch):
-    from muster.engines.ray import stand_in
+    from muster.engines.ray import peer_proxy
 
-    nodes, keepers = pair
+    nodes, node_actors = pair
     lost = iter([True, True, False])
 
     def get(call, timeout):
         call()
         if next(lost, False):
-            raise stand_in.ray.exceptions.ActorUnavailableError("out of reach", None)
+            raise peer_proxy.ray.exceptions.ActorUnavailableError("out of reach", None)
 
-    monkeypatch.setattr(stand_in.ray, "get", get)
+    monkeypatch.setattr(peer_proxy.ray, "get", get)
     nodes[1].send(0, b"first", b"tree")
     assert nodes[0].heard.get(timeout=10)[1] == b"first"
     nodes[1].send(0, b"second", b"tree")
     assert nodes[0].heard.get(timeout=10)[1] == b"second"
-    assert keepers[0].calls.count("deliver") == 4
+    assert node_actors[0].calls.count("deliver") == 4

@@ -1,11 +1,11 @@
-"""`StandIn`: plays a node of another machine to the node of this one.
+"""`PeerProxy`: plays a node of another machine to the node of this one.
 
-    node i ──socket──> keeper of i as j ──Ray──> keeper of j as i ──socket──> node j
+    node i ──socket──> node actor of i as j ──Ray──> node actor of j as i ──socket──> node j
 
-A node knocks at the sockets of others, whoever answers. Its keeper answers for those that are on
-other machines, and brings what it says to their keepers: in order, nothing twice, and as long as
-both nodes and both keepers live, nothing lost. What came while a call was under way goes with the
-next one, so there is one call at a time and no queue of calls.
+A node connects to the sockets of all others. Behind the socket of a node on another machine is a
+proxy: it forwards messages to that node's actor, in order, none twice, and none lost as long as
+both nodes and both actors are alive. Messages that arrive during a call go with the next one, so
+there is one call at a time and no queue of calls.
 """
 
 import logging
@@ -22,18 +22,18 @@ import numpy as np
 import ray
 
 from muster.engines.base import Delivery
-from muster.engines.local.blocks import Block, BlockPool
+from muster.engines.local.blocks import BlockPool, MemoryBlock
 from muster.engines.local.handshake import Secrets
 from muster.engines.local.link import make_parcel
 from muster.engines.local.post import Post
-from muster.engines.ray.calls import heard
+from muster.engines.ray.calls import call_until_answered
 from muster.errors import ClusterError
 from muster.framework.node import Finish, Place
 
-Letter = tuple[bytes, bytes, list[Any]]
+RemoteMessage = tuple[bytes, bytes, list[Any]]
 """Head, tree and buffers of a message."""
 
-_MOST_LETTERS = 256
+_MOST_MESSAGES = 256
 _MOST_BYTES = 16 << 20
 """Of one call."""
 _FLUSH_SECONDS = 5.0
@@ -41,18 +41,18 @@ _FLUSH_SECONDS = 5.0
 _log = logging.getLogger("muster")
 
 
-class StandIn:
-    """Node `away`, as the node of this keeper sees it.
+class PeerProxy:
+    """Node `away`, as the node of this node actor sees it.
 
     Args:
         away: Place of the node that is on another machine, as it is now.
-        home: Place of the node of this keeper.
+        home: Place of the node of this node actor.
         known: The run's secrets.
-        directory: Where the sockets of this keeper's node are.
-        keeper: Of the other node.
-        me: This keeper, as others call it.
+        directory: Where the sockets of this node actor's node are.
+        node actor: Of the other node.
+        me: This node actor, as others call it.
         fail: Called with what ends the run, if something does.
-        session: Of the stand-in on the other machine that asks for a link; None: this one asks.
+        session: Of the proxy on the other machine that asks for a link; None: this one asks.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class StandIn:
         home: Place,
         known: Secrets,
         directory: Path,
-        keeper: Any,
+        node_actor: Any,
         me: Any,
         fail: Callable[[ClusterError], None],
         session: int | None = None,
@@ -70,7 +70,7 @@ class StandIn:
         self.session = secrets.randbits(62) if session is None else session
         self._sent = self._seen = 0
         self._home = home
-        self._keeper = keeper
+        self._node_actor = node_actor
         self._me = me
         self._fail = fail
         self._pool = BlockPool(self._forget)
@@ -81,24 +81,26 @@ class StandIn:
         self._is_linked = False
         self._post = Post(away, known, directory, self._pool, self, _log.warning, lambda: None)
         self._post.start()
-        threading.Thread(target=self._bring, name=f"muster-to-{away.node_id}", daemon=True).start()
+        threading.Thread(
+            target=self._send_all, name=f"muster-to-{away.node_id}", daemon=True
+        ).start()
 
-    # ---- for the keeper
+    # ---- for the node actor
 
     def connect(self, incarnation: int) -> None:
-        """Link the other node, which asks for it, to this keeper's, which is there already."""
+        """Link the other node, which asks for it, to this node actor's, which is there already."""
         self._answers = True
         if self._post.connect(self._home.node_id, incarnation):
             with self._changed:  # what is delivered next goes over this link
                 self._changed.wait_for(lambda: self._is_linked or self._closed)
 
-    def deliver(self, number: int, letters: Sequence[Letter]) -> None:
-        """Give the node of this keeper what the other one has sent, once."""
+    def deliver(self, number: int, messages: Sequence[RemoteMessage]) -> None:
+        """Give the node of this node actor what the other one has sent, once."""
         link = self._post.link_to(self._home.node_id)
         if link is None or number <= self._seen:
             return
         self._seen = number
-        for head, tree, buffers in letters:
+        for head, tree, buffers in messages:
             if not tree and not buffers:
                 link.send(head, None)
                 continue
@@ -107,7 +109,7 @@ class StandIn:
             parcel.drop()
 
     def close(self) -> None:
-        """Have this keeper's node see that the other one is away."""
+        """Have this node actor's node see that the other one is away."""
         with self._changed:
             if self._closed:
                 return
@@ -123,7 +125,7 @@ class StandIn:
         self._add(delivery)
 
     def linked(self, peer: int, incarnation: int) -> None:
-        """Hear that this keeper's node is linked to what it takes for the other one."""
+        """Hear that this node actor's node is linked to what it takes for the other one."""
         with self._changed:
             self._is_linked = True
             self._changed.notify_all()
@@ -131,7 +133,7 @@ class StandIn:
             self._add(_Linked(incarnation))
 
     def lost(self, peer: int) -> None:
-        """Hear that this keeper's node is away."""
+        """Hear that this node actor's node is away."""
         self._add(_Lost())
 
     def gone(self, peer: int) -> None:
@@ -143,14 +145,14 @@ class StandIn:
     def told_to_finish(self, finish: Finish) -> None:
         """Not said by a post."""
 
-    # ---- to the other keeper
+    # ---- to the other node actor
 
     def _add(self, what: "Delivery | _Linked | _Lost") -> None:
         with self._changed:
             self._todo.append(what)
             self._changed.notify_all()
 
-    def _bring(self) -> None:
+    def _send_all(self) -> None:
         """Bring what is there, one call after the other."""
         while True:
             with self._changed:
@@ -158,14 +160,14 @@ class StandIn:
                 if self._closed:
                     return
                 batch = self._take()
-            if not self._bring_batch(batch):
+            if not self._send_batch(batch):
                 self.close()
                 return
 
-    def _bring_batch(self, batch: "list[Delivery] | _Linked | _Lost") -> bool:
+    def _send_batch(self, batch: "list[Delivery] | _Linked | _Lost") -> bool:
         """Make a call until it was heard; False if that cannot be any more."""
-        try:  # whether a call that is lost was heard is not known: the other keeper counts them
-            heard(self._calling(batch), is_wanted=lambda: not self._closed)
+        try:  # whether a call that is lost was heard is not known: the other node actor counts them
+            call_until_answered(self._calling(batch), is_wanted=lambda: not self._closed)
         except ClusterError as error:
             self._fail(error)
             return False
@@ -183,7 +185,7 @@ class StandIn:
         batch, size = [first], 0
         while self._todo and isinstance(following := self._todo[0], Delivery):
             size += sum(part.nbytes for part in batch[-1].buffers)
-            if len(batch) == _MOST_LETTERS or size >= _MOST_BYTES:
+            if len(batch) == _MOST_MESSAGES or size >= _MOST_BYTES:
                 break
             batch.append(following)
             self._todo.popleft()
@@ -191,20 +193,22 @@ class StandIn:
 
     def _calling(self, what: "list[Delivery] | _Linked | _Lost") -> Callable[[], Any]:
         """Return what makes the call that this takes."""
-        keeper, home = self._keeper, self._home
+        node_actor, home = self._node_actor, self._home
         if isinstance(what, _Linked):
             here = replace(home, incarnation=what.incarnation)
-            return partial(keeper.link.remote, self._me, here, self.away.incarnation, self.session)
+            return partial(
+                node_actor.link.remote, self._me, here, self.away.incarnation, self.session
+            )
         if isinstance(what, _Lost):
-            return partial(keeper.unlink.remote, home.node_id)
+            return partial(node_actor.unlink.remote, home.node_id)
         self._sent += 1
-        letters = [
+        messages = [
             (each.head, each.tree, [np.frombuffer(part, np.uint8) for part in each.buffers])
             for each in what
         ]
-        return partial(keeper.deliver.remote, home.node_id, self._sent, letters)
+        return partial(node_actor.deliver.remote, home.node_id, self._sent, messages)
 
-    def _forget(self, block: Block) -> None:
+    def _forget(self, block: MemoryBlock) -> None:
         link = self._post.link_to(self._home.node_id)
         if link is not None and link in block.known_to:
             link.send_forget(block.number)
@@ -212,7 +216,7 @@ class StandIn:
 
 @dataclass(frozen=True, slots=True)
 class _Linked:
-    """This keeper's node, in this incarnation, is to be linked to the other one."""
+    """This node actor's node, in this incarnation, is to be linked to the other one."""
 
     incarnation: int
 

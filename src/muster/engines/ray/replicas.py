@@ -1,8 +1,8 @@
-"""The copies of the shared memory: one on every machine, kept the same by the keepers there.
+"""Replication of the shared memory: one replica on every machine, written by the node actors there.
 
-    node publishes -> its keeper -> a keeper of every other machine writes it there -> counter here
+    node publishes -> its actor -> one actor on every other machine writes its replica -> counter
 
-Keepers of one machine have the same memory, so it outlives any of them but the last.
+Node actors on one machine share a replica, so it exists as long as any of them is alive.
 """
 
 import logging
@@ -20,7 +20,7 @@ from muster.engines.base import LIVED, ROW
 from muster.engines.futex import Word
 from muster.engines.memory import SharedMemory
 from muster.engines.orders import Publish
-from muster.engines.ray.calls import begin, heard
+from muster.engines.ray.calls import call_until_answered, start_call
 from muster.errors import ClusterError
 
 Part = tuple[int, bytes]
@@ -30,13 +30,13 @@ Publication = tuple[Sequence[Part], int, int]
 """What a node has published: the parts, which node, and its counter then."""
 
 _COUNTER = struct.Struct("<q")
-EXIT_STUCK = 71
-"""With this code a keeper leaves that cannot copy any more: it must not look alive."""
+EXIT_REPLICATION_FAILED = 71
+"""With this code a node actor leaves that cannot copy any more: it must not look alive."""
 
 _log = logging.getLogger("muster")
 
 
-class Copy:
+class MemoryReplica:
     """This machine's copy of the memory.
 
     Args:
@@ -86,7 +86,7 @@ class Copy:
     def last_of(self, node: int) -> Publication | None:
         """Return what came here last of a node on another machine.
 
-        Its keeper may have died before all machines had it: then these have it from here.
+        Its node actor may have died before all machines had it: then these have it from here.
         """
         with self._lock:
             return self._last.get(node)
@@ -125,7 +125,7 @@ class Copy:
         return self._view
 
 
-class Copying:
+class Replicator:
     """Has what one node publishes written to the copies of all other machines.
 
     Args:
@@ -134,16 +134,18 @@ class Copying:
         fail: Called with what ends the run, if something does.
     """
 
-    def __init__(self, node: int, copy: Copy, fail: Callable[[ClusterError], None]) -> None:
+    def __init__(
+        self, node: int, copy: MemoryReplica, fail: Callable[[ClusterError], None]
+    ) -> None:
         self._node = node
         self._fail = fail
-        self._copy = copy
+        self._replica = copy
         self._others: list[Sequence[Any]] = []
         self._one_at_a_time = threading.Lock()
         self._todo: queue.SimpleQueue[Publish] = queue.SimpleQueue()
         self._undone = 0
         self._idle = threading.Condition()
-        threading.Thread(target=self._serve, name="muster-copying", daemon=True).start()
+        threading.Thread(target=self._serve, name="muster-replicate", daemon=True).start()
 
     def publish(self, what: Publish) -> None:
         """Have it done, after all that came before it."""
@@ -156,8 +158,8 @@ class Copying:
         with self._idle:
             self._idle.wait_for(lambda: self._undone == 0)
 
-    def know(self, machines: Sequence[Sequence[Any]]) -> None:
-        """Take note of the other machines, each as the keepers that are on it.
+    def set_machines(self, machines: Sequence[Sequence[Any]]) -> None:
+        """Take note of the other machines, each as the node actors that are on it.
 
         Returns when nothing is under way to those that were known before: all that comes later goes
         to the new ones.
@@ -169,23 +171,23 @@ class Copying:
         try:
             while True:
                 self._do(self._todo.get())
-        except ClusterError as error:  # the driver ends this keeper, too
+        except ClusterError as error:  # the driver ends this node actor, too
             self._fail(error)
         except BaseException:
             traceback.print_exc()
-            os._exit(EXIT_STUCK)
+            os._exit(EXIT_REPLICATION_FAILED)
 
     def _do(self, what: Publish) -> None:
         with self._one_at_a_time:
-            parts = self._copy.read(what.spans)
+            parts = self._replica.read(what.spans)
             under_way = [
-                (keepers, _Sending(keepers, (parts, self._node, what.count)))
-                for keepers in self._others
+                (node_actors, _Sending(node_actors, (parts, self._node, what.count)))
+                for node_actors in self._others
             ]
-            for keepers, sending in under_way:
+            for node_actors, sending in under_way:
                 if not sending.finish():
-                    self._others.remove(keepers)  # what takes its place will be made known
-            self._copy.write((), self._node, what.count)
+                    self._others.remove(node_actors)  # what takes its place will be made known
+            self._replica.write((), self._node, what.count)
         with self._idle:
             self._undone -= 1
             self._idle.notify_all()
@@ -194,28 +196,28 @@ class Copying:
 class _Sending:
     """One publication on its way to one machine."""
 
-    def __init__(self, keepers: Sequence[Any], what: Publication) -> None:
-        self._keepers = list(keepers)
+    def __init__(self, node_actors: Sequence[Any], what: Publication) -> None:
+        self._node_actors = list(node_actors)
         self._what = what
-        self._begun = begin(self._ask) if keepers else None
+        self._begun = start_call(self._ask) if node_actors else None
 
     def finish(self) -> bool:
-        """Wait until it is there; False if none of the machine's keepers lives.
+        """Wait until it is there; False if none of the machine's node actors lives.
 
-        A machine must not miss one and get the next: a keeper that cannot be reached for now is
+        A machine must not miss one and get the next: a node actor that cannot be reached for now is
         asked again, one that refuses is ended, and what takes its place is filled anew.
         """
-        while self._keepers:
+        while self._node_actors:
             try:
-                heard(self._ask, begun=self._begun)
+                call_until_answered(self._ask, begun=self._begun)
                 return True
             except ray.exceptions.RayError as error:
                 if not isinstance(error, ray.exceptions.ActorDiedError):
-                    _log.warning("a keeper does not take what is published: %s", error)
-                    ray.kill(self._keepers[0], no_restart=True)
-                self._keepers.pop(0)
+                    _log.warning("a node actor does not take what is published: %s", error)
+                    ray.kill(self._node_actors[0], no_restart=True)
+                self._node_actors.pop(0)
                 self._begun = None
         return False
 
     def _ask(self) -> Any:
-        return self._keepers[0].copy.remote(*self._what)
+        return self._node_actors[0].copy.remote(*self._what)
