@@ -195,7 +195,7 @@ def test_the_bits_are_the_same_for_any_number_of_threads(make_transitions, monke
     batches = [make_transitions(16) for _ in range(3)]
     found = set()
     for threads in (1, 2, 3):
-        monkeypatch.setattr("muster.algos.critics.cores", lambda n=threads: n)
+        monkeypatch.setattr("muster.algos.critics.whole_cores", lambda n=threads: n)
         agent = SAC(dataclasses.replace(SMALL, **options), OBS, ACTIONS, seed=1)
         for batch in batches:
             agent.update(batch)

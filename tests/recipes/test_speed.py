@@ -60,7 +60,7 @@ def a_worker(is_first=True, size=1):
         rollouts=SimpleNamespace(env_seconds=0.0, act_seconds=0.0),
         group=SimpleNamespace(learn_seconds=0.0, wait_seconds=0.0),
         team=SimpleNamespace(index=0 if is_first else 1, size=size),
-        agent=SimpleNamespace(train_iter=0),
+        agent=SimpleNamespace(train_iter=0, threads=1, passes_of_sample=3.0),
         is_first=is_first,
     )
     return worker

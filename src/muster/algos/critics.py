@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.algos.sac_config import SACConfig
+from muster.container import whole_cores
 from muster.nets import Adam, FlatParameters
 from muster.nets.critic import Critic, CriticNet
 from muster.nets.flat import aligned
+from muster.nets.flops import count_products
 from muster.nets.registry import Factory
-from muster.nets.side_by_side import SideBySide, cores
+from muster.nets.side_by_side import SideBySide
 from muster.rl_utils.losses.critics import CriticLoss, quantile_loss, squared_loss
 from muster.seeding import derive_seed
 
@@ -44,7 +46,13 @@ class Critics:
             _Member(cfg, obs_space, action_size, model, derive_seed(seed, k))
             for k in range(cfg.critics)
         ]
-        self._all = SideBySide(cfg.critics, cores())
+        self._all = SideBySide(cfg.critics, whole_cores())
+        self.threads = self._all.threads
+        """Critics that compute at once."""
+        pair = gym.spaces.Tuple([obs_space, gym.spaces.Box(-1, 1, (action_size,), np.float32)])
+        products = count_products(self._members[0].weights.module, pair)
+        self.flops = sum(each.flops for each in products)
+        """Of one critic, for one observation and action."""
         self.td_error: Array = np.zeros(0, np.float32)
         """Mean over critics of value - target, [B], of the last `learn`."""
 

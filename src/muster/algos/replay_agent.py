@@ -35,6 +35,11 @@ class ReplayAgent(ABC):
     """What an agent's state is made of; `policy` is one of them."""
     weights: FlatParameters
     """What acts."""
+    threads = 1
+    """That learning uses at once."""
+    passes_of_sample = 3.0
+    """Forward passes of what acts that learning from one sample costs: one, and twice that much
+    backward."""
     epsilon: Callable[[float], float]
     """From environment steps to the probability of a random action."""
 

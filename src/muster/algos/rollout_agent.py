@@ -56,6 +56,10 @@ class RolloutAgent(ABC):
     """What `gradient` sums up, by name."""
     watched: str
     """That one of them by which `learnt_enough` decides."""
+    threads = 1
+    """That learning uses at once, in one process."""
+    passes_of_sample = 3.0
+    """Forward passes that learning from one sample costs: one, and twice that much backward."""
 
     def __init__(
         self,

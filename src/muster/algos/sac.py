@@ -32,6 +32,7 @@ from muster.algos.sac_config import SACConfig
 from muster.errors import OptionError
 from muster.nets import Adam, FlatParameters, build_q_network, make_net
 from muster.nets.flat import aligned
+from muster.nets.flops import count_products
 from muster.nets.registry import Factory
 from muster.rl_utils.losses import squashed_gaussian
 from muster.seeding import derive_seed, generator
@@ -92,6 +93,8 @@ class SAC(ReplayAgent):
         self._target_entropy = (
             -float(self._size) if cfg.target_entropy is None else cfg.target_entropy
         )
+        self.threads = self.critics.threads
+        self.passes_of_sample = self._count_passes()
         self._rng = generator(seed, "explore")
         self._rng_updates = generator(seed, "updates")
 
@@ -221,6 +224,16 @@ class SAC(ReplayAgent):
             # The loss is log_temperature * (entropy - target): more entropy than wanted lowers it.
             self._adam_temperature.step(np.full(1, entropy - self._target_entropy, np.float32))
         return {"actor_loss": loss, "entropy": entropy}
+
+    def _count_passes(self) -> float:
+        """Return what a sample costs in forward passes of the policy.
+
+        The policy: one in the next observation, and forward and backward in this one. Each critic:
+        one in the next observation, forward and backward for what was done, and forward and half of
+        backward for what the policy would do.
+        """
+        mine = sum(each.flops for each in count_products(self.model, self.obs_space))
+        return 4 + 6 * self.cfg.critics * self.critics.flops / max(1, mine)
 
     def _draw(self, outputs: Array) -> squashed_gaussian.SquashedDraw:
         noise = self._rng_updates.standard_normal((len(outputs), self._size), np.float32)

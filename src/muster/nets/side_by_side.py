@@ -1,6 +1,5 @@
 """Runs several networks at once, each always in the same thread."""
 
-import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
@@ -8,11 +7,6 @@ from typing import TypeVar
 import torch
 
 T = TypeVar("T")
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 class SideBySide:
@@ -36,10 +30,12 @@ class SideBySide:
             for k in range(1, threads)
         ]
         self._members = members
+        self.threads = threads
+        """That are used, this one included."""
 
     def __call__(self, call: Callable[[int], T]) -> list[T]:
         """Return what call(0), call(1), ... return, after all have ended."""
-        threads = 1 + len(self._pools)
+        threads = self.threads
         pending: dict[int, Future[T]] = {}
         for member in range(self._members):
             if member % threads:

@@ -117,7 +117,7 @@ class InStepWork:
         )
 
 
-class Source(Protocol):
+class ExperienceSource(Protocol):
     """Where the experience of a learner with replay comes from."""
 
     @property
@@ -141,7 +141,7 @@ class ReplayWork:
 
     is_first = True
 
-    def __init__(self, job: Job, agent: Any, source: Source, learner: Learner) -> None:
+    def __init__(self, job: Job, agent: Any, source: ExperienceSource, learner: Learner) -> None:
         self.agent = agent
         self._job = job
         self._source = source
@@ -216,7 +216,7 @@ class Speed:
         if not self._loops:
             return {}
         processes = self._work.processes
-        cores = min(processes, whole_cores())
+        cores = min(processes * self._work.agent.threads, whole_cores())
         if processes > cores and not self._work.is_first:
             return {}  # keeping the first company would take its core away
         steps = self._env_step - self._first_step
@@ -279,6 +279,7 @@ class Speed:
                 rows=mine.rows,
                 row_bytes=mine.row_bytes,
                 block_bytes=mine.block_bytes,
+                passes=agent.passes_of_sample,
             )
             try:
                 calibration.spend(seconds)

@@ -52,6 +52,9 @@ class Limits:
     row_bytes: int
     """That a step writes."""
     copy_bytes_per_s: float
+    passes: float = 3.0
+    """Forward passes of the network that learning from one sample costs: one, and twice that much
+    backward; more where other networks learn with it."""
 
     def bare_steps_per_s(self, cores: int) -> float:
         """Return the environment's own speed, with random actions."""
@@ -60,7 +63,7 @@ class Limits:
     def bound_steps_per_s(self, cores: int, epochs: float) -> float:
         """Return what training could not exceed: no waiting, no bookkeeping, no small products."""
         forward = self.flops / self.gemm_flops_per_s if self.flops else 0.0
-        learning = 3 * forward * epochs  # forward, and twice that much backward
+        learning = self.passes * forward * epochs
         moving = self.row_bytes / self.copy_bytes_per_s
         return cores / (self.env_step_s + forward + learning + moving)
 
@@ -127,6 +130,7 @@ class Calibration:
         rows: Of one gradient: how many observations a product is done for at once.
         row_bytes: That one step writes.
         block_bytes: That one worker writes in a rollout.
+        passes: Of the network, that learning from one sample costs.
     """
 
     def __init__(
@@ -136,8 +140,10 @@ class Calibration:
         rows: int,
         row_bytes: int,
         block_bytes: int,
+        passes: float = 3.0,
     ) -> None:
         self._row_bytes = row_bytes
+        self._passes = passes
         self._flops = sum(product.flops for product in products)
         self._copying = _Copying(min(max(block_bytes, _BLOCKS[0]), _BLOCKS[1]))
         self._timed = [_TimedProduct(product, rows) for product in products]
@@ -168,6 +174,7 @@ class Calibration:
             gemm_flops_per_s=self._flops / arithmetic if self._flops else 0.0,
             row_bytes=self._row_bytes,
             copy_bytes_per_s=self._copying.bytes_per_s,
+            passes=self._passes,
         )
 
     def close(self) -> None:
