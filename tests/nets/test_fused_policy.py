@@ -15,12 +15,15 @@ from muster.errors import OptionError
 from muster.nets import fused_kernels, fused_policy
 from muster.nets.action_head import ActionHead
 from muster.nets.actor_critic import ActorCritic
+from muster.nets.clipped_objective import ClippedObjective
 from muster.nets.flat import FlatParameters
 from muster.nets.fused_layers import tanh
 from muster.nets.fused_policy import FusedPolicy, why_not_fused
 from muster.nets.policy_net import STATS, LossTerms
+from muster.nets.q_objective import QObjective, QTerms
 from muster.nets.tile import FUSED
 from muster.rl_utils.losses import ppo as loss_kernels
+from muster.rl_utils.losses.q import BEST
 
 needs_numba = pytest.mark.skipif(not FUSED, reason="numba cannot compile here")
 TERMS = LossTerms(scale=1 / 40, clip=0.2, value_clip=0.0, value_coef=0.5, entropy_coef=0.01)
@@ -154,6 +157,105 @@ def test_acting_is_what_torch_says(
     loss_kernels.best_actions_numpy(outputs, head.gaussian, sizes, expected)
     np.testing.assert_allclose(best, expected, rtol=1e-5, atol=1e-5)
     assert best.dtype == head.dtype
+
+
+def _with_norms(n_obs, space, hidden, activation, critic):
+    """Return a network with LayerNorm, for a policy or (without a critic) for Q-learning."""
+    head = ActionHead.of(space)
+    module = ActorCritic(
+        spaces.Box(-np.inf, np.inf, (n_obs,)),
+        head,
+        hidden,
+        False,
+        activation,
+        generator=torch.Generator().manual_seed(n_obs),
+        layer_norm=True,
+        critic=critic,
+    )
+    flat = FlatParameters(module)
+    flat.vector += np.random.default_rng(1).normal(0, 0.2, flat.vector.size).astype(np.float32)
+    objective = ClippedObjective(head) if critic else QObjective()
+    return module, flat, head, FusedPolicy(module, flat, head, objective)
+
+
+NORMED = pytest.mark.parametrize(
+    ("n_obs", "actions", "hidden", "activation", "count"),
+    [
+        (4, 2, (64, 64), "relu", 64),
+        (1, 1, (5,), "tanh", 3),
+        (17, 19, (128, 15, 33), "relu", 131),
+        (8, 4, (128, 128), "relu", 100),
+        (7, 3, (), "relu", 20),
+    ],
+)
+
+
+@needs_numba
+@NORMED
+def test_layer_norm_is_that_of_float64_in_a_policy(rng, n_obs, actions, hidden, activation, count):
+    space = spaces.Discrete(actions)
+    module, flat, head, policy = _with_norms(n_obs, space, hidden, activation, critic=True)
+    rollout = _near_rollout(rng, policy, head, 2 * count + 3, n_obs)
+    rows = rng.permutation(2 * count + 3)[:count]
+    terms = TERMS._replace(scale=1 / count)
+    twin, outputs, value = _in_float64(module, rollout.obs[rows])
+    loss, expected_stats = loss_and_stats(head, outputs, value, rollout, rows, terms)
+    expected = autograd(twin, loss)
+    grad, stats = _gradient(policy, flat, rollout, rows, terms)
+    near = 5e-6 * max(np.abs(expected).max(), 0.1)
+    np.testing.assert_allclose(grad, expected, rtol=3e-5, atol=near)
+    np.testing.assert_allclose(stats, expected_stats, rtol=1e-4, atol=5e-6)
+
+
+@needs_numba
+@NORMED
+def test_a_q_network_acts_and_learns_as_in_float64(rng, n_obs, actions, hidden, activation, count):
+    space = spaces.Discrete(actions)
+    module, flat, head, policy = _with_norms(n_obs, space, hidden, activation, critic=False)
+    total = 2 * count + 3
+    rollout = some_rollout(rng, head, _obs(rng, total, n_obs), total)
+    rows = rng.permutation(total)[:count]
+    grad, stats = np.full_like(flat.vector, np.nan), np.full(4, np.nan)
+    policy.gradient(rollout, rows, QTerms(1 / count, 0.25), grad, stats)
+    twin = copy.deepcopy(module).double()
+    q = twin.policy(torch.from_numpy(rollout.obs[rows]).double())
+    error = q[torch.arange(count), rollout.action[rows, 0]] - torch.from_numpy(rollout.target[rows])
+    expected = autograd(twin, (0.5 * error**2).mean())
+    near = 5e-6 * max(np.abs(expected).max(), 0.1)
+    np.testing.assert_allclose(grad, expected, rtol=3e-5, atol=near)
+    wanted = (0.5 * error**2).mean().item(), error.abs().mean().item(), 0.25
+    np.testing.assert_allclose(stats[[0, 2, 3]], wanted, rtol=1e-4)
+
+    noise = np.where(rng.random((total, 1)) < 0.5, 0, BEST).astype(np.float32)
+    action, logp, value = _act(policy, head, rollout.obs, noise)
+    outputs = module(torch.from_numpy(rollout.obs))[0].detach().numpy()
+    assert (action[:, 0] == np.where(noise[:, 0] < 0, outputs.argmax(1), 0)).all()
+    assert (logp == 0).all() and (policy.best(rollout.obs)[:, 0] == outputs.argmax(1)).all()
+    np.testing.assert_allclose(value, outputs.max(1), rtol=1e-5, atol=1e-5)
+    only_value = np.zeros_like(value)
+    policy.values(rollout.obs, only_value)
+    assert np.array_equal(only_value, value)
+
+
+@needs_numba
+def test_layer_norm_does_not_make_a_row_depend_on_the_others(rng):
+    _, _, head, policy = _with_norms(9, spaces.Discrete(5), (40, 33), "relu", critic=False)
+    obs = _obs(rng, 200, 9)
+    noise = np.full((200, 1), BEST, np.float32)
+    _, _, value = _act(policy, head, obs, noise)
+    for first, last in ((0, 1), (3, 20), (60, 131), (199, 200)):
+        _, _, alone = _act(policy, head, obs[first:last].copy(), noise[first:last].copy())
+        assert np.array_equal(alone, value[first:last])
+
+
+def test_a_q_network_needs_its_objective_and_a_policy_its_own():
+    head = ActionHead.of(TWO)
+    for critic, objective in ((True, QObjective()), (False, None), (False, ClippedObjective(head))):
+        module = ActorCritic(spaces.Box(-1, 1, (4,)), head, critic=critic)
+        assert why_not_fused(module, FlatParameters(module), objective)
+    module = ActorCritic(spaces.Box(-1, 1, (4,)), head, layer_norm=True)
+    module.policy[1].eps = 1e-3
+    assert why_not_fused(module, FlatParameters(module))
 
 
 @needs_numba

@@ -10,7 +10,7 @@ rollout is prepared as for every agent in step; the sum is not cut where an acti
 (Peng's Q(lambda)). Differences from the paper are listed in docs/pqn.md.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -20,47 +20,13 @@ from torch import nn
 from muster.algos.pqn_config import PQNConfig
 from muster.algos.rollout_agent import RolloutAgent
 from muster.nets.build_policy import build_policy
-from muster.nets.policy_net import Array, Floats, Objective, Rollout
+from muster.nets.policy_net import Objective
+from muster.nets.q_objective import QObjective, QTerms
 from muster.nets.registry import Factory
 from muster.rl_utils import get_epsilon_greedy_fn
-from muster.rl_utils.losses.q import exploration, explore_or_best, q_loss
+from muster.rl_utils.losses.q import exploration
 
 __all__ = ["PQN", "PQNConfig"]
-
-
-class QTerms(NamedTuple):
-    """The numbers of the loss."""
-
-    scale: float
-    """What one row counts: 1 / rows of the whole minibatch, of all slots."""
-    epsilon: float
-    """Of the rollout, for the log."""
-
-
-class QObjective:
-    """Outputs are the values of actions: the best is taken, or what `noise` names."""
-
-    def draw(self, outputs: Floats, noise: Floats, action: Array, logp: Floats) -> None:
-        """Write the best action of each row of outputs, or the one to explore with."""
-        explore_or_best(outputs, noise, action)
-        logp[:] = 0
-
-    def loss(
-        self,
-        outputs: Floats,
-        value: Floats,
-        rollout: Rollout,
-        rows: NDArray[np.int64],
-        terms: QTerms,
-        d_outputs: Floats,
-        d_value: Floats,
-        stats: NDArray[np.float64],
-    ) -> int:
-        """Write the derivative of the squared error (see `q_loss`)."""
-        d_value[:] = 0
-        scale, epsilon = terms
-        stats[3] += scale * epsilon * len(rows)
-        return q_loss(outputs, rows, rollout.action, rollout.target, scale, d_outputs, stats[:3])
 
 
 class PQN(RolloutAgent):

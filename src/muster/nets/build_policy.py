@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from muster.envs.masks import is_masked
 from muster.nets.action_head import ActionHead
 from muster.nets.actor_critic import ActorCritic
-from muster.nets.clipped_objective import ClippedObjective
 from muster.nets.errors import ModelError
 from muster.nets.flat import FlatParameters
 from muster.nets.fused_policy import FusedPolicy, why_not_fused
@@ -112,12 +111,10 @@ def make_policy_net(
     """
     if isinstance(module, RecurrentActorCritic):
         return RecurrentPolicy(module, flat, head, objective, **options)
-    # The kernels have this loss inside. And who asks for torch.compile gets it.
-    clipped = objective is None or isinstance(objective, ClippedObjective)
-    by_torch = not clipped or options.get("compiled", False)
-    if not by_torch and isinstance(module, ActorCritic) and why_not_fused(module, flat) is None:
-        return FusedPolicy(module, flat, head)
-    return TorchPolicy(module, flat, head, objective, **options)
+    by_torch = options.get("compiled", False)  # who asks for torch.compile gets it
+    if by_torch or not isinstance(module, ActorCritic) or why_not_fused(module, flat, objective):
+        return TorchPolicy(module, flat, head, objective, **options)
+    return FusedPolicy(module, flat, head, objective)
 
 
 class Normalized(nn.Module):

@@ -1,4 +1,4 @@
-"""A small policy network as compiled code: act in one call, the gradient of PPO's loss in one call.
+"""A small policy network as compiled code: act in one call, the gradient of a loss in one call.
 
     act:       obs -> [normalise] -> every layer -> outputs, value -> action, logp
     gradient:  rows of obs -> [normalise] -> every layer -> loss -> every layer backwards -> grad
@@ -26,6 +26,7 @@ from muster.nets.fused_layers import (
     ROWS,
     VALUE,
     WIDTH,
+    Q,
     backward,
     fill,
     forward,
@@ -34,6 +35,7 @@ from muster.nets.fused_layers import (
 from muster.nets.normalizer import LIMIT, RunningNorm
 from muster.nets.tile import LANES, absent, keep_with, multiply, noinline, part, spread, transpose
 from muster.rl_utils.losses.ppo import best_actions, ppo_loss, sample_actions
+from muster.rl_utils.losses.q import explore_or_best, q_loss
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]
@@ -94,6 +96,18 @@ def outputs_by_row(params: Floats, layers: Ints, plan: Ints, work: Floats, lanes
     return wide
 
 
+@part
+def best_output(layers: Ints, plan: Ints, work: Floats, lanes: int, row: int) -> Any:
+    """Return the highest output of a row; NaN if there is one."""
+    n_out, at = layers[plan[POLICY], OUT], layers[plan[POLICY], HIDDEN] + row
+    best = work[at]
+    for k in range(1, n_out):
+        x = work[at + k * lanes]
+        if x > best or x != x:
+            best = x
+    return best
+
+
 @jit(absent)
 def act(
     params: Floats,
@@ -143,16 +157,25 @@ def act(
         take(obs, sizes[:0], start, m, offset, factor, work, plan[OBS], lanes)
         forward(params, layers, plan, work, lanes)
         if task != BEST:
-            v_at = layers[plan[VALUE], HIDDEN]
-            for i in range(m):  # assigning a slice compiles for two seconds
-                value[start + i] = work[v_at + i]
+            if plan[VALUE] < 0:
+                for i in range(m):
+                    value[start + i] = best_output(layers, plan, work, lanes, i)
+            else:
+                v_at = layers[plan[VALUE], HIDDEN]
+                for i in range(m):  # assigning a slice compiles for two seconds
+                    value[start + i] = work[v_at + i]
         if task != VALUES:
             wide = outputs_by_row(params, layers, plan, work, lanes)
             at = plan[ROWS]
             outputs = work[at : at + m * wide].reshape((m, wide))
             gaussian = plan[GAUSSIAN] != 0
             mine = action[start : start + m]
-            if task == SAMPLE:
+            if task == SAMPLE and plan[Q]:
+                n_out = layers[plan[POLICY], OUT]
+                explore_or_best(outputs[:, :n_out], noise[start : start + m], mine)
+                for i in range(start, start + m):
+                    logp[i] = _ZERO
+            elif task == SAMPLE:
                 drawn = noise[start : start + m]
                 sample_actions(outputs, drawn, gaussian, sizes, mine, logp[start : start + m])
             else:
@@ -184,7 +207,7 @@ def gradient(
     grad: Floats,
     stats: NDArray[np.float64],
 ) -> int:
-    """Write the gradient of PPO's loss over some rows, and the sums of `ppo_loss`.
+    """Write the gradient of a loss over some rows, and its sums: of `ppo_loss`, or of `q_loss`.
 
     Args:
         params: The flat vector; the next six are as in `act`.
@@ -201,13 +224,13 @@ def gradient(
         advantage: [R].
         target: [R].
         rows: Which of the R rows, in the order in which they are added up.
-        scale: This and the next four are `LossTerms`.
+        scale: This and the next four are `LossTerms`; of these `q_loss` has this one alone.
         clip: How far the ratio may leave 1.
         value_clip: How far the value may leave the old one.
         value_coef: What the value's loss counts.
         entropy_coef: What the entropy counts.
         grad: As long as the flat vector, is overwritten.
-        stats: float64 [5], is overwritten.
+        stats: float64 [5], is overwritten; by `q_loss` the first three.
 
     Returns:
         -1, or the first of `rows` that does not exist, or whose action does not, or BAD_SHAPES.
@@ -234,31 +257,44 @@ def gradient(
         take(obs, rows, start, m, offset, factor, work, plan[OBS], lanes)
         forward(params, layers, plan, work, lanes)
         wide = outputs_by_row(params, layers, plan, work, lanes)
-        at, v_at, dv_at = plan[ROWS], layers[head, HIDDEN], layers[head, DELTA]
+        at = plan[ROWS]
         d_rows = work[at + BLOCK * wide : at + (BLOCK + m) * wide].reshape((m, wide))
-        bad = ppo_loss(
-            work[at : at + m * wide].reshape((m, wide)),
-            work[v_at : v_at + m],
-            rows[start : start + m],
-            action,
-            logp,
-            old_value,
-            advantage,
-            target,
-            plan[GAUSSIAN] != 0,
-            sizes,
-            scale,
-            clip,
-            value_clip,
-            value_coef,
-            entropy_coef,
-            d_rows,
-            work[dv_at : dv_at + m],
-            stats,
-        )
+        bad = -1
+        if plan[Q]:
+            bad = q_loss(
+                work[at : at + m * wide].reshape((m, wide))[:, :n_out],
+                rows[start : start + m],
+                action,
+                target,
+                scale,
+                d_rows[:, :n_out],
+                stats[:3],
+            )
+        else:
+            v_at, dv_at = layers[head, HIDDEN], layers[head, DELTA]
+            bad = ppo_loss(
+                work[at : at + m * wide].reshape((m, wide)),
+                work[v_at : v_at + m],
+                rows[start : start + m],
+                action,
+                logp,
+                old_value,
+                advantage,
+                target,
+                plan[GAUSSIAN] != 0,
+                sizes,
+                scale,
+                clip,
+                value_clip,
+                value_coef,
+                entropy_coef,
+                d_rows,
+                work[dv_at : dv_at + m],
+                stats,
+            )
+            fill(work, dv_at + m, dv_at + lanes, _ZERO)
         if bad >= 0:
             return start + bad
-        fill(work, dv_at + m, dv_at + lanes, _ZERO)
         d_at = layers[policy, DELTA]
         fill(work, at + (BLOCK + m) * wide, at + (BLOCK + lanes) * wide, _ZERO)
         transpose(work, d_at, lanes, work, at + BLOCK * wide, wide, lanes, wide)
@@ -271,4 +307,4 @@ def gradient(
 
 
 for _kernel in (act, gradient):
-    keep_with(_kernel, forward, multiply, ppo_loss, RunningNorm.forward, jit)
+    keep_with(_kernel, forward, multiply, ppo_loss, q_loss, RunningNorm.forward, jit)

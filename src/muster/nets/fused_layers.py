@@ -8,8 +8,8 @@ a layer multiplies torch's [out, in] weights as they are, and narrow last layers
 Only the gradient of a layer's weights needs its input row by row, and transposes it.
 
 What is fixed for a network comes as arrays of numbers (made by `fused_policy`):
-    layers  int64 [L, 8]: one row per Linear layer, columns below
-    plan    int64 [9]: places below
+    layers  int64 [L, 11]: one row per Linear layer, columns below
+    plan    int64 [10]: places below
     work    float32: everything that is written in between, at places that `layers` and `plan` name
 """
 
@@ -26,19 +26,24 @@ Ints = NDArray[np.int64]
 BLOCK = 64
 """Rows that are computed together; a multiple of LANES."""
 
-IN, OUT, WEIGHT, BIAS, END, SOURCE, HIDDEN, DELTA = range(8)
+IN, OUT, WEIGHT, BIAS, END, SOURCE, HIDDEN, DELTA, NORM, NORM_BIAS, UNIT = range(11)
 """Columns of `layers`: widths; where weight and bias lie in the parameters; how the layer ends;
-which layer it reads (-1: the observation); where its output and the derivative by it lie in `work`.
+which layer it reads (-1: the observation); where its output and the derivative by it lie in `work`;
+where weight and bias of its LayerNorm lie in the parameters (-1: it has none), and in `work` what
+that normalised, [out, lanes], and after it [lanes] what it was multiplied by.
 """
-N_OBS, WIDTH, POLICY, VALUE, GAUSSIAN, LOG_STD, OBS, ROWS, SCRATCH = range(9)
-"""Places of `plan`: numbers in an observation, and in an action; the last layers of both nets; 1
-for a Gaussian; where its log_std lies in the parameters; where in `work` the observations lie, the
-outputs row by row (and then their derivatives), and what a gradient of weights needs.
+N_OBS, WIDTH, POLICY, VALUE, GAUSSIAN, LOG_STD, OBS, ROWS, SCRATCH, Q = range(10)
+"""Places of `plan`: numbers in an observation, and in an action; the last layers of both nets (-1:
+the value is that of the best output); 1 for a Gaussian; where its log_std lies in the parameters;
+where in `work` the observations lie, the outputs row by row (and then their derivatives), and what
+a gradient of weights needs; 1 if the outputs are the values of actions.
 """
+NORM_EPS = 1e-5
+"""Of every LayerNorm here: torch's default."""
 TANH, RELU, LINEAR = 0, 1, 2
 """How a layer ends."""
 
-_ZERO, _ONE = np.float32(0), np.float32(1)
+_ZERO, _ONE, _EPS = np.float32(0), np.float32(1), np.float32(NORM_EPS)
 # tanh as a quotient of polynomials, as in Eigen (MathFunctionsImpl.h): exact to some units in the
 # last place, and vectorised, which libm's is not.
 _FLAT = np.float32(7.90531110763549805)  # beyond it the quotient is 1
@@ -113,6 +118,86 @@ def through_end(d: Floats, h: Floats, end: int) -> None:
 
 
 @part
+def normalize(
+    params: Floats, work: Floats, h_at: int, unit_at: int, w_at: int, b_at: int, n: int, lanes: int
+) -> None:
+    """Apply LayerNorm to each of `lanes` columns of [n, lanes] at h_at.
+
+    What it is before weight and bias goes to unit_at, and after it the factor of each column. Sums
+    go down the columns, so a row's bits do not depend on the others.
+    """
+    noinline()
+    count = np.float32(n)
+    factor = unit_at + n * lanes
+    fill(work, factor, factor + lanes, _ZERO)
+    for j in range(n):
+        for i in range(lanes):
+            work[factor + i] += work[h_at + j * lanes + i]
+    for i in range(lanes):
+        work[factor + i] /= count
+    for j in range(n):
+        for i in range(lanes):
+            at = j * lanes + i
+            work[unit_at + at] = work[h_at + at] - work[factor + i]
+    fill(work, factor, factor + lanes, _ZERO)
+    for j in range(n):
+        for i in range(lanes):
+            x = work[unit_at + j * lanes + i]
+            work[factor + i] += x * x
+    for i in range(lanes):
+        work[factor + i] = _ONE / np.sqrt(work[factor + i] / count + _EPS)
+    for j in range(n):
+        weight, bias = params[w_at + j], params[b_at + j]
+        for i in range(lanes):
+            at = j * lanes + i
+            x = work[unit_at + at] * work[factor + i]
+            work[unit_at + at] = x
+            work[h_at + at] = x * weight + bias
+
+
+@part
+def through_norm(
+    params: Floats,
+    grad: Floats,
+    work: Floats,
+    d_at: int,
+    unit_at: int,
+    w_at: int,
+    b_at: int,
+    n: int,
+    m: int,
+    lanes: int,
+    scratch: int,
+) -> None:
+    """Take the derivative at d_at back to before LayerNorm; add what its weights get to `grad`."""
+    noinline()
+    count = np.float32(n)
+    factor, mean, pull = unit_at + n * lanes, scratch, scratch + lanes
+    fill(work, mean, mean + 2 * lanes, _ZERO)
+    for j in range(n):
+        weight, by_weight, by_bias = params[w_at + j], _ZERO, _ZERO
+        for i in range(m):
+            at = j * lanes + i
+            by_weight += work[d_at + at] * work[unit_at + at]
+            by_bias += work[d_at + at]
+        grad[w_at + j] += by_weight
+        grad[b_at + j] += by_bias
+        for i in range(lanes):
+            at = j * lanes + i
+            d = work[d_at + at] * weight
+            work[d_at + at] = d
+            work[mean + i] += d
+            work[pull + i] += d * work[unit_at + at]
+    for i in range(2 * lanes):
+        work[mean + i] /= count
+    for j in range(n):
+        for i in range(lanes):
+            at = j * lanes + i
+            own = work[d_at + at] - work[mean + i] - work[unit_at + at] * work[pull + i]
+            work[d_at + at] = own * work[factor + i]
+
+
+@part
 def forward(params: Floats, layers: Ints, plan: Ints, work: Floats, lanes: int) -> None:
     """Compute every layer's output [out, lanes] of the observations in `work`."""
     noinline()
@@ -124,6 +209,9 @@ def forward(params: Floats, layers: Ints, plan: Ints, work: Floats, lanes: int) 
         spread(work, h_at, lanes, params, layers[n, BIAS], n_out)
         w_at = layers[n, WEIGHT]
         multiply(work, h_at, lanes, params, w_at, n_in, one, work, x_at, lanes, n_out, lanes, n_in)
+        if layers[n, NORM] >= 0:
+            places = layers[n, NORM], layers[n, NORM_BIAS]
+            normalize(params, work, h_at, layers[n, UNIT], places[0], places[1], n_out, lanes)
         h = work[h_at : h_at + n_out * lanes]
         if layers[n, END] == TANH:
             tanh(h)
@@ -199,6 +287,20 @@ def backward(
         x_at = plan[OBS] if source < 0 else layers[source, HIDDEN]
         d_at, h_at, size = layers[n, DELTA], layers[n, HIDDEN], n_out * lanes
         through_end(work[d_at : d_at + size], work[h_at : h_at + size], layers[n, END])
+        if layers[n, NORM] >= 0:
+            through_norm(
+                params,
+                grad,
+                work,
+                d_at,
+                layers[n, UNIT],
+                layers[n, NORM],
+                layers[n, NORM_BIAS],
+                n_out,
+                m,
+                lanes,
+                layers[n, UNIT] + (n_out + one) * lanes,
+            )
         x_row = padded_in_kernels(n_in)
         if source != transposed:
             fill(work, x_at + n_in * lanes, x_at + (n_in + 1) * lanes, _ONE)

@@ -22,11 +22,13 @@ from muster.nets import fused_kernels as kernels
 from muster.nets import fused_layers as shape
 from muster.nets.action_head import ActionHead
 from muster.nets.actor_critic import ActorCritic
+from muster.nets.clipped_objective import ClippedObjective
 from muster.nets.encoders import Flatten
 from muster.nets.flat import FlatParameters, aligned
 from muster.nets.mlp import MLP
 from muster.nets.normalizer import ObsNorm
-from muster.nets.policy_net import Array, Floats, LossTerms, Rollout
+from muster.nets.policy_net import STATS, Array, Floats, LossTerms, Objective, Rollout
+from muster.nets.q_objective import QObjective
 from muster.nets.tile import FUSED, LANES
 
 MAX_WIDTH = 255
@@ -35,13 +37,18 @@ MAX_WIDTH = 255
 _ENDS: dict[type[nn.Module], int] = {nn.Tanh: shape.TANH, nn.ReLU: shape.RELU}
 
 
-def why_not_fused(module: nn.Module, flat: FlatParameters) -> str | None:
+def why_not_fused(
+    module: nn.Module, flat: FlatParameters, objective: Objective | None = None
+) -> str | None:
     """Say what keeps a network from the compiled path, or None if nothing does.
 
     The rule: it is an `ActorCritic` whose encoder only flattens, maybe with an `ObsNorm`, with
-    Linear layers up to `MAX_WIDTH` wide that end with Tanh, ReLU or nothing; every parameter is
-    learnt and used once. Then the hand-written gradient is the whole gradient.
+    Linear layers up to `MAX_WIDTH` wide, maybe with a LayerNorm, that end with Tanh, ReLU or
+    nothing; every parameter is learnt and used once. Then the hand-written gradient is the whole
+    gradient. The objective is one that the kernels have inside.
     """
+    if objective is not None and not isinstance(objective, ClippedObjective | QObjective):
+        return f"{type(objective).__name__} is not in the kernels"
     if not FUSED:
         return "numba cannot compile here, or has nowhere to keep what it compiled"
     if type(module) is not ActorCritic:
@@ -50,18 +57,23 @@ def why_not_fused(module: nn.Module, flat: FlatParameters) -> str | None:
         return f"observations go through {type(module.encoder).__name__}"
     if module.normalizer is not None and type(module.normalizer) is not ObsNorm:
         return f"observations are normalised by {type(module.normalizer).__name__}"
-    if module.value is None:
-        return "there is no head for the value"
-    for net in (module.trunk, module.policy, module.value):
+    if (module.value is None) is not isinstance(objective, QObjective):
+        return "a critic belongs to a policy, and to no Q-network"
+    for net in _nets(module):
         if type(net) is not MLP:
             return f"{type(net).__name__} has no compiled twin"
         for part in net:
-            if type(part) not in (nn.Linear, *_ENDS):
+            if type(part) not in (nn.Linear, nn.LayerNorm, *_ENDS):
                 return f"{type(part).__name__} has no compiled twin"
         for before, part in pairwise([None, *net]):
-            if type(part) is not nn.Linear and type(before) is not nn.Linear:
+            normed = type(part) in _ENDS and type(before) is nn.LayerNorm
+            if type(part) is not nn.Linear and type(before) is not nn.Linear and not normed:
                 return f"{type(part).__name__} does not follow a Linear layer"
-    for net in (module.policy, module.value):
+            if isinstance(part, nn.LayerNorm) and isinstance(before, nn.Linear):
+                usual = part.eps == shape.NORM_EPS and part.elementwise_affine
+                if part.normalized_shape != (before.out_features,) or not usual:
+                    return f"{part} is not the usual one"
+    for net in _nets(module)[1:]:
         if not len(net) or type(net[-1]) is not nn.Linear:
             return "the policy or the value does not end with a Linear layer"
     layers = list(_linears(module))
@@ -75,7 +87,8 @@ def why_not_fused(module: nn.Module, flat: FlatParameters) -> str | None:
             return f"{type(part).__name__} has hooks"
     if any(layer.bias is None for layer in layers):
         return "a Linear layer has no bias"
-    if len(flat.names_and_slices) != 2 * len(layers) + (module.log_std is not None):
+    norms = sum(isinstance(part, nn.LayerNorm) for part in module.modules())
+    if len(flat.names_and_slices) != 2 * (len(layers) + norms) + (module.log_std is not None):
         return "a parameter is shared, or belongs to no layer"
     if not all(parameter.requires_grad for parameter in module.parameters()):
         return "a parameter is frozen"
@@ -83,12 +96,17 @@ def why_not_fused(module: nn.Module, flat: FlatParameters) -> str | None:
 
 
 def _linears(module: ActorCritic) -> Iterator[nn.Linear]:
-    for net in (module.trunk, module.policy, module.value):
-        yield from (part for part in net or () if isinstance(part, nn.Linear))
+    for net in _nets(module):
+        yield from (part for part in net if isinstance(part, nn.Linear))
+
+
+def _nets(module: ActorCritic) -> list[MLP]:
+    nets = [module.trunk, module.policy, module.value]
+    return [net for net in nets if net is not None]
 
 
 def _plan_of(
-    module: ActorCritic, flat: FlatParameters, head: ActionHead
+    module: ActorCritic, flat: FlatParameters, head: ActionHead, is_q: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
     """Return `layers` and `plan` of the kernels, and how long their `work` has to be."""
     at = {id(p): flat.names_and_slices[name].start for name, p in module.named_parameters()}
@@ -100,7 +118,8 @@ def _plan_of(
         return start
 
     n_obs = int(module.encoder.out_features)  # type: ignore[arg-type]  # Flatten has it
-    plan = np.zeros(9, np.int64)
+    plan = np.zeros(10, np.int64)
+    plan[shape.Q] = is_q
     plan[shape.OBS] = room(shape.BLOCK * shape.padded(n_obs))
     rows: list[list[int]] = []
 
@@ -112,16 +131,19 @@ def _plan_of(
                 wide = head.outputs if net is module.policy else n_out  # log_std lies after means
                 size = shape.BLOCK * shape.padded(max(n_out, wide))
                 places = [at[id(part.weight)], at[id(part.bias)], shape.LINEAR, source]
-                rows.append([n_in, n_out, *places, room(size), room(size)])
+                rows.append([n_in, n_out, *places, room(size), room(size), -1, -1, -1])
                 source = len(rows) - 1
+            elif isinstance(part, nn.LayerNorm):
+                norm = [at[id(part.weight)], at[id(part.bias)]]
+                # What is normalised, its factors, and two sums for the way back.
+                rows[-1][shape.NORM :] = [*norm, room(shape.BLOCK * (rows[-1][shape.OUT] + 3))]
             else:
                 rows[-1][shape.END] = _ENDS[type(part)]
         return source
 
     trunk = add(module.trunk, -1)
     plan[shape.POLICY] = add(module.policy, trunk)
-    assert module.value is not None  # or it would not be fused
-    plan[shape.VALUE] = add(module.value, trunk)
+    plan[shape.VALUE] = -1 if module.value is None else add(module.value, trunk)
     plan[shape.N_OBS], plan[shape.WIDTH] = n_obs, head.width
     plan[shape.GAUSSIAN] = head.gaussian
     if module.log_std is not None:
@@ -148,12 +170,19 @@ class FusedPolicy:
         module: The network.
         flat: Its parameters.
         head: What its outputs mean.
+        objective: What is made of them. None: a `ClippedObjective`.
     """
 
     row_exact = True
 
-    def __init__(self, module: ActorCritic, flat: FlatParameters, head: ActionHead) -> None:
-        reason = why_not_fused(module, flat)
+    def __init__(
+        self,
+        module: ActorCritic,
+        flat: FlatParameters,
+        head: ActionHead,
+        objective: Objective | None = None,
+    ) -> None:
+        reason = why_not_fused(module, flat, objective)
         if reason is not None:
             raise OptionError(
                 f"the network cannot be compiled: {reason}",
@@ -169,7 +198,9 @@ class FusedPolicy:
             )
         self._flat = flat
         self._head = head
-        layers, plan, self._size = _plan_of(module, flat, head)
+        self._is_q = isinstance(objective, QObjective)
+        self._sums = np.zeros(len(STATS))
+        layers, plan, self._size = _plan_of(module, flat, head, self._is_q)
         offset = factor = np.zeros(0, np.float32)
         if module.normalizer is not None and module.normalizer.keys:
             norm = module.normalizer.parts[0]
@@ -198,11 +229,26 @@ class FusedPolicy:
         self,
         rollout: Rollout,
         rows: NDArray[np.int64],
-        terms: LossTerms,
+        terms: Any,
         grad: Floats,
         stats: NDArray[np.float64],
     ) -> None:
         """Write the gradient of the loss over some rows, see `PolicyNet.gradient`."""
+        if self._is_q:
+            self._write(rollout, rows, LossTerms(terms.scale, 0, 0, 0, 0), grad, self._sums)
+            stats[:3] = self._sums[:3]
+            stats[3] = terms.scale * terms.epsilon * len(rows)
+        else:
+            self._write(rollout, rows, terms, grad, stats)
+
+    def _write(
+        self,
+        rollout: Rollout,
+        rows: NDArray[np.int64],
+        terms: LossTerms,
+        grad: Floats,
+        stats: NDArray[np.float64],
+    ) -> None:
         obs, action, logp, value, advantage, target = rollout[:6]
         bad = kernels.gradient(
             self._flat.vector,
