@@ -63,7 +63,7 @@ MUTATIONS = {
     ),
     "wire": Mutation(
         ("wire_fuzz", "--inputs", "20000"),
-        "flow/wire.py",
+        "flow/wire_format.py",
         "or set(map(type, sizes)) != {int} or min(sizes) < 0:",
         "or set(map(type, sizes)) != {int}:",
         "a buffer of a negative size is not refused as malformed",

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_np
 
 from muster.errors import MusterError
-from muster.flow import registry, wire
+from muster.flow import registry, wire, wire_format, wire_pack
 from muster.flow.wire import (
     CannotTravelError,
     WireError,
@@ -451,9 +451,8 @@ def test_depth_is_limited_on_both_sides_alike(kind, monkeypatch):
     assert not unlike(travel(nested(64, WRAPS[kind])), nested(64, WRAPS[kind]))
     with pytest.raises(CannotTravelError, match="64 containers"):
         pack(nested(65, WRAPS[kind]))
-    monkeypatch.setattr(wire, "MAX_DEPTH", 65)
+    monkeypatch.setattr(wire_pack, "MAX_DEPTH", 65)
     packed = pack(nested(65, WRAPS[kind]))
-    monkeypatch.setattr(wire, "MAX_DEPTH", 64)
     with pytest.raises(WireError, match="64 containers"):
         unpack(packed.tree, ())
 
@@ -462,9 +461,8 @@ def test_a_deep_key_is_limited_too(monkeypatch):
     key = nested(64, WRAPS["tuple"])
     with pytest.raises(CannotTravelError, match="64 containers"):
         pack({key: 1})
-    monkeypatch.setattr(wire, "MAX_DEPTH", 65)
+    monkeypatch.setattr(wire_pack, "MAX_DEPTH", 65)
     packed = pack({key: 1})
-    monkeypatch.setattr(wire, "MAX_DEPTH", 64)
     with pytest.raises(WireError, match="64 containers"):
         unpack(packed.tree, ())
 
@@ -480,9 +478,10 @@ LIMITS = {
 @pytest.mark.parametrize("name", LIMITS)
 def test_each_limit_holds_for_the_sender_and_for_the_receiver(name, monkeypatch):
     limit, value = LIMITS[name]
-    monkeypatch.setattr(wire, "SMALL_TREE", 0)
+    monkeypatch.setattr(wire_format, "SMALL_TREE", 0)
     packed = pack(value)
-    monkeypatch.setattr(wire, name, limit)
+    for module in (wire_format, wire_pack):
+        monkeypatch.setattr(module, name, limit, raising=False)
     with pytest.raises(CannotTravelError, match="value cannot travel"):
         pack(value)
     for read in (buffer_sizes, lambda tree: unpack(tree, packed.buffers)):

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from muster.actors.learning import Learner, LearningReport
     from muster.actors.parameters import ParameterServer
     from muster.actors.ray_here import cluster
-    from muster.actors.replay import ReplayBuffer, SampledBatch
+    from muster.actors.replay import ReplayBuffer
     from muster.actors.rollout import RolloutReport, RolloutWorker
+    from muster.actors.sampled_batch import SampledBatch
 
 __all__ = [
     "BlockError",
@@ -42,7 +43,8 @@ _HOMES = {
     "muster.actors.errors": ("BlockError", "ReplayEmptyError"),
     "muster.actors.learning": ("Learner", "LearningReport"),
     "muster.actors.parameters": ("ParameterServer",),
-    "muster.actors.replay": ("ReplayBuffer", "SampledBatch"),
+    "muster.actors.replay": ("ReplayBuffer",),
+    "muster.actors.sampled_batch": ("SampledBatch",),
     "muster.actors.rollout": ("RolloutReport", "RolloutWorker"),
 }
 

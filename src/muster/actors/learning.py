@@ -19,7 +19,8 @@ from muster.actors.block import Block
 from muster.actors.calls import Call
 from muster.actors.errors import ReplayEmptyError
 from muster.actors.parameters import ParameterServer
-from muster.actors.replay import ReplayBuffer, SampledBatch
+from muster.actors.replay import ReplayBuffer
+from muster.actors.sampled_batch import SampledBatch
 from muster.errors import OptionError
 
 _LOOK_UP = 1.0

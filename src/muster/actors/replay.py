@@ -23,9 +23,10 @@ from muster.actors.calls import Call, failure
 from muster.actors.errors import ReplayEmptyError
 from muster.actors.gate import Gate
 from muster.actors.ray_here import check_room, need_ray, needs_of
-from muster.actors.shard import Shard, ShardSample, joined
-from muster.data import Batch, Transitions
-from muster.data.shards import global_weights, split
+from muster.actors.sampled_batch import SampledBatch, mixed, transitions_of
+from muster.actors.shard import Shard
+from muster.data import Transitions
+from muster.data.shards import split
 from muster.errors import OptionError
 from muster.seeding import derive_seed, generator
 
@@ -34,31 +35,6 @@ _PATIENCE = 30.0
 
 _PAUSE = 0.05
 """Seconds before a shard that is away, or empty, is asked again."""
-
-
-@dataclass(slots=True, eq=False)
-class SampledBatch(Batch):
-    """Transitions of all shards, leading shape [B]. Arrays are own."""
-
-    version: NDArray[np.int64]
-    """Of the weights that chose the actions."""
-    shard: NDArray[np.int64]
-    """Where each row is from; `index` is its number there."""
-    generation: NDArray[np.int64]
-    """Which life of that shard."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the columns under the names that a plain replay buffer would give them.
-
-        `dones` is 1 where an episode terminated: one that was cut off goes on.
-        """
-        return {
-            "cur_states": self.obs,
-            "actions": self.action,
-            "rewards": self.reward,
-            "next_states": self.next_obs,
-            "dones": (self.discount == 0).astype(np.float32),
-        }
 
 
 @dataclass
@@ -116,17 +92,7 @@ class ReplayBuffer:
         seed: int = 0,
         **options: Any,
     ) -> None:
-        for name, value in (("shards", shards), ("in_flight", in_flight), ("min_size", min_size)):
-            if not isinstance(value, int) or value < 1:
-                raise OptionError(
-                    f"{name}={value!r} is not possible", "it is a number, 1 or more", f"{name}=1"
-                )
-        if min_size > size:
-            raise OptionError(
-                f"min_size={min_size} is not possible",
-                f"the buffer holds {size} transitions, so it would wait for ever",
-                f"size={10 * min_size}",
-            )
+        _check_sizes(size, shards=shards, in_flight=in_flight, min_size=min_size)
         self.prioritized = prioritized
         self.beta = beta
         self._in_flight = in_flight
@@ -202,7 +168,7 @@ class ReplayBuffer:
         Raises:
             BlockError: A shard refused what was stored in an earlier call, or none is left.
         """
-        data = batch if isinstance(batch, Transitions) else _from_fields(batch)
+        data = batch if isinstance(batch, Transitions) else transitions_of(batch)
         confirmed, self._confirmed = self._confirmed, 0
         total = self._ask("reserve", self._me, len(data), confirmed)
         if total is None:
@@ -351,7 +317,7 @@ class ReplayBuffer:
         drawn = {k: self._fetched(k, ref) for k, ref in refs.items()}
         if any(each is None or each.batch is None for each in drawn.values()):
             return None  # a shard was lost on the way: all of it again
-        return _mixed(drawn, np.asarray(masses), beta if self.prioritized else None)
+        return mixed(drawn, np.asarray(masses), beta if self.prioritized else None)
 
     def _look(self) -> list[tuple[int, float, int] | None]:
         """Return the life, mass and size of each shard; None for one that is away."""
@@ -389,43 +355,16 @@ class ReplayBuffer:
             raise failure(name, error) from None
 
 
-def _mixed(
-    drawn: dict[int, ShardSample], masses: NDArray[np.float64], beta: float | None
-) -> SampledBatch:
-    """Return one batch of what several shards drew."""
-    batches = [each.batch for each in drawn.values() if each.batch is not None]
-    batch = joined(batches)
-    sizes = [len(each.index) for each in batches]
-    shard = np.repeat(np.fromiter(drawn, np.int64), sizes)
-    if beta is not None:
-        chance = np.concatenate([each.chance for each in drawn.values()])
-        batch.weight = global_weights(shard, chance, masses, beta)
-    return SampledBatch(
-        batch.obs,
-        batch.action,
-        batch.reward,
-        batch.next_obs,
-        batch.discount,
-        batch.weight,
-        batch.index,
-        np.concatenate([each.version for each in drawn.values()]),
-        shard,
-        np.repeat(np.array([each.generation for each in drawn.values()], np.int64), sizes),
-    )
-
-
-def _from_fields(fields: Mapping[str, Any]) -> Transitions:
-    names = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
-    if set(fields) != set(names):
+def _check_sizes(size: int, **counts: int) -> None:
+    for name, value in counts.items():
+        if not isinstance(value, int) or value < 1:
+            raise OptionError(
+                f"{name}={value!r} is not possible", "it is a number, 1 or more", f"{name}=1"
+            )
+    min_size = counts["min_size"]
+    if min_size > size:
         raise OptionError(
-            f"a batch of {sorted(fields)} cannot be stored",
-            f"its fields are {', '.join(names)}, of shape [T, N, ...]",
-            "buffer.store(collector.collect())",
+            f"min_size={min_size} is not possible",
+            f"the buffer holds {size} transitions, so it would wait for ever",
+            f"size={10 * min_size}",
         )
-
-    def arrays(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: np.asarray(each) for key, each in value.items()}
-        return np.asarray(value)
-
-    return Transitions(**{name: arrays(fields[name]) for name in names})

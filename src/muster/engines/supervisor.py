@@ -10,11 +10,9 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from types import FrameType
 from typing import Any
 
 from muster.engines.base import Alarm, Launch
@@ -33,9 +31,9 @@ from muster.engines.orders import (
 )
 from muster.engines.progress import LOOPING, SAVING, STARTING, WAITING, ProgressPage
 from muster.engines.rendezvous import Rendezvous
+from muster.engines.stop_signals import signals_as_bytes
 from muster.errors import MusterError, NodeError
 from muster.framework.node import Finish
-from muster.framework.signals import STOP_SIGNALS
 
 _LEAVING = 2.0
 """Seconds that a node may take beyond its grace time: it says itself what holds it up."""
@@ -82,7 +80,10 @@ class Supervisor:
 
     def run(self) -> list[Any]:
         """Run the program to its end."""
-        with self._hearing_signals():
+        with signals_as_bytes() as signals:
+            if signals is not None:
+                heard = partial(self._heard_signal, signals)
+                self._selector.register(signals, selectors.EVENT_READ, heard)
             try:
                 if self._alarm is not None:
                     fd = self._alarm.fileno()
@@ -362,34 +363,8 @@ class Supervisor:
 
     # ---- signals
 
-    @contextmanager
-    def _hearing_signals(self) -> Iterator[None]:
-        """Have the first SIGINT, SIGTERM or SIGHUP ask all nodes to finish, the second end them."""
-        try:
-            before = {n: signal.getsignal(n) for n in STOP_SIGNALS}
-            reader, writer = socket.socketpair()
-            reader.setblocking(False)
-            writer.setblocking(False)
-
-            def note(number: int, frame: FrameType | None) -> None:
-                writer.send(bytes([number]))
-
-            for number, handler in before.items():
-                if handler is not signal.SIG_IGN:
-                    signal.signal(number, note)
-        except ValueError:  # not the main thread, which has the signals
-            yield
-            return
-        self._selector.register(reader, selectors.EVENT_READ, partial(self._heard_signal, reader))
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            reader.close()
-            writer.close()
-
     def _heard_signal(self, reader: socket.socket) -> None:
+        """Ask the nodes to finish at the first signal; kill them at the second."""
         for number in reader.recv(64):
             if self._signal is not None:
                 self._abandoned = True

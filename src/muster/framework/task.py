@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
 import threading
@@ -10,7 +9,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,39 +21,23 @@ from muster.errors import (
 )
 from muster.framework import misuse
 from muster.framework.context import Context, next_context, recast, shared_keys
-from muster.framework.events import Events, Listener, Payload
+from muster.framework.events import Events
 from muster.framework.group import Group
 from muster.framework.labels import (
-    matches,
-    parse_filter,
     parse_labels,
-    warn_of_typo,
 )
-from muster.framework.names import BEING_WRAPPED, name_of
-from muster.framework.node import Finish, Received, TaskLink, Use, current_node
+from muster.framework.names import name_of
+from muster.framework.node import Finish, Received, TaskLink, current_node
 from muster.framework.overlap import Overlap
 from muster.framework.races import TrackedContext
 from muster.framework.router import Router
 from muster.framework.scope import Scope
-from muster.framework.step import InTurn, Middleware, Open, Program, Step, back, close
-
-StepWrapper = Callable[[Middleware], Middleware]
-"""Takes a middleware and returns one. What the inner one returns has to be passed on (`return
-fn(ctx)`). A wrapper with a method `end_loop(ctx, seconds)` is told after every loop how long it
-took; one with a method `bind(task)` is told whose it is."""
+from muster.framework.step import InTurn, Middleware, Open, Program, back, close
+from muster.framework.task_events import TaskEvents
+from muster.framework.uses import StepWrapper, Uses
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
-    """One call of `Task.use`."""
-
-    fn: Middleware
-    filter_labels: tuple[str, ...] | None
-    after: frozenset[int]
-    """Numbers of all earlier uses that it comes after, directly or not."""
-
-
-class Task:
+class Task(TaskEvents):
     """A training loop made of middleware.
 
     Args:
@@ -81,21 +63,20 @@ class Task:
         """The context of the loop that runs, or of the last loop when none does."""
         self._async_mode = async_mode
         self._n_async_workers = n_async_workers
-        self._uses: list[_Use] = []
-        self._wrappers: list[StepWrapper] = []
         self._overlaps = async_mode
         self._events = Events()
-        self._scope: Scope | None = None
+        self._scope = None
         self._told_to_finish: Finish | None = None
         self._agreed = False
         self._told_in_time = False
-        self._link: TaskLink | None = None
+        self._link = None
         node = current_node()
         if node is None:
             self.router = Router.alone(async_mode, own)
         else:
             self.router = Router.at(node.place, async_mode, own)
             self._link = node.open_task(self._events, self._finish_from_outside)
+        self._uses = Uses(self.router.labels, is_alone=self._link is None)
         self._idle = threading.Event()
         self._idle.set()
         self._ended: str | None = None
@@ -118,14 +99,7 @@ class Task:
             after: In async mode, start it only when these, which were used before, are done.
         """
         self._refuse_while_running("use()")
-        misuse.check_middleware(fn)
-        patterns = None if filter_labels is None else parse_filter(filter_labels)
-        earlier: Sequence[Middleware] = ()
-        if after is not None:
-            earlier = [after] if callable(after) else after
-        direct = {number for each in earlier for number in self._numbers_of(each, name_of(fn))}
-        indirect = (self._uses[number].after for number in direct)
-        self._uses.append(_Use(fn, patterns, frozenset(direct).union(*indirect)))
+        self._uses.add(fn, filter_labels, after)
         return self
 
     def use_step_wrapper(self, wrapper: StepWrapper) -> Self:
@@ -137,7 +111,7 @@ class Task:
                 "a wrapper takes a middleware and returns one",
                 "task.use_step_wrapper(StepTimer(print_per_step=100))",
             )
-        self._wrappers.append(wrapper)
+        self._uses.wrappers.append(wrapper)
         bind = getattr(wrapper, "bind", None)
         if bind is not None:
             bind(self)
@@ -149,7 +123,7 @@ class Task:
         A middleware that calls the result itself passes on what is left: `yield from group(ctx)`.
         """
         return self._group(
-            "serial", members, lambda ready: InTurn([self._step(fn) for fn in ready])
+            "serial", members, lambda ready: InTurn([self._uses.step(fn) for fn in ready])
         )
 
     def parallel(self, *members: Middleware) -> Middleware:
@@ -158,7 +132,7 @@ class Task:
         return self._group(
             "parallel",
             members,
-            lambda ready: Overlap([self._step(fn) for fn in ready], [()] * len(ready)),
+            lambda ready: Overlap([self._uses.step(fn) for fn in ready], [()] * len(ready)),
         )
 
     # ---- the loop
@@ -176,9 +150,9 @@ class Task:
         if max_step == 0:
             return self.ctx
         self._agreed = end == "agreed"
-        program = self._program()
+        program = self._uses.program(overlaps=self._async_mode)
         with self._running() as scope, self._linked(end):
-            if self._link is not None and self._uses and not self._has_work():
+            if self._link is not None and self._uses and not self._uses.has_work():
                 # Empty loops would use up max_step in no time, and so end everybody's run.
                 self._link.wait_for_finish()
             for loop in itertools.count(1):
@@ -193,9 +167,6 @@ class Task:
                     break
                 self.ctx = next_context(self.ctx)
         return self.ctx
-
-    def _has_work(self) -> bool:
-        return any(self._runs_here(use) for use in self._uses)
 
     def _is_finished(self) -> bool:
         """Whether the loop that was just done is the last.
@@ -221,9 +192,9 @@ class Task:
         except BaseException as error:
             close(opened, error, scope)
             raise
-        if self._wrappers:
+        if self._uses.wrappers:
             seconds = time.perf_counter() - started
-            for wrapper in self._wrappers:
+            for wrapper in self._uses.wrappers:
                 end_loop = getattr(wrapper, "end_loop", None)
                 if end_loop is not None:
                     end_loop(ctx, seconds)
@@ -278,7 +249,7 @@ class Task:
             yield
             return
         try:
-            link.meet([Use(name_of(u.fn), u.filter_labels) for u in self._uses], self.router.labels)
+            link.meet(self._uses.as_others_see_them(), self.router.labels)
             try:
                 yield
             except RunCancelled:  # a wait for an event that will not come any more
@@ -305,79 +276,6 @@ class Task:
         self.ctx.finish = True
         self._events.cancel()
 
-    # ---- events
-
-    def emit(
-        self,
-        name: str,
-        /,
-        *args: Any,
-        only_local: bool = False,
-        only_remote: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        """Send an event to every node, this one included.
-
-        Args:
-            name: Name of the event.
-            args: Passed on to the listeners.
-            only_local: Stay on this node.
-            only_remote: Go to the other nodes only.
-            kwargs: Passed on to the listeners.
-        """
-        if only_local and only_remote:
-            raise OptionError(
-                "emit() got only_local and only_remote",
-                "together they leave nobody to send to",
-                f"task.emit({name!r}, ..., only_local=True)",
-            )
-        if name == "exit":
-            raise OptionError(
-                "emit('exit') is not possible",
-                "the task emits it itself, once, when run ends",
-                "ctx.finish = True, to make this loop the last",
-            )
-        if self._link is not None and not only_local:
-            self._link.emit(name, (args, kwargs))
-        if not only_remote:
-            self._events.emit(name, (args, kwargs))
-
-    def on(self, name: str, fn: Listener) -> Self:
-        """Call `fn` with the arguments of every event of this name, on the thread that delivers it.
-
-        The event `exit` comes once, without arguments, when `run` ends in whatever way.
-        """
-        self._events.on(name, fn)
-        return self
-
-    def once(self, name: str, fn: Listener) -> Self:
-        """Call `fn` for the next event of this name only."""
-        self._events.on(name, fn, once=True)
-        return self
-
-    def off(self, name: str, fn: Listener | None = None) -> Self:
-        """Stop calling `fn` for events of this name, or stop calling anyone."""
-        self._events.off(name, fn)
-        return self
-
-    def wait_for(self, name: str, timeout: float | None = None) -> Payload:
-        """Block until the next event of this name; return its `(args, kwargs)`.
-
-        Raises:
-            TimeoutError: None came within `timeout` seconds.
-            RunCancelled: None will come, because the run is over or is being stopped.
-        """
-        if self._scope is not None and self._scope.coroutines.is_this_thread():
-            raise TaskError(
-                f"wait_for({name!r}) was called on the event loop",
-                "it blocks, and every other async def of this task would stand still",
-                f"await asyncio.to_thread(task.wait_for, {name!r})",
-            )
-        if self._link is None:
-            return self._events.wait_for(name, timeout)
-        with self._link.waiting():
-            return self._events.wait_for(name, timeout)
-
     # ---- with Task() as task
 
     def __enter__(self) -> Self:
@@ -398,49 +296,7 @@ class Task:
             self._idle.wait()
         self._events.cancel()
 
-    # ---- from what was used to what runs
-
-    def _program(self) -> Program:
-        active = [number for number, use in enumerate(self._uses) if self._runs_here(use)]
-        steps = [self._step(self._uses[number].fn) for number in active]
-        if not self._async_mode:
-            return InTurn(steps)
-        # Closed over all uses, so that an order holds through one which does not run here.
-        after = [
-            [active.index(number) for number in self._uses[each].after if number in active]
-            for each in active
-        ]
-        return Overlap(steps, after)
-
-    def _numbers_of(self, fn: Middleware, follower: str) -> list[int]:
-        # Equal, not identical: obj.method is a new object each time it is looked up.
-        numbers = [number for number, use in enumerate(self._uses) if use.fn == fn]
-        if not numbers:
-            raise OptionError(
-                f"after={name_of(fn)} is not possible for {follower!r}",
-                f"{name_of(fn)!r} was not used before it",
-                f"task.use({name_of(fn)}), and pass the same object as after",
-            )
-        return numbers
-
-    def _runs_here(self, use: _Use) -> bool:
-        labels = self.router.labels
-        if use.filter_labels is None or matches(labels, use.filter_labels):
-            return True
-        if self._link is None:  # else it may be meant for another node
-            warn_of_typo(name_of(use.fn), use.filter_labels, labels)
-        return False
-
-    def _step(self, fn: Middleware) -> Step:
-        name = name_of(fn)
-        if isinstance(fn, Group) or not self._wrappers:
-            return Step(name, fn)
-        token = BEING_WRAPPED.set(name)
-        call = functools.reduce(_wrap, self._wrappers, fn)
-        BEING_WRAPPED.reset(token)
-        if misuse.returns_rest(fn):
-            call = misuse.refuse_swallowed_rest(name, call)
-        return Step(name, call)
+    # ---- groups
 
     def _group(
         self,
@@ -499,7 +355,7 @@ class Task:
                 self._ended,
                 "make a new Task() and use the same middleware",
             )
-        if self._link is None and not self._has_work():
+        if self._link is None and not self._uses.has_work():
             here = ", ".join(sorted(self.router.labels))
             why = f"the labels here are: {here}" if self._uses else "nothing was used"
             if max_step is None:
@@ -511,17 +367,6 @@ class Task:
             if self._uses and max_step > 0:
                 warnings.warn(f"no middleware runs here: {why}", MusterWarning, stacklevel=3)
         return max_step
-
-
-def _wrap(fn: Middleware, wrapper: StepWrapper) -> Middleware:
-    wrapped = wrapper(fn)
-    if not callable(wrapped):
-        raise MiddlewareError(
-            f"the step wrapper {name_of(wrapper)!r} returned {wrapped!r}",
-            "a wrapper takes a middleware and returns one",
-            f"end {name_of(wrapper)!r} with: return wrapped",
-        )
-    return wrapped
 
 
 def _count(option: str, value: Any, at_least: int, example: str) -> int:
