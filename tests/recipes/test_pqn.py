@@ -7,6 +7,7 @@ import pytest
 import muster
 from muster.cli.main import main
 
+SLOW = pytest.mark.slow
 SMALL = {
     "env_steps": 2_048,
     "num_envs": 8,
@@ -27,9 +28,7 @@ def train(run, env="CartPole-v1", **options):
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 5))]
-)
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=SLOW) for n in range(1, 5))])
 def test_it_learns_to_balance(tmp_path, seed):
     result = muster.train(
         "pqn", "CartPole-v1", run_dir=str(tmp_path / "run"), seed=seed, workers=0, quiet=True
@@ -38,15 +37,16 @@ def test_it_learns_to_balance(tmp_path, seed):
 
 
 @pytest.mark.parametrize("model", [None, "lstm"])
-def test_any_number_of_workers_comes_to_the_same_policy(tmp_path, model):
+@pytest.mark.parametrize("workers", [2, *(pytest.param(n, marks=SLOW) for n in (1, 4))])
+def test_any_number_of_workers_comes_to_the_same_policy(tmp_path, model, workers):
     found = {
-        train(tmp_path / str(workers), workers=workers, model=model).policy_sha256
-        for workers in (0, 1, 2, 4)
+        train(tmp_path / str(n), workers=n, model=model, env_steps=1_024).policy_sha256
+        for n in (0, workers)
     }
     assert len(found) == 1
 
 
-@pytest.mark.slow
+@SLOW
 @pytest.mark.parametrize("model", [None, "lstm"])
 def test_a_ray_cluster_comes_to_the_same_policy(tmp_path, model):
     here = train(tmp_path / "here", workers=0, model=model)
@@ -54,12 +54,12 @@ def test_a_ray_cluster_comes_to_the_same_policy(tmp_path, model):
     assert here.policy_sha256 == there.policy_sha256
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=SLOW)])
 @pytest.mark.parametrize("options", [{}, {"model": "lstm"}, {"lag": 1}], ids=str)
 def test_a_resumed_run_equals_one_that_was_not_stopped(tmp_path, workers, options):
-    whole = train(tmp_path / "a", workers=0, **options)
-    train(tmp_path / "b", workers=workers, env_steps=1_024, **options)
-    resumed = muster.resume(tmp_path / "b", env_steps=2_048, quiet=True)
+    whole = train(tmp_path / "a", workers=0, env_steps=1_024, **options)
+    train(tmp_path / "b", workers=workers, env_steps=512, **options)
+    resumed = muster.resume(tmp_path / "b", env_steps=1_024, quiet=True)
     assert resumed.policy_sha256 == whole.policy_sha256
 
 

@@ -41,7 +41,6 @@ _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         "updates_per_train": 32,
     },
     ("pqn", "CartPole-v1"): {
-        "env_steps": 300_000,
         "eps_decay": 20_000.0,
         "eval_every": 10_240,
         "horizon": 300_000,
@@ -50,6 +49,17 @@ _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         "num_envs": 32,
         "q_lambda": 0.95,
         "stop_at": 475.0,
+    },
+    ("pqn", "LunarLander-v3"): {
+        "eps_decay": 100_000.0,
+        "eval_every": 51_200,
+        "horizon": 800_000,
+        "lr": 1e-3,
+        "lr_end": 0.0,
+        "minibatches": 16,
+        "num_envs": 32,
+        "q_lambda": 0.9,
+        "stop_at": 200.0,
     },
     ("ppo", "LunarLander-v3"): {
         "eval_every": 65_536,
