@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from benchmarks.faults.children import end_with_harness
 from benchmarks.faults.scene import Tally
@@ -30,7 +30,7 @@ import muster
 from muster.run import RunDirectory
 from muster.workers import evaluate_policy
 
-TIMEOUT = 180.0
+TIMEOUT = 600.0
 EPISODES = 5
 PPO = ["ppo", "CartPole-v1", "--env-steps", "81920", "--eval-every", "8192"]
 DQN = ["dqn", "CartPole-v1", "--env-steps", "8000", "--eval-every", "1000"]
@@ -51,13 +51,6 @@ COUNTS = {
     "dqn-ray": 5,
 }
 SAME_BITS = ("ppo-serial", "ppo-nodes", "ppo-ray", "dqn-serial")
-
-
-class Times(NamedTuple):
-    """How long a run takes that nobody disturbs."""
-
-    whole: float
-    training: float
 
 
 _MORE = ["--stop-at", "501", "--eval-episodes", str(EPISODES), "--seed", "3"]
@@ -104,17 +97,32 @@ def outcome_of(place: Path) -> dict[str, Any]:
     }
 
 
-def kill(process: "subprocess.Popen[bytes]", place: Path, rng: random.Random, t: Times) -> bool:
+def kill(
+    process: "subprocess.Popen[bytes]", place: Path, way: str, rng: random.Random, whole: float
+) -> bool:
     """Kill the driver at a moment, if it has not ended by itself; whether the kill landed.
 
-    In one of five trials at any moment since its start, else at one since its first checkpoint.
+    In one of five trials at any moment since its start, else when it has a checkpoint and has come
+    so far: by its own steps, as a clock says little where the machine is busy.
+
+    Args:
+        process: The driver.
+        place: Its run directory.
+        way: Of the run.
+        rng: Draws the moment.
+        whole: Seconds of a run that nobody disturbs.
     """
-    after = rng.uniform(0.0, 1.0) * t.whole
+    after = rng.uniform(0.0, 1.0) * whole
     if rng.random() < 4 / 5:
-        deadline = time.monotonic() + TIMEOUT
-        while not _saved(place) and process.poll() is None and time.monotonic() < deadline:
+        last_step = int(WAYS[way][WAYS[way].index("--env-steps") + 1])
+        wanted = rng.uniform(0.1, 0.9) * last_step
+        started = time.monotonic()
+        while process.poll() is None and time.monotonic() < started + TIMEOUT:
+            if _steps(place) >= wanted and _saved(place):
+                break
             time.sleep(0.005)
-        after = rng.uniform(0.0, 0.9) * t.training
+        # Then a little later, so that it is not always right after a line of metrics.
+        after = rng.uniform(0.0, 0.02) * (time.monotonic() - started)
     try:
         process.wait(after)
         return False
@@ -125,10 +133,10 @@ def kill(process: "subprocess.Popen[bytes]", place: Path, rng: random.Random, t:
 
 
 def one_trial(
-    place: Path, way: str, reference: dict[str, Any], times: Times, rng: random.Random
+    place: Path, way: str, reference: dict[str, Any], whole: float, rng: random.Random
 ) -> tuple[str, bool, dict[str, Any]]:
     """Return what came of one trial, whether that is allowed, and details."""
-    landed = kill(train(place, way), place, rng, times)
+    landed = kill(train(place, way), place, way, rng, whole)
     kills = int(landed)
     if landed and not _saved(place):
         ended = start(place, "resume", str(place))
@@ -137,7 +145,7 @@ def one_trial(
         fine = code == 2 and said[0].startswith("muster: ")
         return "nothing was saved yet, and that is said", fine, {"code": code, "said": said}
     if rng.random() < 1 / 3:
-        kills += kill(start(place, "resume", str(place)), place, rng, times)
+        kills += kill(start(place, "resume", str(place)), place, way, rng, whole)
     code = start(place, "resume", str(place)).wait(TIMEOUT)
     if code:
         log = place.with_suffix(".log").read_text()[-600:]
@@ -155,6 +163,15 @@ def one_trial(
         return "another outcome", False, details
     same = "the same bits" if way in SAME_BITS else "it went on to its end"
     return f"{same}, after {kills} kills" if kills else "not killed in time", True, details
+
+
+def _steps(place: Path) -> int:
+    """Return the environment steps of the last whole line of a run's metrics."""
+    try:
+        whole, _, _ = (place / "metrics.jsonl").read_text().rpartition("\n")
+        return int(json.loads(whole.rpartition("\n")[2])["env_step"])
+    except (OSError, ValueError, KeyError):
+        return 0
 
 
 def _saved(place: Path) -> bool:
@@ -175,14 +192,13 @@ def attempt(way: str, count: int, seed: int, trials: Path | None = None) -> dict
             raise SystemExit(place.with_suffix(".log").read_text())
         whole = time.monotonic() - started
         reference = outcome_of(place)
-        times = Times(whole, (RunDirectory.open(place).read_result() or {})["seconds"])
         twice = Path(folder) / "twice"
         train(twice, way).wait(TIMEOUT)
         same = outcome_of(twice) == reference
         tally.add("no fault: the same", same or way not in SAME_BITS)
         for number in range(count):
             place = Path(folder) / f"trial-{number}"
-            outcome, ok, details = one_trial(place, way, reference, times, rng)
+            outcome, ok, details = one_trial(place, way, reference, whole, rng)
             tally.add(outcome, ok, number=number, **details)
             shutil.rmtree(place, ignore_errors=True)
     landed = sum(n for name, n in tally.counts.items() if "kills" in name or "saved" in name)
