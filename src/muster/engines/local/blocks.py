@@ -187,7 +187,7 @@ def _allocate(size: int) -> int:
         except OSError:
             os.close(fd)
             raise
-        # A reader that maps it can rely on its size: it can not be shortened under it.
+        # A reader that maps it can rely on its size: it cannot be shortened under it.
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         return fd
     except OSError as error:

@@ -43,7 +43,7 @@ THREAD_VARIABLES = (
 
 
 @dataclass(frozen=True)
-class Birth:
+class NodeSetup:
     """All that a node's process is given."""
 
     place: Place
@@ -67,7 +67,7 @@ class Birth:
     """Seconds that it has for ending once `main` is done."""
 
 
-def live(birth: Birth) -> None:
+def run_as_node(birth: NodeSetup) -> None:
     """Be a node: run `main`, tell the parent what came of it."""
     end_with(os.getppid())
     # A group of its own, so that what it starts can be ended with it.

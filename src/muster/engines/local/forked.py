@@ -88,7 +88,7 @@ class _Server:
             ready, _, _ = select.select([self._driver, self._ended], [], [])
             if self._ended in ready:
                 self._ended.recv(1 << 12)
-                self._bury()
+                self._on_exit()
             if self._driver in ready:
                 self._fork()
 
@@ -122,7 +122,7 @@ class _Server:
             shutil.rmtree(directory, ignore_errors=True)
         deadline = time.monotonic() + _END_SECONDS
         while self._nodes and time.monotonic() < deadline:
-            self._bury()
+            self._on_exit()
             time.sleep(0.001)
         os._exit(0)
 
@@ -144,7 +144,7 @@ class _Server:
         finally:
             os._exit(code)
 
-    def _bury(self) -> None:
+    def _on_exit(self) -> None:
         """Take note of every process that has ended."""
         while True:
             try:

@@ -1,7 +1,7 @@
 """`Link`: one connection to one incarnation of another node.
 
 Anyone may send: the bytes go out at once on the caller's thread, and only what the socket does not
-take waits for the post thread. Only the post thread reads.
+take waits for the link thread. Only the link thread reads.
 """
 
 import array
@@ -165,7 +165,7 @@ class Link:
                 os.close(fd)
         self._unsent.clear()
 
-    # ---- receiving, on the post thread
+    # ---- receiving, on the link thread
 
     def read(self) -> Iterator[Delivery]:
         """Yield the messages that came in.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from muster.container import memory_kills
 from muster.engines.base import Launch
-from muster.engines.local.child import WHERE, Birth, live
+from muster.engines.local.child import WHERE, NodeSetup, run_as_node
 from muster.engines.local.forkserver import SERVER
 from muster.engines.local.handshake import Secrets
 from muster.engines.local.limits import cores_of, threads_of
@@ -54,7 +54,7 @@ class LocalMember(Member):
         err, err_end = Pipe(duplex=False)
         self.logs = (self._log(_taken(out), False), self._log(_taken(err), True))
         launch = self._launch
-        birth = Birth(
+        birth = NodeSetup(
             place=self.place,
             known=self._secrets,
             directory=self._directory,
@@ -77,7 +77,7 @@ class LocalMember(Member):
         try:
             self._process = SERVER.fork(
                 self.place.name,
-                live,
+                run_as_node,
                 (birth,),
                 launch.start_within,
                 self._directory,

@@ -15,7 +15,7 @@ from pathlib import Path
 import cloudpickle
 
 from muster.engines.base import Launch
-from muster.engines.local.child import THREAD_VARIABLES, Birth, live
+from muster.engines.local.child import THREAD_VARIABLES, NodeSetup, run_as_node
 from muster.engines.local.handshake import Secrets
 from muster.engines.local.limits import cores_of
 from muster.engines.memory import SharedMemory
@@ -79,8 +79,8 @@ def main() -> None:
     environment.update(dict.fromkeys(THREAD_VARIABLES, str(told.threads)))
     os.environ.update(environment)  # for what is imported now
     program_main, args, kwargs = cloudpickle.loads(program.code)
-    live(
-        Birth(
+    run_as_node(
+        NodeSetup(
             place=told.place,
             known=told.known,
             directory=told.directory,
