@@ -23,7 +23,7 @@ _KEPT_BLOCKS = 32
 
 
 class MemoryBlock:
-    """Shared memory of this process, and who still reads it."""
+    """Shared memory of this process, and the links that still read it."""
 
     def __init__(self, number: int, size: int) -> None:
         self.number = number

@@ -54,7 +54,7 @@ class Inherited:
 
 
 def serve(fd: int, modules: Sequence[str]) -> NoReturn:
-    """Be the fork server: import these modules, then fork for as long as the driver lives."""
+    """Run as the fork server: import these modules, then fork until the driver ends."""
     # Ctrl-C, `systemctl stop` and a closed terminal are for the driver, which asks nodes to finish.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -127,7 +127,7 @@ class _Server:
         os._exit(0)
 
     def _become(self, server: int, data: int, status: int, fds: list[int]) -> NoReturn:
-        """Be the new process."""
+        """Set up the new process, and run it."""
         code = 1
         try:
             end_with(server)
@@ -145,7 +145,7 @@ class _Server:
             os._exit(code)
 
     def _on_exit(self) -> None:
-        """Take note of every process that has ended."""
+        """Record every process that has ended."""
         while True:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

@@ -130,7 +130,7 @@ class LocalTransport:
         self.tell(Finishing(by))
 
     def looping(self, is_looping: bool) -> None:
-        """Say that the main thread enters or leaves `Task.run`."""
+        """Record that the main thread enters or leaves `Task.run`."""
         self._unwaited = LOOPING if is_looping else OUTSIDE
         self._progress.set_state(self._unwaited)
 
@@ -183,7 +183,7 @@ class LocalTransport:
         return self._memory.view(size)
 
     def publish(self, spans: Sequence[tuple[int, int]], count: int) -> None:
-        """Have the parent show other machines these bytes, and set this node's counter."""
+        """Ask for these bytes to be replicated, and this node's counter to be set."""
         self.tell(Publish(tuple(spans), count))
 
     def stop(self) -> None:
@@ -197,7 +197,7 @@ class LocalTransport:
             self._parent.send(order)
 
     def _let_go(self) -> None:
-        """Be no node, in a process that was forked from one."""
+        """Close the connections in a process that was forked from a node."""
         self._hub.let_go()
         self._parent.close()
 
