@@ -113,3 +113,11 @@ def test_every_class_has_a_name_of_its_own():
     twice = {name: where for name, where in found.items() if len(where) > 1}
     assert set(twice) == TWO_FACES, twice
     assert all(any("/actors/" in where for where in twice[name]) for name in TWO_FACES)
+
+
+def test_every_mutation_of_the_fault_harnesses_still_applies():
+    from benchmarks.faults.mutations import MUTATIONS
+
+    for name, mutation in MUTATIONS.items():
+        source = (ROOT / "src" / "muster" / mutation.file).read_text()
+        assert source.count(mutation.before) == 1, name

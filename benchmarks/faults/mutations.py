@@ -71,7 +71,7 @@ MUTATIONS = {
     "deaths of nodes": Mutation(
         ("node_faults", "--kind", "A1", "--trials", "1"),
         "engines/supervisor.py",
-        "member.restart_at = now + member.lives.back_off()",
+        "member.restart_at = now + member.restart_policy.back_off()",
         "member.restart_at = 1e9 + now",
         "a node that was killed does not come back",
     ),

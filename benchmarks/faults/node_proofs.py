@@ -13,9 +13,9 @@ from benchmarks.faults.node_scene import Broken
 
 from muster.engines.local import handshake
 from muster.engines.local.blocks import BlockPool
-from muster.engines.local.door import socket_path
 from muster.engines.local.handshake import LinkRequest, Secrets
-from muster.engines.local.post import Post
+from muster.engines.local.link_hub import LinkHub
+from muster.engines.local.listener import socket_path
 from muster.framework.labels import Labels
 from muster.framework.node import Finish, Place
 from muster.version import __version__
@@ -77,8 +77,10 @@ def replayed(seed: int, faulty: bool) -> Outcome:
     refusals: list[str] = []
     with tempfile.TemporaryDirectory(prefix="nodefault-") as directory:
         pool = BlockPool(lambda block: None)
-        post = Post(place, known, Path(directory), pool, ears, refusals.append, pulse=lambda: None)
-        post.start()
+        link_hub = LinkHub(
+            place, known, Path(directory), pool, ears, refusals.append, pulse=lambda: None
+        )
+        link_hub.start()
         path = socket_path(Path(directory), 0)
         try:
             hello = LinkRequest.fresh(1, 5, 0, 3)
@@ -97,9 +99,9 @@ def replayed(seed: int, faulty: bool) -> Outcome:
             if ears.joined != [(1, 5)] or ears.heard:
                 raise Broken(f"let in: {ears.joined[1:]}")
         finally:
-            post.stop(1.0)
+            link_hub.stop(1.0)
             pool.close()
-    if any(thread.name == "muster-post" for thread in threading.enumerate()):
+    if any(thread.name == "muster-links" for thread in threading.enumerate()):
         raise Broken("its thread was left")
     out = {"landed": int(tries > 0), "attempts": tries, "accepted": len(ears.joined) - 1}
     return out | {"refused_in_the_log": len(refusals)}

@@ -331,7 +331,7 @@ def killed_learner(shards, loops, log):
 def hear_first_offers(replay):
     """Wait until all shards have begun; so early nothing was acknowledged, and all is resent."""
     while not all(each.is_ready for each in replay._shards) or len(replay._offers) < 2:
-        assert replay._hear(wait=True)
+        assert replay._on_message(wait=True)
 
 
 def stored_by(log):

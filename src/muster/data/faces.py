@@ -3,7 +3,7 @@
 from typing import Any, Protocol
 
 from muster.data.batch import Array, Batch, Transitions
-from muster.data.feed import Tidings
+from muster.data.feed import FragmentLog
 
 
 class Takes(Protocol):
@@ -47,7 +47,7 @@ class Receives(Protocol):
         """Transitions ever stored."""
 
     @property
-    def feed(self) -> Tidings | None:
+    def feed(self) -> FragmentLog | None:
         """What is to be known of those that came."""
 
     def receive(self, samples: int) -> bool:

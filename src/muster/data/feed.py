@@ -22,23 +22,23 @@ class Fragment:
 register_dataclass(Transitions)
 
 
-class Tidings:
-    """What is to be known of the fragments that came."""
+class FragmentLog:
+    """Versions and notes of the fragments that came."""
 
     def __init__(self) -> None:
         self.notes: list[Any] = []
-        """Of the fragments that came, oldest first; whoever reads them clears the list."""
+        """Of the fragments, oldest first; the reader clears the list."""
         self.versions: list[int] = []
         """The same of their versions."""
 
     def add(self, version: int, note: Any) -> None:
-        """Take down what one fragment says."""
+        """Add those of one fragment."""
         self.versions.append(version)
         if note is not None:
             self.notes.append(note)
 
 
-class Feed(Tidings):
+class Feed(FragmentLog):
     """Brings fragments home: in order for each node, none lost, none twice, bounded.
 
     Args:

@@ -136,14 +136,14 @@ class ReplayShard:
         while len(self._orders):
             order = self._orders.get_with_source()
             assert order is not None
-            self._obey(order)
+            self._handle(order)
         while len(self._held) < self._hold and len(self._fragments):
             fragment = self._fragments.get()
             self._held.append(fragment)
             self._offer(fragment)
         return True
 
-    def _obey(self, parcelled: Parcelled) -> None:
+    def _handle(self, parcelled: Parcelled) -> None:
         order: Announce | Order = parcelled.value
         if isinstance(order, Announce):
             self._reports.put(Hello(self._name))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from muster.data.batch import Array, VersionedBatch
 from muster.data.checks import check_count, check_fraction, check_reachable
-from muster.data.feed import Tidings
+from muster.data.feed import FragmentLog
 from muster.data.limiter import SamplesPerInsert
 from muster.data.priorities import check_errors, check_given_out
 from muster.data.shard import orders_channel, reports_channel
@@ -126,7 +126,7 @@ class ShardedReplay:
         self.limiter = limiter
         self.inserted = 0
         """Transitions ever stored, each once; those of shards that have died count too."""
-        self.feed = Tidings()
+        self.feed = FragmentLog()
         """What is to be known of the fragments that were stored."""
         self._prefetch = prefetch
         self._session = session
@@ -155,9 +155,9 @@ class ShardedReplay:
         As `ReplayBuffer.receive`: never more than that where there is a limiter, which counts all
         shards together. A fragment is counted when its shard says that it is stored.
         """
-        self._hear()
+        self._on_message()
         while self._to_load or self._takes(samples):
-            if not self._hear(wait=True):
+            if not self._on_message(wait=True):
                 self._settle()
                 return False
         if self.limiter is not None:
@@ -167,7 +167,7 @@ class ShardedReplay:
     def _settle(self) -> None:
         """Count what shards were told to store, if they still can say so."""
         with gathering():
-            while self._coming() and self._hear(wait=True):
+            while self._coming() and self._on_message(wait=True):
                 pass
 
     def _takes(self, samples: int) -> bool:
@@ -219,7 +219,7 @@ class ShardedReplay:
     def _next(self, shape: tuple[int, ...], beta: float) -> VersionedBatch | None:
         check_count("batch_size", shape[-1], 1)
         check_reachable("batch_size", shape[-1], self.capacity)
-        self._hear()
+        self._on_message()
         while True:
             if len(self) < max(shape[-1], self.min_size):
                 self._asked.clear()
@@ -232,7 +232,7 @@ class ShardedReplay:
             if first.is_complete:
                 del self._asked[number]
                 return self._batch(first, beta)
-            if not self._hear(wait=True):
+            if not self._on_message(wait=True):
                 return None
 
     def _ask(self, shape: tuple[int, ...]) -> None:
@@ -295,7 +295,7 @@ class ShardedReplay:
                     if shard.is_ready and asked.get(number) != shard.generation:
                         asked[number] = shard.generation
                         self._order(number, Save(shard.generation, self._learned(shard)))
-                if not self._hear(wait=True):
+                if not self._on_message(wait=True):
                     return None
         return {
             "shards": [self._saved.pop(number) for number in range(len(self._shards))],
@@ -325,7 +325,7 @@ class ShardedReplay:
     def _order(self, number: int, order: Order) -> None:
         self._shards[number].orders.put(order)
 
-    def _hear(self, wait: bool = False) -> bool:
+    def _on_message(self, wait: bool = False) -> bool:
         """Take in what the shards have said; with `wait` at least one report, unless it is over."""
         while wait or len(self._reports):
             report = self._reports.get_with_source()

@@ -28,7 +28,7 @@ LIVED = ROW - 8
 
 @dataclass(frozen=True)
 class Launch:
-    """A program, and how it is to be run."""
+    """A program, and the options of `Parallel.runner` that it runs with."""
 
     main: Callable[..., Any]
     args: tuple[Any, ...]
@@ -64,9 +64,9 @@ class Engine(Protocol):
     """Runs a program on its nodes."""
 
     def prepare(self, modules: Sequence[str], address: str | None) -> None:
-        """Have nodes of later runs begin with these modules imported. Does not wait for it.
+        """Import these modules ahead for the nodes of later runs, without waiting.
 
-        Refuses an address at which there is nothing to run on.
+        Raises OptionError for an address at which no cluster can be joined.
         """
 
     def run(self, launch: Launch) -> list[Any]:
@@ -74,27 +74,27 @@ class Engine(Protocol):
 
 
 class Alarm(Protocol):
-    """Tells the parent of a run that what all of its nodes rest on is lost."""
+    """Tells the supervisor that what all of its nodes depend on is lost."""
 
     def fileno(self) -> int:
-        """Return a descriptor that can be read from then on."""
+        """Return a descriptor that becomes readable then."""
 
     def error(self) -> MusterError:
-        """Say what is lost."""
+        """Return the error to end the run with."""
 
 
 class Parcel(Protocol):
-    """A message that is ready to go to any number of nodes; what it was made of may change."""
+    """A copy of a message, ready to be sent to any number of nodes."""
 
     nbytes: int
 
     def drop(self) -> None:
-        """Say that it will not be sent to anyone else."""
+        """Release it: it will not be sent again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A message that came in. Its buffers may be read until `release` is called."""
+    """A received message. Its buffers may be read until `release` is called."""
 
     sender: int
     head: bytes
@@ -104,34 +104,34 @@ class Delivery:
 
 
 class Receiver(Protocol):
-    """Hears what comes in, on the transport's own thread; must not block it."""
+    """Called by the transport, on its own thread; must not block it."""
 
     def received(self, delivery: Delivery) -> None:
-        """Take a message, and see to it that it is released."""
+        """Handle a message, and release it."""
 
     def linked(self, peer: int, incarnation: int) -> None:
-        """Hear that messages can be sent to this node. What went to an older one is gone."""
+        """A link to this node is up. Messages to an older incarnation are lost."""
 
     def lost(self, peer: int) -> None:
-        """Hear that this node can not be reached any more, unless it is linked anew."""
+        """The link to this node is down, until it is linked again."""
 
     def gone(self, peer: int) -> None:
-        """Hear that this node has ended and will not be replaced."""
+        """This node has ended and will not be replaced."""
 
     def replaced(self, total: int) -> None:
-        """Hear how many nodes of this run were replaced so far."""
+        """So many nodes of this run were replaced so far."""
 
     def told_to_finish(self, finish: Finish) -> None:
-        """Hear that the run is to end."""
+        """The run is to end."""
 
 
 class Transport(Protocol):
-    """A node's way to the others."""
+    """Connects a node to the others."""
 
     place: Place
 
     def start(self, receiver: Receiver) -> None:
-        """Begin to receive; returns when every node that is there already is linked."""
+        """Start receiving; returns when all nodes that are up already are linked."""
 
     def parcel(self, tree: bytes, buffers: Sequence[memoryview]) -> Parcel:
         """Take a copy of a message."""
@@ -140,16 +140,16 @@ class Transport(Protocol):
         """Send without waiting. False if that node is not linked now."""
 
     def meet(self, task: int, uses: Sequence[Use], labels: Labels) -> str | None:
-        """Wait until every node came here, and return what is wrong with all of it together."""
+        """Wait until every node has called this; return what is wrong with the program, or None."""
 
     def finishing(self, by: str) -> None:
-        """Tell whoever watches that every node is to end now."""
+        """Tell the supervisor that this node ends the run."""
 
     def advance(self) -> None:
-        """Note progress of the main thread."""
+        """Count progress of the main thread."""
 
     def reach(self, mark: int) -> None:
-        """Note how far this node came, by a count that goes on through all of its lives."""
+        """Set how far this node came, by a count that continues through its incarnations."""
 
     def looping(self, is_looping: bool) -> None:
         """Say that the main thread enters or leaves `Task.run`."""
@@ -157,17 +157,17 @@ class Transport(Protocol):
     def wait_for(
         self, changed: threading.Condition, until: Callable[[], bool], timeout: float | None
     ) -> bool:
-        """Wait until something holds that a message makes true; False if it is too late.
+        """Wait until `until` holds, which a message makes true; False if the time is up.
 
-        The caller does not hold `changed`, which is notified when it may have become true. The
-        node counts as waiting meanwhile, not as hung.
+        The caller does not hold `changed`, which is notified when `until` may have become true.
+        The node counts as waiting meanwhile, not as hung.
         """
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Within this block a thread of the program waits for others in a way of its own."""
+        """Within this block a thread waits for other nodes by its own means."""
 
     def saving(self) -> AbstractContextManager[None]:
-        """Within this block the node writes what must not be lost, however long that takes."""
+        """Within this block the node writes to the disk, and is not ended for being slow."""
 
     def shared_memory(self, size: int) -> memoryview:
         """Return the first bytes of memory that all nodes see, and every incarnation of them.
@@ -181,17 +181,17 @@ class Transport(Protocol):
     """Whether nodes are on several machines: then others see only what is published."""
 
     def publish(self, spans: Sequence[tuple[int, int]], count: int) -> None:
-        """Have every machine see these bytes of the shared memory, then set this node's counter.
+        """Replicate these bytes of the shared memory to all machines, then set this node's counter.
 
-        Returns at once. The counter rises on the other machines first and on this one last, so who
-        sees it here knows that all can. A node that dies meanwhile has published all of it, or its
-        counter here does not say so. The bytes must stay as they are until the counter is set.
-        Only where `is_spread`: else the node sets its counter itself.
+        Returns at once. The counter is set on the other machines first and here last: once it is
+        set here, every machine has the bytes. If the node dies meanwhile, all of it was replicated
+        or the counter here is unchanged. The bytes must not change until the counter is set.
+        Only where `is_spread`: otherwise the node sets its counter itself.
         """
 
     def stop(self) -> None:
-        """Send what is left, and end."""
+        """Send what is queued, and stop."""
 
 
 NodeMain = Callable[[Transport, Callable[..., Any], tuple[Any, ...], Mapping[str, Any]], Any]
-"""Makes a node of a transport and runs a program's `main` on it."""
+"""Makes a node from a transport, and runs `main` on it."""

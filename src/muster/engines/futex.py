@@ -1,4 +1,4 @@
-"""Sleep until a word of shared memory changes, and wake who sleeps on it (Linux's futex).
+"""Sleep until a word of shared memory changes, and wake the sleepers (Linux's futex).
 
 A word has one writer. Who waits sleeps in the kernel on the value it has seen; the kernel compares
 it again under its own lock, so a change in between is never missed.
@@ -38,7 +38,7 @@ class Word:
         self._address = ctypes.c_void_p(ctypes.addressof(self._kept))
 
     def wake(self) -> None:
-        """Wake all who sleep on it; called after it was changed."""
+        """Wake all sleepers; called after a change."""
         _futex(self._address, _WAKE, _ALL, None)
 
     def sleep(self, seen: int, seconds: float) -> None:

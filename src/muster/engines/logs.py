@@ -100,7 +100,7 @@ def append(file: Path, text: str) -> bool:
 
 
 def say(line: str) -> None:
-    """Say something on standard error, on a line of its own, whoever shows a bar there."""
+    """Write a line to standard error, over a progress bar if there is one."""
     with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or none at all
         erased = "\r\x1b[K" if sys.stderr.isatty() else ""
         sys.stderr.write(f"{erased}muster: {line}\n")

@@ -1,4 +1,4 @@
-"""`Member`: what the parent knows and does of one node, whatever runs it."""
+"""`Member`: one node as its supervisor knows it, whatever runs it."""
 
 import os
 import signal
@@ -9,10 +9,10 @@ from multiprocessing.connection import Connection
 from typing import Literal
 
 from muster.engines.base import Launch
-from muster.engines.lives import Death, Lives
 from muster.engines.logs import NodeLog, append, log_of
 from muster.engines.orders import Raised, Returned
 from muster.engines.progress import ProgressPage, Watch
+from muster.engines.restart_policy import NodeFailure, RestartPolicy
 from muster.errors import NodeError
 from muster.framework.node import Place
 
@@ -27,25 +27,25 @@ class Member(ABC):
     """
 
     pipe: Connection
-    """Where the parent hears what the node says."""
+    """Messages of the node."""
 
     def __init__(self, place: Place, launch: Launch, page: ProgressPage) -> None:
         self.place = place
         self.policy = launch.on_failure.get(place.node_id, "stop")
-        self.lives = Lives(launch.max_restarts)
+        self.restart_policy = RestartPolicy(launch.max_restarts)
         self.restart_at: float | None = None
         self.outcome: Returned | Raised | None = None
         self.ended = False
-        """Whether it is gone for good."""
+        """Whether it has ended and will not be replaced."""
         self.alive = False
         self.listening = False
         self.hung: str | None = None
-        """Why it was killed by the parent, if that was for a hang."""
+        """Why the supervisor killed it as hung; None if it did not."""
         self.kill_at: float | None = None
         self.done_at: float | None = None
-        """When it said what came of its program; it should end then."""
+        """When its `main` returned or raised; the process should end then."""
         self.replaced: tuple[float, str] | None = None
-        """When and how the incarnation before ended, until this one is at work."""
+        """When and how the previous incarnation ended, until this one works."""
         self.watch = Watch()
         self.logs: tuple[NodeLog, ...] = ()
         self._launch = launch
@@ -72,24 +72,24 @@ class Member(ABC):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Start what runs it, with a pipe, a sentinel and logs."""
+        """Start its process, and set pipe, sentinel and logs."""
 
     @property
     @abstractmethod
     def sentinel(self) -> int:
-        """A descriptor that can be read once the node has ended."""
+        """A descriptor that is readable once the node has ended."""
 
     @abstractmethod
     def tell(self, order: object) -> None:
-        """Give an order; a node that is gone does not hear it."""
+        """Send an order, if the node is alive."""
 
     def ask_where(self) -> float:
-        """Have it say what it is doing, before it is ended; return how long that may take."""
+        """Make it write its stacks before it is killed; return the seconds to wait for that."""
         return 0.0
 
     @abstractmethod
     def kill(self) -> None:
-        """End the node, and all that it has started, at once."""
+        """Kill the node, and all that it has started."""
 
     @abstractmethod
     def join(self) -> None:
@@ -97,14 +97,14 @@ class Member(ABC):
 
     @abstractmethod
     def _release(self) -> None:
-        """Let go of what ran it, which has ended."""
+        """Release the resources of its ended process."""
 
     @abstractmethod
     def exit_status(self) -> str:
-        """Say how it ended."""
+        """Describe how it ended."""
 
     def close(self) -> None:
-        """Let go of a node that has ended, and end what it left running."""
+        """Release an ended node, and end what it left running."""
         self._release()
         self.alive = False
         self.listening = False
@@ -113,32 +113,32 @@ class Member(ABC):
         self.logs = ()
         self.pipe.close()
 
-    def death(self, how: str) -> Death:
-        """Return the end of the life that it had, which may have been a hang."""
+    def failure(self, how: str) -> NodeFailure:
+        """Describe how this incarnation failed."""
         last = self.watch.since if self.hung else time.monotonic()
         at = self._page.read(self.place.node_id)
-        return Death(how, self.hung is not None, last - self._started, at)
+        return NodeFailure(how, self.hung is not None, last - self._started, at)
 
     def keep(self, text: str) -> None:
-        """Write something about the node into its log, if there is one, and nowhere else."""
+        """Write a line about the node to its log only, if there is one."""
         if self._launch.log_dir is not None:
             append(log_of(self.place, self._launch.log_dir), text)
 
     def raised(self, order: Raised) -> NodeError:
-        """Make the error that the run ends with because this node raised."""
+        """Return the error of a run in which this node raised."""
         fix = self._where_to_look()
         if order.fix is not None:
             fix = f"{order.fix}; {fix}"
         return self._failure(f"raised {order.summary}", order.why, fix, "raised", order.traceback)
 
     def lost(self, cause: Literal["killed", "hung"], why: str) -> NodeError:
-        """Make the error that the run ends with because this node is no more."""
+        """Return the error of a run in which this node was killed or hung."""
         fix = self._where_to_look()
         if self.policy == "stop":
             role = self.place.role or self.place.node_id
             fix = f"on_failure={{{role!r}: 'restart'}}, to have it replaced"
         verb = {"killed": "died", "hung": "hung"}[cause]
-        times = f" {self.lives.restarts} times" if self.lives.restarts > 1 else ""
+        times = f" {self.restart_policy.restarts} times" if self.restart_policy.restarts > 1 else ""
         return self._failure(f"{verb}{times}", why, fix, cause)
 
     def _failure(self, what: str, why: str, fix: str, cause: str, trace: str = "") -> NodeError:
@@ -157,19 +157,19 @@ class Member(ABC):
         return f"look into {log_of(self.place, log)}" if log else "look at its output"
 
     def _log(self, fd: int, is_error: bool) -> NodeLog:
-        """Return what shows and keeps a stream of the node's; takes over the descriptor."""
+        """Return the log of one of the node's streams, which owns the descriptor."""
         return NodeLog(self.place, fd, is_error, self._launch.log_dir)
 
 
 def exit_status(code: int | None) -> str:
-    """Say how a process ended, by its exit code."""
+    """Describe how a process ended, by its exit code."""
     if code is not None and code < 0:
         return f"it was ended by {signal.Signals(-code).name}"
     return f"it left with exit code {code}"
 
 
 def kill_group(pid: int) -> bool:
-    """End a process and all that it has started; False if it has no group of its own yet."""
+    """Kill a process and its group; False if it has no group of its own yet."""
     try:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -50,7 +50,7 @@ class SharedMemory:
         return memoryview(mapped)
 
     def close(self) -> None:
-        """Let go of the descriptor. What is mapped goes when its last view does."""
+        """Close the descriptor. Mapped memory is released with its last view."""
         self._mapped.clear()
         os.close(self._fd)
 

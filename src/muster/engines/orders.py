@@ -1,4 +1,4 @@
-"""What the parent and a node tell each other, over the pipe that the node inherited."""
+"""Messages between the supervisor and a node, over the pipe that the node inherited."""
 
 import traceback
 from dataclasses import dataclass
@@ -42,14 +42,14 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """`main` is done."""
+    """`main` returned."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """`main` ended with an exception."""
+    """`main` raised."""
 
     summary: str
     """Its type and message, on one line."""
@@ -60,7 +60,7 @@ class Raised:
 
     @classmethod
     def of(cls, error: BaseException) -> "Raised":
-        """Return what is told of an exception."""
+        """Describe an exception."""
         why, fix = f"it comes from {raised_at(error)}", None
         if isinstance(error, MusterError):
             _, why, fix = (" ".join(str(part).split()) for part in error.args)

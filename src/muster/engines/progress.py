@@ -1,6 +1,6 @@
 """A page of shared memory in which every node counts its progress, and which the parent reads.
 
-No message is needed, so a node whose threads can not run (a C call that holds the interpreter, a
+No message is needed, so a node whose threads cannot run (a C call that holds the interpreter, a
 stopped process) is seen as well as one whose loop waits for ever. Each word has one writer.
 """
 
@@ -12,19 +12,19 @@ from muster.engines.memory import SharedMemory
 
 STARTING, OUTSIDE, LOOPING, WAITING, SAVING = range(5)
 """Not linked yet; in `main` but not in a loop; in a loop; in it, and waiting for other nodes;
-writing what must not be lost, to a disk that may be slow."""
+saving to the disk, which may be slow."""
 
 
 class Row(NamedTuple):
     """What a node has counted."""
 
     counter: int
-    """Rises as long as the node gets on, or could."""
+    """Rises as long as the node makes progress, or could."""
     state: int
     work: int = 0
-    """What its main thread has done in this life: loops, environment steps, arrivals."""
+    """Work of its main thread in this incarnation: loops, environment steps, arrivals."""
     mark: int = 0
-    """How far it came, by a count that goes on through all of its lives; 0 if it has none."""
+    """How far it came, by a count that continues through its incarnations; 0 for none."""
 
 
 _WORDS = 8
@@ -52,7 +52,7 @@ class ProgressPage:
         return self._memory.fileno()
 
     def row(self, node: int) -> "ProgressRow":
-        """Return the place where a node counts."""
+        """Return the row that a node writes."""
         return ProgressRow(self.words, node * _WORDS)
 
     def read(self, node: int) -> Row:
@@ -61,16 +61,16 @@ class ProgressPage:
         return Row(*self.words[first : first + len(Row._fields)])
 
     def write(self, node: int, row: Row) -> None:
-        """Note what a node has counted somewhere else."""
+        """Write a row that was read elsewhere."""
         for place, value in enumerate(row, start=node * _WORDS):
             self.words[place] = value
 
     def reset(self, node: int) -> None:
-        """Begin anew for another process of a node."""
+        """Clear the row for a new incarnation."""
         self.write(node, Row(0, STARTING))
 
     def close(self) -> None:
-        """Give the page back."""
+        """Release the page."""
         self.words.release()
         self._memory.close()
 
@@ -88,22 +88,22 @@ class ProgressRow:
         self._words[self._work] += 1
 
     def show_life(self) -> None:
-        """Show that the node could go on, though it waits."""
+        """Show that the node is alive while it waits."""
         self._words[self._counter] += 1
 
     def reach(self, mark: int) -> None:
-        """Note how far the node came, by a count that goes on through all of its lives."""
+        """Set how far the node came, by a count that continues through its incarnations."""
         self._words[self._mark] = mark
 
     def set_state(self, state: int) -> None:
-        """Say what the node does."""
+        """Set what the node does."""
         self._words[self._state] = state
         self._words[self._counter] += 1
 
 
 @dataclass
 class Watch:
-    """Since when one node has not got on."""
+    """Since when one node has made no progress."""
 
     counter: int = -1
     since: float = 0.0

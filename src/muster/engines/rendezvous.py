@@ -1,4 +1,4 @@
-"""Nodes wait before their first loop until all are there and their program makes sense."""
+"""A barrier before the first loop: all nodes are up, and some node runs each middleware."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from muster.framework.node import Place
 
 
 class Waiting(Protocol):
-    """A node, as far as this room needs it."""
+    """A node, as far as the rendezvous needs it."""
 
     place: Place
     ended: bool
@@ -20,7 +20,7 @@ class Waiting(Protocol):
 
 
 class Rendezvous:
-    """Who has come so far, for each task of the program."""
+    """Which nodes have arrived, for each task of the program."""
 
     def __init__(self, members: Sequence[Waiting]) -> None:
         self._members = members
@@ -28,7 +28,7 @@ class Rendezvous:
         self._over: set[int] = set()
 
     def arrive(self, member: Waiting, at: AtRun) -> None:
-        """Note that a node is about to run a task."""
+        """Record that a node is about to run a task."""
         if at.task in self._over:  # it was replaced, and the others are running
             member.tell(Go(at.task, None))
             return
@@ -36,7 +36,7 @@ class Rendezvous:
         self.look()
 
     def look(self) -> None:
-        """Let a task run for which no one is missing. Who has ended will not come."""
+        """Start each task for which all nodes have arrived; those that have ended do not count."""
         expected = {m.place.node_id for m in self._members if not m.ended}
         for task, here in list(self._here.items()):
             if task not in self._over and expected <= here.keys():
@@ -48,7 +48,7 @@ class Rendezvous:
 
 
 def _nobody_runs(program: Iterable[AtRun]) -> str | None:
-    """Name a middleware whose filter no node's labels meet."""
+    """Return the first middleware that no node would run, and why."""
     nodes = list(program)
     for node in nodes:
         for use in node.uses:

@@ -1,4 +1,4 @@
-"""The parent of a run: starts the nodes, watches them, replaces them, ends them.
+"""`Supervisor`: starts the nodes of a run, watches them, replaces them, ends them.
 
     run -> one selector: pipes of the nodes, their ends, what they print, signals, the next deadline
 
@@ -36,15 +36,15 @@ from muster.errors import MusterError, NodeError
 from muster.framework.node import Finish
 
 _LEAVING = 2.0
-"""Seconds that a node may take beyond its grace time: it says itself what holds it up."""
+"""Seconds beyond the grace time in which a node logs what keeps it from ending."""
 _SAVE_SECONDS = 600.0
-"""That the disk may take for one thing: what is saved is worth more than the time."""
+"""Seconds without progress that a save may take."""
 _WATCH_EVERY = 0.1
-"""Seconds from one look at the progress page to the next, at most."""
+"""Seconds between two looks at the progress page, at most."""
 
 
 class Supervisor:
-    """One run.
+    """Runs one program.
 
     Args:
         launch: The program.
@@ -73,7 +73,7 @@ class Supervisor:
         self._end_by = float("inf")
         self._signal: int | None = None
         self._abandoned = False
-        """A second signal came: nobody waits for a good end any more."""
+        """Whether a second signal came: all nodes are killed."""
         self._next_watch = 0.0
         self._replaced = 0
         """Nodes that were replaced so far."""
@@ -111,27 +111,27 @@ class Supervisor:
                 key.data()
         self._keep_time()
 
-    # ---- the life of a node
+    # ---- nodes
 
     def _start(self, member: Member) -> None:
         member.start()
         register = partial(self._selector.register, events=selectors.EVENT_READ)
-        register(member.pipe.fileno(), data=partial(self._hear, member))
-        register(member.sentinel, data=partial(self._bury, member))
+        register(member.pipe.fileno(), data=partial(self._on_message, member))
+        register(member.sentinel, data=partial(self._on_exit, member))
         for log in member.logs:
             register(log.fd, data=partial(self._show, log))
 
-    def _hear(self, member: Member) -> None:
+    def _on_message(self, member: Member) -> None:
         try:
             order = member.pipe.recv()
         except (EOFError, OSError):
             self._selector.unregister(member.pipe.fileno())
             return
-        except Exception as error:  # what it returned can not be read here
+        except Exception as error:  # what it returned cannot be read here
             order = Raised.of(error)
-        self._obey(member, order)
+        self._handle(member, order)
 
-    def _obey(self, member: Member, order: object) -> None:
+    def _handle(self, member: Member, order: object) -> None:
         if isinstance(order, Listening):
             present = [
                 (other.place.node_id, other.place.incarnation)
@@ -161,33 +161,33 @@ class Supervisor:
             member.keep(order.traceback)
             self._fail(member.raised(order))
 
-    def _bury(self, member: Member) -> None:
-        """Take note that a node's process has ended."""
+    def _on_exit(self, member: Member) -> None:
+        """Handle the end of a node's process: restart the node, or end the run."""
         while member.pipe.poll():
             try:
-                self._obey(member, member.pipe.recv())
+                self._handle(member, member.pipe.recv())
             except (EOFError, OSError):
                 break
         status = member.hung or member.exit_status()
-        death = member.death(status)
+        failure = member.failure(status)
         self._forget(member)
         member.close()
         if member.outcome is not None:
             self._gone(member)
         elif not self._needs(member):
             self._lose(member, status)
-        elif given_up := member.lives.died(death):
+        elif given_up := member.restart_policy.record_failure(failure):
             self._lose(member, given_up)
         else:
             now = time.monotonic()
             if member.replaced is not None:
                 self._say_replaced(member, "it ended again before it was at work")
             member.replaced = now, status
-            member.restart_at = now + member.lives.back_off()
+            member.restart_at = now + member.restart_policy.back_off()
         self._rendezvous.look()
 
     def _lose(self, member: Member, why: str) -> None:
-        """End the run because a node is no more."""
+        """End the run because a node failed and is not restarted."""
         self._gone(member)
         self._fail(member.lost("hung" if member.hung else "killed", why))
 
@@ -202,7 +202,7 @@ class Supervisor:
             self._selector.unregister(log.fd)
 
     def _needs(self, member: Member) -> bool:
-        """Whether another incarnation of a node is of any use.
+        """Whether a node that failed is still needed.
 
         After a signal it is: nodes that go in step can only end, and save, together. But not if
         the node had its chance, or if nobody wants to wait for the end any more.
@@ -214,7 +214,7 @@ class Supervisor:
         return self._finishing.signal is not None and member.hung is None
 
     def _replace(self, member: Member) -> None:
-        """Start a node again, and have all others know."""
+        """Restart a node, and tell the others."""
         self._replaced += 1
         for other in self._members:
             if other.listening:
@@ -232,14 +232,14 @@ class Supervisor:
         self._say(member, f"was replaced: {why}; {what_came_of_it}")
 
     def _say(self, member: Member, what: str) -> None:
-        """Say something about a node: in its log, and to whoever wants to hear it."""
+        """Write a line about a node to its log, and to standard error unless quiet."""
         line = f"{member.place.name} {what}"
         member.keep(f"muster: {line}")
         if not self._launch.quiet:
             say(line)
 
     def _gone(self, member: Member) -> None:
-        """Take note that a node has ended for good, and tell those who may wait for it."""
+        """Mark a node as ended for good, and tell the others, which may wait for it."""
         member.ended = True
         for other in self._members:
             if other.listening:
@@ -257,7 +257,7 @@ class Supervisor:
     # ---- the end of the run
 
     def _fail(self, error: NodeError) -> None:
-        """Keep the first failure, and have the others end."""
+        """Keep the first failure, and ask the other nodes to end."""
         if self._error is None:
             self._error = error
             self._end_by = time.monotonic() + self._launch.grace
@@ -265,7 +265,7 @@ class Supervisor:
         self._finish(Finish(f"node {error.node} {error.cause}"), tell=True)
 
     def _alarmed(self) -> None:
-        """End the run. Nodes that can still hear it finish by themselves, and save what they have.
+        """End the run. Nodes that can be reached finish by themselves, and save.
 
         No node is replaced any more, and who does not answer is ended after the grace time.
         """
@@ -275,7 +275,7 @@ class Supervisor:
             self._error = self._alarm.error()
             self._end_by = time.monotonic() + self._launch.grace
         self._all_finish = True
-        # As if by a signal: nodes then wait for each other, and do not give each other up.
+        # As after a signal: nodes in step then wait for each other, and end together.
         self._finish(Finish(str(self._error.args[0]), signal.SIGTERM), tell=True)
 
     def _finish(self, finish: Finish, tell: bool) -> None:
@@ -291,14 +291,14 @@ class Supervisor:
                 member.tell(self._end_order(finish))
 
     def _finish_all(self) -> None:
-        """Have the nodes end, too, that the signal did not ask."""
+        """Ask the nodes to finish that the signal did not ask."""
         self._all_finish = True
         for member in self._members:
             if member.listening:
                 member.tell(self._end_order())
 
     def _is_to_end(self, member: Member) -> bool:
-        """Whether a node is among those that end, once the run is to end."""
+        """Whether this node is asked to finish when the run is to end."""
         return self._all_finish or member.place.node_id in self._launch.on_signal
 
     def _end_order(self, finish: Finish | None = None) -> End:

@@ -4,7 +4,7 @@
     board        newest only: parallel_ctx, ParameterServer
     stream       all of it, in order, bounded: events, finish, Channel, GradientSum
     team         arrays that all nodes have in common, and a barrier
-    mail, node   bring every message to where it belongs
+    dispatcher, node   bring every message to where it belongs
 
 Names are loaded when they are asked for: a node that sends no arrays does not import NumPy.
 """

@@ -14,11 +14,11 @@ from typing import Any
 
 from muster.engines.base import Delivery, Parcel
 from muster.flow import heads
-from muster.flow.mail import Mail
+from muster.flow.dispatcher import Dispatcher
 from muster.flow.wire import Packed, unpack
 
 _UNDER_WAY = 2
-"""Messages that a reader may have before it acknowledged one: the next is there when it is."""
+"""Messages to a reader that are not acknowledged: the next arrives while it reads one."""
 
 
 class _Message:
@@ -44,25 +44,25 @@ class _Reader:
 
 
 class Publisher:
-    """What this node writes on a board.
+    """The writing side of a board, on this node.
 
     Args:
-        mail: Sends it.
+        dispatcher: Sends it.
         board: Name of the board.
         readers: Who reads it.
     """
 
-    def __init__(self, mail: Mail, board: str, readers: tuple[int, ...]) -> None:
+    def __init__(self, dispatcher: Dispatcher, board: str, readers: tuple[int, ...]) -> None:
         self.board = board
-        self._mail = mail
+        self._dispatcher = dispatcher
         self._lock = threading.Condition()
         self._readers = {node: _Reader() for node in readers}
         self._messages: list[_Message] = []
         self._number = 0
-        mail.add_publisher(self)
+        dispatcher.add_publisher(self)
 
     def publish(self, keys: set[str], packed: Packed) -> None:
-        """Write new values; `packed` is a dict of all `keys`."""
+        """Publish new values; `packed` is a dict of all `keys`."""
         with self._lock:
             self._number += 1
             for message in self._messages:
@@ -70,12 +70,12 @@ class Publisher:
             for message in [each for each in self._messages if not each.keys]:
                 self._messages.remove(message)
                 message.parcel.drop()
-            self._messages.append(_Message(self._number, keys, self._mail.parcel(packed)))
+            self._messages.append(_Message(self._number, keys, self._dispatcher.parcel(packed)))
             for node, reader in self._readers.items():
                 self._send_newest(node, reader)
 
     def acknowledged(self, node: int) -> None:
-        """Hear that a reader has read one message."""
+        """A reader has read one message."""
         with self._lock:
             reader = self._readers.get(node)
             if reader is not None:
@@ -84,7 +84,7 @@ class Publisher:
                 self._lock.notify_all()
 
     def linked(self, node: int) -> None:
-        """Hear that a reader is there: it gets the newest of everything."""
+        """A reader is there: it gets the newest of everything."""
         with self._lock:
             reader = self._readers.get(node)
             if reader is not None:
@@ -92,25 +92,25 @@ class Publisher:
                 self._send_newest(node, reader)
 
     def lost(self, node: int) -> None:
-        """Hear that a reader is away."""
+        """A reader is away."""
         with self._lock:
             if node in self._readers:
                 self._readers[node].ready = False
                 self._lock.notify_all()
 
     def gone(self, node: int) -> None:
-        """Hear that a reader will not come back."""
+        """A reader will not come back."""
         with self._lock:
             self._readers.pop(node, None)
             self._lock.notify_all()
 
     def wait_until_sent(self, deadline: float) -> None:
-        """Wait until every reader has been sent the newest, or it is too late."""
+        """Wait until every reader was sent the newest values, or the time is up."""
 
         def sent() -> bool:
             return all(reader.sent == self._number for reader in list(self._readers.values()))
 
-        self._mail.wait_for(self._lock, sent, max(0.0, deadline - time.monotonic()))
+        self._dispatcher.wait_for(self._lock, sent, max(0.0, deadline - time.monotonic()))
 
     def close(self) -> None:
         """Forget what was written."""
@@ -129,35 +129,35 @@ class Publisher:
                 reader.sent = message.number
                 reader.under_way += 1
                 head = heads.encode(heads.BoardMessage(self.board, message.number))
-                self._mail.send(node, head, message.parcel)
+                self._dispatcher.send(node, head, message.parcel)
 
 
 class Subscriber:
-    """What this node reads of a board, from everybody who writes on it.
+    """The reading side of a board, on this node, for all its writers.
 
     Args:
-        mail: Receives it.
+        dispatcher: Receives it.
         board: Name of the board.
-        accept: Called with the sender and the new values, on the post thread.
+        accept: Called with the sender and the new values, on the link thread.
     """
 
     def __init__(
-        self, mail: Mail, board: str, accept: Callable[[int, Mapping[str, Any]], None]
+        self, dispatcher: Dispatcher, board: str, accept: Callable[[int, Mapping[str, Any]], None]
     ) -> None:
         self.board = board
-        self._mail = mail
+        self._dispatcher = dispatcher
         self._accept = accept
-        mail.add_subscriber(self)
+        dispatcher.add_subscriber(self)
 
     def received(self, number: int, delivery: Delivery) -> None:
-        """Read a message whole, and say so."""
+        """Apply a whole message, and acknowledge it."""
         sender = delivery.sender
         values = unpack(delivery.tree, delivery.buffers)
         delivery.release()
         assert isinstance(values, dict)
         self._accept(sender, values)
-        incarnation = self._mail.incarnation_of(sender)
-        self._mail.send(sender, heads.encode(heads.BoardAck(self.board, number, incarnation)))
+        incarnation = self._dispatcher.incarnation_of(sender)
+        self._dispatcher.send(sender, heads.encode(heads.BoardAck(self.board, number, incarnation)))
 
     def close(self) -> None:
         """Stop reading."""

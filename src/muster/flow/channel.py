@@ -68,10 +68,12 @@ class Channel:
         if self._node is not None:
             self._home = find_home(self._node, home, f"channel {name!r}")
             if self.is_home:
-                self._inlet = Inlet(self._node.mail, f"channel.{name}", self._accept)
+                self._inlet = Inlet(self._node.dispatcher, f"channel.{name}", self._accept)
                 self._node.on_finish(self._wake)
             else:
-                self._outlet = Outlet(self._node.mail, f"channel.{name}", self._home, capacity)
+                self._outlet = Outlet(
+                    self._node.dispatcher, f"channel.{name}", self._home, capacity
+                )
 
     @property
     def is_home(self) -> bool:
@@ -178,7 +180,7 @@ class Channel:
 
     def _wait(self, until: Callable[[], bool], timeout: float | None) -> None:
         if self._node is not None:
-            done = self._node.mail.wait_for(self._changed, until, timeout)
+            done = self._node.dispatcher.wait_for(self._changed, until, timeout)
         else:
             with self._changed:
                 done = self._changed.wait_for(until, timeout)

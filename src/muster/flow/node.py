@@ -1,25 +1,25 @@
-"""A node of a parallel program: what tasks, channels and servers of this process are linked by."""
+"""`ProgramNode`: connects the tasks, channels and servers of this process to other nodes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from muster.engines.base import Delivery, Transport
-from muster.flow.mail import Mail
+from muster.flow.dispatcher import Dispatcher
 from muster.flow.task_link import NodeTaskLink
 from muster.framework.events import Events
 from muster.framework.node import Finish, Place, current_node, on_node
 
 FLUSH_SECONDS = 60.0
-"""That a node which ends gives the others for getting what it has sent; they may be starting."""
+"""Seconds that an ending node waits for others, which may be starting, to get its messages."""
 
 
 class ProgramNode:
-    """Implements `muster.framework.node.Node` and hears what its transport receives."""
+    """Implements `muster.framework.node.Node`; called by its transport."""
 
     def __init__(self, transport: Transport) -> None:
         self.place: Place = transport.place
-        self.mail = Mail(transport)
+        self.dispatcher = Dispatcher(transport)
         self.finish: Finish | None = None
         """Set when the run is to end."""
         self.replacements = 0
@@ -39,7 +39,7 @@ class ProgramNode:
             self._note_finish(reason)
             finish(reason)
 
-        link = NodeTaskLink(self.mail, self._transport, number, events, finish_task)
+        link = NodeTaskLink(self.dispatcher, self._transport, number, events, finish_task)
         self._links.append(link)
         if self.finish is not None:
             link.told_to_finish(self.finish)
@@ -67,11 +67,11 @@ class ProgramNode:
                 self._wake()
 
     def advance(self) -> None:
-        """Note that the main thread got on."""
+        """Count progress of the main thread."""
         self._transport.advance()
 
     def reach(self, mark: int) -> None:
-        """Note how far this node came, by a count that goes on through all of its lives."""
+        """Set how far this node came, by a count that continues through its incarnations."""
         self._transport.reach(mark)
 
     def shared_memory(self, size: int) -> memoryview:
@@ -84,19 +84,19 @@ class ProgramNode:
         return self._transport.is_spread
 
     def publish(self, spans: Sequence[tuple[int, int]], count: int) -> None:
-        """Have every machine see these bytes of the shared memory, then set the counter."""
+        """Replicate these bytes of the shared memory to all machines, then set the counter."""
         self._transport.publish(spans, count)
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Within this block the node waits for others, which is no hang."""
+        """Within this block the node waits for others, and does not count as hung."""
         return self._transport.waiting()
 
     def saving(self) -> AbstractContextManager[None]:
-        """Within this block the node writes what must not be lost, however long that takes."""
+        """Within this block the node writes to the disk, and is not ended for being slow."""
         return self._transport.saving()
 
     def on_finish(self, fn: Callable[[], None]) -> None:
-        """Have `fn` called when the run is to end; it must not block."""
+        """Call `fn` when the run is to end; it must not block."""
         self._on_finish.append(fn)
         if self.finish is not None:
             fn()
@@ -107,35 +107,35 @@ class ProgramNode:
             self._wake()
 
     def _wake(self) -> None:
-        """Have everybody who waits look whether the run is to end."""
+        """Wake all waiting threads, which look whether the run is to end."""
         for fn in self._on_finish:
             fn()
-        self.mail.wake_writers()
+        self.dispatcher.wake_writers()
 
     # ---- from the transport
 
     def received(self, delivery: Delivery) -> None:
         """Take a message."""
-        self.mail.received(delivery)
+        self.dispatcher.received(delivery)
 
     def linked(self, peer: int, incarnation: int) -> None:
-        """Hear that a node can be reached."""
-        self.mail.linked(peer, incarnation)
+        """A node can be reached."""
+        self.dispatcher.linked(peer, incarnation)
 
     def lost(self, peer: int) -> None:
-        """Hear that a node can not be reached."""
-        self.mail.lost(peer)
+        """A node cannot be reached."""
+        self.dispatcher.lost(peer)
 
     def gone(self, peer: int) -> None:
-        """Hear that a node will not come back."""
-        self.mail.gone(peer)
+        """A node will not come back."""
+        self.dispatcher.gone(peer)
 
     def replaced(self, total: int) -> None:
-        """Hear how many nodes were replaced so far."""
+        """So many nodes were replaced so far."""
         self.replacements = total
 
     def told_to_finish(self, finish: Finish) -> None:
-        """Hear that the run is to end."""
+        """The run is to end."""
         self._note_finish(finish)
         for link in self._links:
             link.told_to_finish(finish)
@@ -154,8 +154,8 @@ def run_node(
         with on_node(node):
             return main(*args, **kwargs)
     finally:
-        node.mail.flush(FLUSH_SECONDS)
-        node.mail.say_goodbye()
+        node.dispatcher.flush(FLUSH_SECONDS)
+        node.dispatcher.announce_end()
         transport.stop()
 
 

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from muster.flow.mail import Mail
+from muster.flow.dispatcher import Dispatcher
 from muster.framework.context import AbsentKeyError
 from muster.framework.node import Received
 
@@ -12,8 +12,8 @@ from muster.framework.node import Received
 class ParallelContext(Received):
     """Reads like a context. Several keys that belong together are read from one `snapshot`."""
 
-    def __init__(self, mail: Mail, finished: Callable[[], bool]) -> None:
-        self._mail = mail
+    def __init__(self, dispatcher: Dispatcher, finished: Callable[[], bool]) -> None:
+        self._dispatcher = dispatcher
         self._finished = finished
         self._changed = threading.Condition()
         self._values: dict[str, tuple[Any, int]] = {}
@@ -41,7 +41,7 @@ class ParallelContext(Received):
             entry = self._values.get(key)
             return entry is not None and (above is None or entry[0] > above)
 
-        if not there() and not self._mail.wait_for(
+        if not there() and not self._dispatcher.wait_for(
             self._changed, lambda: there() or self._finished(), timeout
         ):
             raise TimeoutError(f"no {key!r} within {timeout} s")

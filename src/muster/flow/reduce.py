@@ -51,9 +51,9 @@ class GradientSum:
         self._outlets: list[Outlet] = []
         if node is not None and len(self.members) > 1:
             stream = f"sum.{name}"
-            self._inlet = Inlet(node.mail, stream, self._accept)
+            self._inlet = Inlet(node.dispatcher, stream, self._accept)
             others = [member for member in self.members if member != me]
-            self._outlets = [Outlet(node.mail, stream, other, window=2) for other in others]
+            self._outlets = [Outlet(node.dispatcher, stream, other, window=2) for other in others]
             node.on_finish(self._wake)
 
     def sum(self, row: NDArray[np.float32], timeout: float | None = None) -> NDArray[np.float32]:
@@ -86,7 +86,7 @@ class GradientSum:
         key = (member, self._round)
         node = self._node
         assert node is not None
-        if key not in self._rows and not node.mail.wait_for(
+        if key not in self._rows and not node.dispatcher.wait_for(
             self._changed, lambda: key in self._rows or node.is_finished, timeout
         ):
             raise TimeoutError(f"no gradients of node {member} within {timeout} s")

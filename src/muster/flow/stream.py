@@ -16,16 +16,16 @@ from typing import Any
 
 from muster.engines.base import Delivery, Parcel
 from muster.flow import heads
-from muster.flow.mail import Mail
+from muster.flow.dispatcher import Dispatcher
 from muster.flow.registry import WireError
 from muster.flow.wire import Packed, unpack
 
 
 class Outlet:
-    """One end of a stream: what this node sends to one other.
+    """The sending side of a stream, from this node to one other.
 
     Args:
-        mail: Sends it.
+        dispatcher: Sends it.
         stream: Name of the stream.
         to: Who reads it.
         window: Messages that may be under way.
@@ -33,9 +33,14 @@ class Outlet:
     """
 
     def __init__(
-        self, mail: Mail, stream: str, to: int, window: int, window_bytes: int = 64 << 20
+        self,
+        dispatcher: Dispatcher,
+        stream: str,
+        to: int,
+        window: int,
+        window_bytes: int = 64 << 20,
     ) -> None:
-        self._mail = mail
+        self._dispatcher = dispatcher
         self._stream = stream
         self._to = to
         self._window = window
@@ -48,7 +53,7 @@ class Outlet:
         self._number = 0
         self._ready = False
         self._closed = False
-        mail.add_outlet(self)
+        dispatcher.add_outlet(self)
 
     @property
     def name(self) -> tuple[str, int]:
@@ -63,7 +68,7 @@ class Outlet:
         given_up: Callable[[], bool] = lambda: False,
         ask: bool = False,
     ) -> bool:
-        """Send a message; False if nobody will read it, or if it was given up.
+        """Send a message; False if nobody will read it, or `given_up` says so.
 
         Args:
             packed: The message.
@@ -81,7 +86,7 @@ class Outlet:
             if self._closed:
                 return False
             self._number += 1
-            parcel = self._mail.parcel(packed)
+            parcel = self._dispatcher.parcel(packed)
             self._unasked += 1
             self._unasked_bytes += parcel.nbytes
             if 4 * self._unasked >= self._window or 4 * self._unasked_bytes >= self._window_bytes:
@@ -92,28 +97,30 @@ class Outlet:
             self._unacked.append((self._number, head, parcel))
             self._bytes += parcel.nbytes
             if self._ready:
-                self._mail.send(self._to, head, parcel)
+                self._dispatcher.send(self._to, head, parcel)
             return True
 
     @property
     def is_empty(self) -> bool:
-        """Whether all that was sent is known to be done with."""
+        """Whether all that was sent is acknowledged."""
         return not self._unacked
 
     def wait_until_empty(self, deadline: float) -> bool:
-        """Wait until all was acknowledged or nobody is left to do it; False if it is too late."""
+        """Wait until all is acknowledged or the reader is gone; False if the time is up."""
         left = max(0.0, deadline - time.monotonic())
-        return self._mail.wait_for(self._changed, lambda: not self._unacked or self._closed, left)
+        return self._dispatcher.wait_for(
+            self._changed, lambda: not self._unacked or self._closed, left
+        )
 
     def wait_until_sent(self, deadline: float) -> None:
-        """Wait until the reader is there or gone for good: then all was sent, or need not be."""
+        """Wait until the reader is linked or gone for good: all is sent then, or need not be."""
         left = max(0.0, deadline - time.monotonic())
-        self._mail.wait_for(
+        self._dispatcher.wait_for(
             self._changed, lambda: self._ready or self._closed or not self._unacked, left
         )
 
     def acknowledged(self, number: int) -> None:
-        """Hear that all messages up to this one are done with."""
+        """All messages up to this one are done with."""
         with self._changed:
             while self._unacked and self._unacked[0][0] <= number:
                 _, _, parcel = self._unacked.popleft()
@@ -122,20 +129,20 @@ class Outlet:
             self._changed.notify_all()
 
     def linked(self) -> None:
-        """Hear that the reader is there: send what it has to know."""
+        """The reader is there: send what it has to know."""
         with self._changed:
             for _, head, parcel in self._unacked:
-                self._mail.send(self._to, head, parcel)
+                self._dispatcher.send(self._to, head, parcel)
             self._ready = True
             self._changed.notify_all()
 
     def lost(self) -> None:
-        """Hear that the reader is away."""
+        """The reader is away."""
         with self._changed:
             self._ready = False
 
     def close(self) -> None:
-        """Give up what nobody will read."""
+        """Drop what nobody will read."""
         with self._changed:
             self._closed = True
             while self._unacked:
@@ -144,7 +151,7 @@ class Outlet:
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Have everybody who waits look again whether it is given up."""
+        """Wake waiting writers, which ask `given_up` again."""
         with self._changed:
             self._changed.notify_all()
 
@@ -154,14 +161,16 @@ class Outlet:
         return len(self._unacked) < self._window and self._bytes < self._window_bytes
 
     def _wait_for_room(self, timeout: float | None, given_up: Callable[[], bool]) -> bool:
-        if not self._mail.wait_for(self._changed, lambda: self._has_room() or given_up(), timeout):
+        if not self._dispatcher.wait_for(
+            self._changed, lambda: self._has_room() or given_up(), timeout
+        ):
             raise TimeoutError(f"{self._stream!r} had no room within {timeout} s")
         return self._has_room()
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A message that came in and was not yet acknowledged."""
+    """A received message that is not acknowledged yet."""
 
     sender: int
     incarnation: int
@@ -171,27 +180,27 @@ class Item:
     delivery: Delivery
 
     def value(self) -> Any:
-        """Return what was sent, and give its memory back. Only once."""
+        """Return the value, and release its memory. Only once."""
         value = unpack(self.delivery.tree, self.delivery.buffers)
         self.delivery.release()
         return value
 
 
 class Inlet:
-    """The other end of a stream: what this node gets from all others.
+    """The receiving side of a stream, on this node, from all others.
 
     Args:
-        mail: Receives it.
+        dispatcher: Receives it.
         stream: Name of the stream.
-        accept: Called for each message, in order for each sender, on the post thread.
+        accept: Called for each message, in order for each sender, on the link thread.
     """
 
-    def __init__(self, mail: Mail, stream: str, accept: Callable[[Item], None]) -> None:
+    def __init__(self, dispatcher: Dispatcher, stream: str, accept: Callable[[Item], None]) -> None:
         self.stream = stream
-        self._mail = mail
+        self._dispatcher = dispatcher
         self._accept = accept
         self._expected: dict[int, int] = {}
-        mail.add_inlet(self)
+        dispatcher.add_inlet(self)
 
     def received(self, number: int, wants_ack: bool, delivery: Delivery) -> None:
         """Take a message."""
@@ -199,7 +208,7 @@ class Inlet:
         expected = self._expected.get(sender, number)
         if number < expected:  # it was sent again, because the answer to it got lost
             delivery.release()
-            self._acknowledge(sender, expected - 1, self._mail.incarnation_of(sender))
+            self._acknowledge(sender, expected - 1, self._dispatcher.incarnation_of(sender))
             return
         if number > expected:
             raise WireError(
@@ -208,16 +217,16 @@ class Inlet:
                 "report it",
             )
         self._expected[sender] = number + 1
-        incarnation = self._mail.incarnation_of(sender)
+        incarnation = self._dispatcher.incarnation_of(sender)
         self._accept(Item(sender, incarnation, number, wants_ack, delivery))
 
     def acknowledge(self, item: Item) -> None:
-        """Say that this message, and all before it, are done with."""
+        """Acknowledge this message, and all before it."""
         if item.wants_ack:
             self._acknowledge(item.sender, item.number, item.incarnation)
 
     def forget(self, sender: int) -> None:
-        """Hear that this sender was replaced, and numbers anew."""
+        """This sender was replaced, and numbers anew."""
         self._expected.pop(sender, None)
 
     def close(self) -> None:
@@ -230,4 +239,4 @@ class Inlet:
 
     def _acknowledge(self, sender: int, number: int, incarnation: int) -> None:
         head = heads.encode(heads.StreamAck(self.stream, number, incarnation))
-        self._mail.send(sender, head)
+        self._dispatcher.send(sender, head)

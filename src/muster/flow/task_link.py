@@ -12,7 +12,7 @@ from typing import Any
 from muster.engines.base import Transport
 from muster.errors import MusterWarning, OptionError
 from muster.flow.board import Publisher, Subscriber
-from muster.flow.mail import Mail
+from muster.flow.dispatcher import Dispatcher
 from muster.flow.parallel_ctx import ParallelContext
 from muster.flow.stream import Inlet, Item, Outlet
 from muster.flow.wire import CannotTravelError, Packed, pack
@@ -32,43 +32,45 @@ class NodeTaskLink:
     """Implements `muster.framework.node.TaskLink`.
 
     Args:
-        mail: This node's.
+        dispatcher: This node's.
         transport: This node's.
         number: Which of the node's tasks this is.
         events: The task's own.
-        finish: Called once, on the post thread, when another node or the parent ends the run.
+        finish: Called once, on the link thread, when another node or the parent ends the run.
     """
 
     def __init__(
         self,
-        mail: Mail,
+        dispatcher: Dispatcher,
         transport: Transport,
         number: int,
         events: Events,
         finish: Callable[[Finish], None],
     ) -> None:
-        place = mail.place
-        self._mail = mail
+        place = dispatcher.place
+        self._dispatcher = dispatcher
         self._transport = transport
         self._number = number
         self._events = events
         self._tell_task = finish
         self._finish: Finish | None = None
         self._ending = threading.Condition()
-        self.received = ParallelContext(mail, lambda: self._finish is not None)
+        self.received = ParallelContext(dispatcher, lambda: self._finish is not None)
         self._stays_here: set[tuple[str, type]] = set()
-        self._publisher = Publisher(mail, f"ctx.{number}", place.peers)
-        self._subscriber = Subscriber(mail, f"ctx.{number}", self.received.receive)
+        self._publisher = Publisher(dispatcher, f"ctx.{number}", place.peers)
+        self._subscriber = Subscriber(dispatcher, f"ctx.{number}", self.received.receive)
         self._met = threading.Event()
         self._arrived: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._deliverer = threading.Thread(target=self._deliver, name="muster-events", daemon=True)
         self._deliverer.start()
-        self._events_in = Inlet(mail, f"event.{number}", self._arrived.put)
-        self._finish_in = Inlet(mail, f"finish.{number}", self._finish_arrived)
+        self._events_in = Inlet(dispatcher, f"event.{number}", self._arrived.put)
+        self._finish_in = Inlet(dispatcher, f"finish.{number}", self._finish_arrived)
         self._events_out = [
-            Outlet(mail, f"event.{number}", node, _EVENTS_UNDER_WAY) for node in place.linked
+            Outlet(dispatcher, f"event.{number}", node, _EVENTS_UNDER_WAY) for node in place.linked
         ]
-        self._finish_out = [Outlet(mail, f"finish.{number}", node, 1) for node in place.linked]
+        self._finish_out = [
+            Outlet(dispatcher, f"finish.{number}", node, 1) for node in place.linked
+        ]
 
     # ---- for the task
 
@@ -86,7 +88,7 @@ class NodeTaskLink:
     def share(self, values: Mapping[str, Any]) -> None:
         """Send a loop's values to the neighbours; what cannot travel stays, with one warning."""
         self._transport.advance()
-        if not self._mail.place.peers:
+        if not self._dispatcher.place.peers:
             return
         if self._stays_here:
             values = {k: v for k, v in values.items() if (k, type(v)) not in self._stays_here}
@@ -111,8 +113,8 @@ class NodeTaskLink:
 
     def wait_for_finish(self) -> None:
         """Wait until another node ends the run, or all others have left it."""
-        self._mail.wait_for(
-            self._ending, lambda: self._finish is not None or self._mail.is_alone, None
+        self._dispatcher.wait_for(
+            self._ending, lambda: self._finish is not None or self._dispatcher.is_alone, None
         )
 
     def waiting(self) -> AbstractContextManager[None]:
@@ -121,7 +123,7 @@ class NodeTaskLink:
 
     def finish(self) -> None:
         """Tell every other node to finish, and wait until each has heard it."""
-        me = self._mail.place.name
+        me = self._dispatcher.place.name
         was_told = self._finish is not None and not self._finish.is_first
         if not was_told and self._finish_out:
             self._transport.finishing(me)

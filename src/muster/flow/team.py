@@ -167,7 +167,7 @@ class Team:
             while (seen := self._words[word]) < arrivals:
                 # After a signal the others still come: they agree on when to end.
                 ended = node.finish is not None and node.finish.signal is None
-                if ended or node.mail.is_gone(other):
+                if ended or node.dispatcher.is_gone(other):
                     raise TaskError(
                         f"node {other} will not come",
                         "it has left the run, or the run has failed",

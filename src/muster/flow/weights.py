@@ -56,10 +56,10 @@ class ParameterServer:
             self._home = find_home(self._node, home, f"parameter server {name!r}")
             board = f"weights.{name}"
             if self.is_home:
-                self._publisher = Publisher(self._node.mail, board, place.linked)
+                self._publisher = Publisher(self._node.dispatcher, board, place.linked)
                 self._version = place.incarnation * _INCARNATION
             else:
-                Subscriber(self._node.mail, board, self._receive)
+                Subscriber(self._node.dispatcher, board, self._receive)
             self._node.on_finish(self._wake)
         self._gradients = Channel(f"gradients.{name}", home=self._home, capacity=4)
         if weights is not None and self.is_home:
@@ -164,7 +164,7 @@ class ParameterServer:
             return self.version > least or (self._node is not None and self._node.is_finished)
 
         if self._node is not None:
-            self._node.mail.wait_for(self._changed, done, timeout)
+            self._node.dispatcher.wait_for(self._changed, done, timeout)
         else:
             with self._changed:
                 self._changed.wait_for(done, timeout)

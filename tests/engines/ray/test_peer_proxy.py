@@ -9,7 +9,7 @@ import pytest
 from muster.engines.local.blocks import BlockPool
 from muster.engines.local.handshake import Secrets
 from muster.engines.local.link import make_parcel
-from muster.engines.local.post import Post
+from muster.engines.local.link_hub import LinkHub
 from muster.framework.node import Place
 
 pytest.importorskip("ray")
@@ -29,10 +29,10 @@ class Node:
     def __init__(self, node, known, directory, incarnation=0):
         self.heard = queue.SimpleQueue()
         self.pool = BlockPool(lambda block: None)
-        self.post = Post(
+        self.link_hub = LinkHub(
             place(node, incarnation), known, directory, self.pool, self, print, lambda: None
         )
-        self.post.start()
+        self.link_hub.start()
 
     def received(self, delivery):
         self.heard.put(("got", delivery.head, delivery.tree, [bytes(b) for b in delivery.buffers]))
@@ -46,11 +46,11 @@ class Node:
 
     def send(self, to, head, tree, *buffers):
         parcel = make_parcel(self.pool, tree, [memoryview(each) for each in buffers])
-        self.post.link_to(to).send(head, parcel)
+        self.link_hub.link_to(to).send(head, parcel)
         parcel.drop()
 
     def close(self):
-        self.post.stop(1.0)
+        self.link_hub.stop(1.0)
         self.pool.close()
 
 
@@ -111,7 +111,7 @@ def pair(tmp_path_factory, monkeypatch):
     node_actors = [FakeKeeper(node, known, places[node]) for node in range(SIZE)]
     nodes = [Node(node, known, places[node]) for node in range(SIZE)]
     node_actors[1].stand_in_for(place(0), node_actors[0])
-    nodes[1].post.connect(0, 0)
+    nodes[1].link_hub.connect(0, 0)
     for node, other in ((1, 0), (0, 1)):
         assert nodes[node].heard.get(timeout=10) == ("linked", other, 0)
     yield nodes, node_actors
@@ -168,7 +168,7 @@ def test_a_new_incarnation_takes_the_place_of_an_old_one(pair):
     node_actors[1].place = place(1, 1)
     nodes[1] = Node(1, node_actors[1].known, node_actors[1].directory, 1)
     node_actors[1].stand_in_for(place(0), node_actors[0])
-    nodes[1].post.connect(0, 0)
+    nodes[1].link_hub.connect(0, 0)
     assert nodes[0].heard.get(timeout=10) == ("linked", 1, 1)
     nodes[0].send(1, b"h", b"updates")
     assert nodes[1].heard.get(timeout=10) == ("linked", 0, 0)

@@ -23,7 +23,7 @@ _KEPT_BLOCKS = 32
 
 
 class MemoryBlock:
-    """Shared memory of this process, and who still reads it."""
+    """Shared memory of this process, and the links that still read it."""
 
     def __init__(self, number: int, size: int) -> None:
         self.number = number
@@ -187,7 +187,7 @@ def _allocate(size: int) -> int:
         except OSError:
             os.close(fd)
             raise
-        # A reader that maps it can rely on its size: it can not be shortened under it.
+        # A reader that maps it can rely on its size: it cannot be shortened under it.
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         return fd
     except OSError as error:

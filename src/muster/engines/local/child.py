@@ -43,7 +43,7 @@ THREAD_VARIABLES = (
 
 
 @dataclass(frozen=True)
-class Birth:
+class NodeSetup:
     """All that a node's process is given."""
 
     place: Place
@@ -67,8 +67,8 @@ class Birth:
     """Seconds that it has for ending once `main` is done."""
 
 
-def live(birth: Birth) -> None:
-    """Be a node: run `main`, tell the parent what came of it."""
+def run_as_node(setup: NodeSetup) -> None:
+    """Run `main` as a node, and send the supervisor its result or exception."""
     end_with(os.getppid())
     # A group of its own, so that what it starts can be ended with it.
     os.setpgid(0, 0)
@@ -76,29 +76,29 @@ def live(birth: Birth) -> None:
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     _keep_freed_memory()
-    _speak_through(birth.out, birth.err)
-    _tell_where_it_was(birth.log)
+    _speak_through(setup.out, setup.err)
+    _tell_where_it_was(setup.log)
     os.environ.clear()
-    os.environ.update(birth.environment)
+    os.environ.update(setup.environment)
     os.environ[NODE_PROCESS] = str(os.getpid())
-    _share_cores(birth.threads, birth.cores)
+    _share_cores(setup.threads, setup.cores)
     logging.basicConfig(format="%(message)s")
     transport = LocalTransport(
-        birth.place,
-        birth.known,
-        birth.directory,
-        birth.parent,
-        birth.progress.row(birth.place.node_id),
-        birth.memory,
-        birth.is_spread,
+        setup.place,
+        setup.known,
+        setup.directory,
+        setup.parent,
+        setup.progress.row(setup.place.node_id),
+        setup.memory,
+        setup.is_spread,
     )
     run_node: NodeMain = importlib.import_module(NODE_MODULE).run_node
     try:
-        value = run_node(transport, birth.main, birth.args, birth.kwargs)
+        value = run_node(transport, setup.main, setup.args, setup.kwargs)
         transport.tell(_sendable(value))
     except BaseException as error:
         transport.tell(Raised.of(error))
-    _leave_within(birth.grace, birth.place.name)
+    _leave_within(setup.grace, setup.place.name)
     sys.stdout.flush()
     sys.stderr.flush()
 
@@ -116,7 +116,7 @@ def _sendable(value: Any) -> Returned:
 
 
 def _keep_freed_memory() -> None:
-    """Have malloc keep what is freed for the next message of the same size.
+    """Make malloc keep what is freed for the next message of the same size.
 
     By default glibc gives large blocks back at once and gets fresh pages for the next ones, which
     costs more than to copy a message into them.
@@ -136,7 +136,7 @@ def _speak_through(out: Connection, err: Connection) -> None:
 
 
 def _tell_where_it_was(log: Path | None) -> None:
-    """Have the stack of every thread written when the process crashes, or is asked for it."""
+    """Write the stack of every thread when the process crashes, or is asked for it."""
     try:
         fd = 2 if log is None else os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     except OSError:
@@ -146,7 +146,7 @@ def _tell_where_it_was(log: Path | None) -> None:
 
 
 def _leave_within(seconds: float, name: str) -> None:
-    """End the process if it does not end by itself: Python waits for threads, even for ever."""
+    """End the process after so long: Python waits for its threads for ever."""
 
     def leave() -> None:
         time.sleep(seconds)

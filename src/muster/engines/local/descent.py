@@ -12,7 +12,7 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def end_with(parent: int) -> None:
-    """Have the kernel end this process when its parent ends; leave at once if it has by now.
+    """Make the kernel end this process with its parent; exit at once if that has ended.
 
     Args:
         parent: The process that it is of.
@@ -23,7 +23,7 @@ def end_with(parent: int) -> None:
 
 
 def reap_orphans() -> None:
-    """Have what this process's descendants leave running become its own children."""
+    """Adopt the processes that descendants leave running, as children."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 

@@ -20,7 +20,7 @@ class LocalEngine:
     """One process per node, on this machine."""
 
     def prepare(self, modules: Sequence[str], address: str | None) -> None:
-        """Have nodes begin with these modules imported; they are, while the caller goes on."""
+        """Start importing these modules for the nodes, without waiting."""
         SERVER.prepare(modules)
 
     def run(self, launch: Launch) -> list[Any]:

@@ -54,7 +54,7 @@ class Inherited:
 
 
 def serve(fd: int, modules: Sequence[str]) -> NoReturn:
-    """Be the fork server: import these modules, then fork for as long as the driver lives."""
+    """Run as the fork server: import these modules, then fork until the driver ends."""
     # Ctrl-C, `systemctl stop` and a closed terminal are for the driver, which asks nodes to finish.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -88,7 +88,7 @@ class _Server:
             ready, _, _ = select.select([self._driver, self._ended], [], [])
             if self._ended in ready:
                 self._ended.recv(1 << 12)
-                self._bury()
+                self._on_exit()
             if self._driver in ready:
                 self._fork()
 
@@ -122,12 +122,12 @@ class _Server:
             shutil.rmtree(directory, ignore_errors=True)
         deadline = time.monotonic() + _END_SECONDS
         while self._nodes and time.monotonic() < deadline:
-            self._bury()
+            self._on_exit()
             time.sleep(0.001)
         os._exit(0)
 
     def _become(self, server: int, data: int, status: int, fds: list[int]) -> NoReturn:
-        """Be the new process."""
+        """Set up the new process, and run it."""
         code = 1
         try:
             end_with(server)
@@ -144,8 +144,8 @@ class _Server:
         finally:
             os._exit(code)
 
-    def _bury(self) -> None:
-        """Take note of every process that has ended."""
+    def _on_exit(self) -> None:
+        """Record every process that has ended."""
         while True:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

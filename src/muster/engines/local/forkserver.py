@@ -87,7 +87,7 @@ class Forked:
         return self._ending
 
     def close(self) -> None:
-        """Let go of a process that has ended."""
+        """Release a process that has ended."""
         os.close(self.pidfd)
         os.close(self._status)
 
@@ -103,7 +103,7 @@ class ForkServer:
         self._owner = 0
 
     def prepare(self, modules: Sequence[str] = ()) -> None:
-        """Have it running; does not wait until it has imported what it is to.
+        """Start it if it does not run; does not wait for its imports.
 
         Args:
             modules: What it imports besides, if it is not running yet.
@@ -255,7 +255,7 @@ class _Request:
             file.write(then.getbuffer())
 
     def duplicate_for_child(self, fd: int) -> int:
-        """Have a descriptor go along; return its number."""
+        """Send a descriptor along; return its number."""
         self._fds.append(fd)
         if len(self._fds) > MOST_FDS - 4:
             raise ValueError("too many descriptors for one process")
@@ -271,7 +271,7 @@ class _Request:
             os.close(me)
 
     def close(self) -> None:
-        """Let go of what was sent."""
+        """Close what was sent."""
         os.close(self._data)
 
 

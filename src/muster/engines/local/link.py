@@ -1,7 +1,7 @@
 """`Link`: one connection to one incarnation of another node.
 
 Anyone may send: the bytes go out at once on the caller's thread, and only what the socket does not
-take waits for the post thread. Only the post thread reads.
+take waits for the link thread. Only the link thread reads.
 """
 
 import array
@@ -35,7 +35,7 @@ class LocalParcel:
         self.block = body if isinstance(body, MemoryBlock) else None
 
     def drop(self) -> None:
-        """Say that it will not be sent to anyone else."""
+        """Release it: it will not be sent again."""
         block, self.block = self.block, None
         if block is not None:
             self._pool.drop(block)
@@ -56,7 +56,7 @@ def make_parcel(pool: BlockPool, tree: bytes, buffers: Sequence[memoryview]) -> 
 
 
 class Link:
-    """A connection whose other side has proved who it is.
+    """An authenticated connection to another node.
 
     Args:
         sock: The connection; it becomes this link's own.
@@ -120,7 +120,7 @@ class Link:
         self._write(header + head, (block.fd,) if new else ())
 
     def send_forget(self, block: int) -> None:
-        """Say that a block of this process is no more."""
+        """Tell the reader that a block of this process is gone."""
         self._write(frames.pack_header(frames.FORGET, block))
 
     def _write(self, data: bytes, fds: tuple[int, ...] = ()) -> None:
@@ -165,7 +165,7 @@ class Link:
                 os.close(fd)
         self._unsent.clear()
 
-    # ---- receiving, on the post thread
+    # ---- receiving, on the link thread
 
     def read(self) -> Iterator[Delivery]:
         """Yield the messages that came in.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from muster.container import memory_kills
 from muster.engines.base import Launch
-from muster.engines.local.child import WHERE, Birth, live
+from muster.engines.local.child import WHERE, NodeSetup, run_as_node
 from muster.engines.local.forkserver import SERVER
 from muster.engines.local.handshake import Secrets
 from muster.engines.local.limits import cores_of, threads_of
@@ -54,7 +54,7 @@ class LocalMember(Member):
         err, err_end = Pipe(duplex=False)
         self.logs = (self._log(_taken(out), False), self._log(_taken(err), True))
         launch = self._launch
-        birth = Birth(
+        setup = NodeSetup(
             place=self.place,
             known=self._secrets,
             directory=self._directory,
@@ -77,8 +77,8 @@ class LocalMember(Member):
         try:
             self._process = SERVER.fork(
                 self.place.name,
-                live,
-                (birth,),
+                run_as_node,
+                (setup,),
                 launch.start_within,
                 self._directory,
                 # A program of muster's own needs nothing of the script that started it.
@@ -104,7 +104,7 @@ class LocalMember(Member):
             self.pipe.send(order)
 
     def ask_where(self) -> float:
-        """Have it write what it is doing to its log; return how long that may take."""
+        """Make it write its stacks to its log; return the seconds to wait for that."""
         self._process.send(WHERE)
         return _WHERE_SECONDS
 
@@ -118,7 +118,7 @@ class LocalMember(Member):
         self._process.wait()
 
     def exit_status(self) -> str:
-        """Say how its process ended."""
+        """Describe how its process ended."""
         code = self._process.wait().code
         if code is None:
             return "it ended with the fork server"

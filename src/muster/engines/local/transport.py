@@ -13,7 +13,7 @@ from muster.engines.base import Parcel, Receiver
 from muster.engines.local.blocks import BlockPool, MemoryBlock
 from muster.engines.local.handshake import Secrets
 from muster.engines.local.link import LocalParcel, make_parcel
-from muster.engines.local.post import Post
+from muster.engines.local.link_hub import LinkHub
 from muster.engines.memory import SharedMemory
 from muster.engines.orders import (
     AtRun,
@@ -79,7 +79,7 @@ class LocalTransport:
     def start(self, receiver: Receiver) -> None:
         """Begin to receive; returns when every node that is there already is linked."""
         self._receiver = receiver
-        self._post = Post(
+        self._hub = LinkHub(
             self.place,
             self._known,
             self._directory,
@@ -88,14 +88,14 @@ class LocalTransport:
             report=_log.warning,
             pulse=self._show_life,
         )
-        self._post.watch(self._parent.fileno(), self._hear_parent)
-        self._post.start()
+        self._hub.watch(self._parent.fileno(), self._hear_parent)
+        self._hub.start()
         os.register_at_fork(after_in_child=self._let_go)
         self.tell(Listening())
         self._present.wait()
         for node, incarnation in self._present_nodes:
             if node in self.place.linked:
-                self._post.connect(node, incarnation)
+                self._hub.connect(node, incarnation)
         self._progress.set_state(OUTSIDE)
 
     def parcel(self, tree: bytes, buffers: Sequence[memoryview]) -> LocalParcel:
@@ -104,7 +104,7 @@ class LocalTransport:
 
     def send(self, to: int, head: bytes, parcel: Parcel | None = None) -> bool:
         """Send without waiting. False if that node is not linked now."""
-        link = self._post.link_to(to)
+        link = self._hub.link_to(to)
         if link is None:
             return False
         assert parcel is None or isinstance(parcel, LocalParcel)
@@ -122,7 +122,7 @@ class LocalTransport:
         self._progress.advance()
 
     def reach(self, mark: int) -> None:
-        """Note how far this node came, by a count that goes on through all of its lives."""
+        """Set how far this node came, by a count that continues through its incarnations."""
         self._progress.reach(mark)
 
     def finishing(self, by: str) -> None:
@@ -130,17 +130,17 @@ class LocalTransport:
         self.tell(Finishing(by))
 
     def looping(self, is_looping: bool) -> None:
-        """Say that the main thread enters or leaves `Task.run`."""
+        """Record that the main thread enters or leaves `Task.run`."""
         self._unwaited = LOOPING if is_looping else OUTSIDE
         self._progress.set_state(self._unwaited)
 
     def wait_for(
         self, changed: threading.Condition, until: Callable[[], bool], timeout: float | None
     ) -> bool:
-        """Wait until something holds that a message makes true; False if it is too late."""
+        """Wait until something holds that a message makes true; False if the time is up."""
         with self.waiting():
             deadline = None if timeout is None else time.monotonic() + timeout
-            if self._post.help(until, deadline):
+            if self._hub.help(until, deadline):
                 return until()
             # Another thread does already.
             with changed:
@@ -183,12 +183,12 @@ class LocalTransport:
         return self._memory.view(size)
 
     def publish(self, spans: Sequence[tuple[int, int]], count: int) -> None:
-        """Have the parent show other machines these bytes, and set this node's counter."""
+        """Ask for these bytes to be replicated, and this node's counter to be set."""
         self.tell(Publish(tuple(spans), count))
 
     def stop(self) -> None:
         """Send what is left, and end."""
-        self._post.stop(_FLUSH_SECONDS)
+        self._hub.stop(_FLUSH_SECONDS)
         self._pool.close()
 
     def tell(self, order: object) -> None:
@@ -197,12 +197,12 @@ class LocalTransport:
             self._parent.send(order)
 
     def _let_go(self) -> None:
-        """Be no node, in a process that was forked from one."""
-        self._post.let_go()
+        """Close the connections in a process that was forked from a node."""
+        self._hub.let_go()
         self._parent.close()
 
     def _show_life(self) -> None:
-        # A process that is stopped, or whose interpreter is held by one call, can not do this.
+        # A process that is stopped, or whose interpreter is held by one call, cannot do this.
         if self._waiters:
             self._progress.show_life()
 
@@ -229,6 +229,6 @@ class LocalTransport:
 
     def _forget(self, block: MemoryBlock) -> None:
         for peer in self.place.linked:
-            link = self._post.link_to(peer)
+            link = self._hub.link_to(peer)
             if link is not None and link in block.known_to:
                 link.send_forget(block.number)

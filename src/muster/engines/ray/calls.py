@@ -1,4 +1,4 @@
-"""Calls of node actors that are made until they are heard.
+"""Calls of node actors that are repeated until they are answered.
 
 On a busy network a call may get lost, and where an object store is full there is no room for what
 it carries. Both may pass: the call is made again, and a node actor does what it is asked once.
@@ -26,7 +26,7 @@ def call_until_answered(
     begun: Any = None,
     is_wanted: Callable[[], bool] = lambda: True,
 ) -> Any:
-    """Return the answer to a call; None if it was lost, and is not wanted any more.
+    """Make a call until it is answered; return None if it is not wanted any more.
 
     Args:
         call: Makes it, and returns Ray's reference.
@@ -64,7 +64,7 @@ def start_call(call: Callable[[], Any]) -> Any:
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error of Ray's says first, of its cause where it has one."""
+    """Return the first line of an error of Ray's, or of its cause."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, Exception):
         return f"{type(cause).__name__}: {first_line(cause)}"

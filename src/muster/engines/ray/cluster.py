@@ -69,7 +69,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class About:
-    """What a cluster said of itself."""
+    """What a cluster reports about itself."""
 
     address: str
     auth: bool
@@ -186,7 +186,7 @@ def _check_listens(address: str, host: str, port: int) -> None:
 
 
 def _asked(address: str) -> dict[str, Any]:
-    """Return what a process of its own was told there."""
+    """Ask in a process of its own, and return the answer."""
     asking = Path(__file__).with_name("ask.py")
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""`RayMember`: a node that a node actor keeps, somewhere on a Ray cluster.
+"""`RayMember`: a node that a node actor runs, somewhere on a Ray cluster.
 
 The supervisor does not know the difference to a process of its own: what the node says, prints and
 counts comes out of pipes (relay.py), and every call here returns, whatever Ray does.
@@ -22,7 +22,7 @@ from muster.engines.ray.watch import ClusterWatch
 from muster.framework.node import Place
 
 _KILL_SECONDS = 5.0
-"""That a node actor has for ending its node before it is ended itself."""
+"""Seconds for a node actor to end its node; then the actor is killed."""
 _LOST_SECONDS = 2.0
 """The same for both, where the cluster is lost."""
 _UPDATE_SECONDS = 1.0
@@ -84,7 +84,7 @@ class RayMember(Member):
             self._relay.tell(order, self._registry.locations(about))
 
     def kill(self) -> None:
-        """End the node; its node actor, if it does not see to that; at last the wait for Ray."""
+        """Kill the node; if that takes too long, its actor; at last give up the wait for Ray."""
         relay = self._relay
         if not self.alive or relay.unwanted:
             return
@@ -124,7 +124,7 @@ class RayMember(Member):
         self._timers.append(timer)
 
     def _end_node_actor(self, relay: Relay) -> None:
-        """End the node actor of that incarnation: on a thread, because Ray may take its time."""
+        """Kill the node actor of that incarnation, on a thread: Ray may block."""
         with contextlib.suppress(ray.exceptions.RayError):
             if relay.node_actor is None:
                 self._registry.end(self.place.node_id)

@@ -19,8 +19,8 @@ from typing import Any
 
 import ray
 
-from muster.engines.local.door import socket_path
 from muster.engines.local.handshake import Secrets
+from muster.engines.local.listener import socket_path
 from muster.engines.local.runtime_dir import runtime_directory
 from muster.engines.memory import SharedMemory
 from muster.engines.orders import Present

@@ -83,7 +83,7 @@ def _begun(ray: Any, num_cpus: int | None) -> Iterator[str]:
 
 
 def _refusal(ray: Any, error: Exception) -> MusterError:
-    """Return what to say of a start that failed: a ClusterError if a second one may do better."""
+    """Return the error for a failed start: a ClusterError if a second attempt may succeed."""
     said = " ".join(str(error).split())
     what = "a Ray cluster on this machine could not be started"
     late = (ConnectionError, TimeoutError, RuntimeError, ray.exceptions.RayError)
@@ -123,7 +123,7 @@ def _reaped(directory: str) -> Iterator[None]:
 
 
 def _give_token(ray: Any) -> None:
-    """Have a new cluster ask for a token of its own: who knows the user's has no business here."""
+    """Give a new cluster its own token: holders of the user's token have no business here."""
     os.environ["RAY_AUTH_MODE"] = "token"  # loopback is open to every user of the machine
     os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"

@@ -1,4 +1,4 @@
-"""`PeerProxy`: plays a node of another machine to the node of this one.
+"""`PeerProxy`: a proxy, on this machine, of a node on another one.
 
     node i ──socket──> node actor of i as j ──Ray──> node actor of j as i ──socket──> node j
 
@@ -25,7 +25,7 @@ from muster.engines.base import Delivery
 from muster.engines.local.blocks import BlockPool, MemoryBlock
 from muster.engines.local.handshake import Secrets
 from muster.engines.local.link import make_parcel
-from muster.engines.local.post import Post
+from muster.engines.local.link_hub import LinkHub
 from muster.engines.ray.calls import call_until_answered
 from muster.errors import ClusterError
 from muster.framework.node import Finish, Place
@@ -42,7 +42,7 @@ _log = logging.getLogger("muster")
 
 
 class PeerProxy:
-    """Node `away`, as the node of this node actor sees it.
+    """The proxy of node `away`, for the node of this node actor.
 
     Args:
         away: Place of the node that is on another machine, as it is now.
@@ -79,8 +79,8 @@ class PeerProxy:
         self._closed = False
         self._answers = False
         self._is_linked = False
-        self._post = Post(away, known, directory, self._pool, self, _log.warning, lambda: None)
-        self._post.start()
+        self._hub = LinkHub(away, known, directory, self._pool, self, _log.warning, lambda: None)
+        self._hub.start()
         threading.Thread(
             target=self._send_all, name=f"muster-to-{away.node_id}", daemon=True
         ).start()
@@ -88,15 +88,15 @@ class PeerProxy:
     # ---- for the node actor
 
     def connect(self, incarnation: int) -> None:
-        """Link the other node, which asks for it, to this node actor's, which is there already."""
+        """Link the other node, which asked for it, to this actor's node, which is up already."""
         self._answers = True
-        if self._post.connect(self._home.node_id, incarnation):
+        if self._hub.connect(self._home.node_id, incarnation):
             with self._changed:  # what is delivered next goes over this link
                 self._changed.wait_for(lambda: self._is_linked or self._closed)
 
     def deliver(self, number: int, messages: Sequence[RemoteMessage]) -> None:
-        """Give the node of this node actor what the other one has sent, once."""
-        link = self._post.link_to(self._home.node_id)
+        """Deliver what the other node has sent to this actor's node, once."""
+        link = self._hub.link_to(self._home.node_id)
         if link is None or number <= self._seen:
             return
         self._seen = number
@@ -109,23 +109,23 @@ class PeerProxy:
             parcel.drop()
 
     def close(self) -> None:
-        """Have this node actor's node see that the other one is away."""
+        """Close the link of this actor's node to the other one."""
         with self._changed:
             if self._closed:
                 return
             self._closed = True
             self._changed.notify_all()
-        self._post.stop(_FLUSH_SECONDS)
+        self._hub.stop(_FLUSH_SECONDS)
         self._pool.close()
 
-    # ---- from the post
+    # ---- from the link hub
 
     def received(self, delivery: Delivery) -> None:
-        """Take a message for the other node."""
+        """Queue a message for the other node."""
         self._add(delivery)
 
     def linked(self, peer: int, incarnation: int) -> None:
-        """Hear that this node actor's node is linked to what it takes for the other one."""
+        """This actor's node is linked to the proxy."""
         with self._changed:
             self._is_linked = True
             self._changed.notify_all()
@@ -133,17 +133,17 @@ class PeerProxy:
             self._add(_Linked(incarnation))
 
     def lost(self, peer: int) -> None:
-        """Hear that this node actor's node is away."""
+        """The link to this actor's node is down."""
         self._add(_Lost())
 
     def gone(self, peer: int) -> None:
-        """Not said by a post."""
+        """Not called by a link hub."""
 
     def replaced(self, total: int) -> None:
-        """Not said by a post."""
+        """Not called by a link hub."""
 
     def told_to_finish(self, finish: Finish) -> None:
-        """Not said by a post."""
+        """Not called by a link hub."""
 
     # ---- to the other node actor
 
@@ -153,7 +153,7 @@ class PeerProxy:
             self._changed.notify_all()
 
     def _send_all(self) -> None:
-        """Bring what is there, one call after the other."""
+        """Send what is queued, one call after the other."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._todo or self._closed)
@@ -165,7 +165,7 @@ class PeerProxy:
                 return
 
     def _send_batch(self, batch: "list[Delivery] | _Linked | _Lost") -> bool:
-        """Make a call until it was heard; False if that cannot be any more."""
+        """Make a call until it is answered; False if that is not possible any more."""
         try:  # whether a call that is lost was heard is not known: the other node actor counts them
             call_until_answered(self._calling(batch), is_wanted=lambda: not self._closed)
         except ClusterError as error:
@@ -192,7 +192,7 @@ class PeerProxy:
         return batch
 
     def _calling(self, what: "list[Delivery] | _Linked | _Lost") -> Callable[[], Any]:
-        """Return what makes the call that this takes."""
+        """Return a function that makes the call for a batch."""
         node_actor, home = self._node_actor, self._home
         if isinstance(what, _Linked):
             here = replace(home, incarnation=what.incarnation)
@@ -209,14 +209,14 @@ class PeerProxy:
         return partial(node_actor.deliver.remote, home.node_id, self._sent, messages)
 
     def _forget(self, block: MemoryBlock) -> None:
-        link = self._post.link_to(self._home.node_id)
+        link = self._hub.link_to(self._home.node_id)
         if link is not None and link in block.known_to:
             link.send_forget(block.number)
 
 
 @dataclass(frozen=True, slots=True)
 class _Linked:
-    """This node actor's node, in this incarnation, is to be linked to the other one."""
+    """Link this incarnation of this actor's node to the other node."""
 
     incarnation: int
 

@@ -65,7 +65,7 @@ def reserve(bundles: Sequence[Mapping[str, float]], seconds: float, is_own: bool
 
 
 def _is_placed(group: Any, until: float) -> bool:
-    """Wait for Ray to place a group; False if it is too late, or Ray does not get on with it."""
+    """Wait for Ray to place a group; False if the time is up, or Ray is stuck with it."""
     while (left := until - time.monotonic()) > 0:
         if group.wait(min(left, _LOOK_EVERY)):
             return True

@@ -15,7 +15,7 @@ from pathlib import Path
 import cloudpickle
 
 from muster.engines.base import Launch
-from muster.engines.local.child import THREAD_VARIABLES, Birth, live
+from muster.engines.local.child import THREAD_VARIABLES, NodeSetup, run_as_node
 from muster.engines.local.handshake import Secrets
 from muster.engines.local.limits import cores_of
 from muster.engines.memory import SharedMemory
@@ -66,33 +66,33 @@ class ProcessSetup:
 
 
 def main() -> None:
-    """Be a node."""
+    """Run as a node, with the setup that the node actor sends."""
     parent = Connection(int(sys.argv[1]))
-    told: ProcessSetup = parent.recv()
-    assert told.known is not None
-    program = told.program
+    setup: ProcessSetup = parent.recv()
+    assert setup.known is not None
+    program = setup.program
     known = set(sys.path)
     sys.path += [entry for entry in program.sys_path if entry not in known]
     if os.path.isdir(program.directory):
         os.chdir(program.directory)
     environment = {**os.environ, **program.environment}
-    environment.update(dict.fromkeys(THREAD_VARIABLES, str(told.threads)))
+    environment.update(dict.fromkeys(THREAD_VARIABLES, str(setup.threads)))
     os.environ.update(environment)  # for what is imported now
     program_main, args, kwargs = cloudpickle.loads(program.code)
-    live(
-        Birth(
-            place=told.place,
-            known=told.known,
-            directory=told.directory,
+    run_as_node(
+        NodeSetup(
+            place=setup.place,
+            known=setup.known,
+            directory=setup.directory,
             parent=parent,
-            out=Connection(told.out, readable=False),
-            err=Connection(told.err, readable=False),
-            progress=ProgressPage(SharedMemory(told.progress), told.place.size),
-            memory=None if told.memory < 0 else SharedMemory(told.memory),
-            is_spread=told.is_spread,
+            out=Connection(setup.out, readable=False),
+            err=Connection(setup.err, readable=False),
+            progress=ProgressPage(SharedMemory(setup.progress), setup.place.size),
+            memory=None if setup.memory < 0 else SharedMemory(setup.memory),
+            is_spread=setup.is_spread,
             environment=environment,
-            threads=told.threads,
-            cores=None if told.pin is None else cores_of(*told.pin),
+            threads=setup.threads,
+            cores=None if setup.pin is None else cores_of(*setup.pin),
             main=program_main,
             args=args,
             kwargs=kwargs,

@@ -27,12 +27,12 @@ from muster.errors import ClusterError
 
 _CHUNK = 64 << 10
 EXIT_MONITOR_FAILED = 72
-"""With this code a node actor leaves whose desk has failed."""
+"""Exit code of a node actor whose monitor has failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageUpdate:
-    """The node told its parent something."""
+    """The node sent its supervisor a message."""
 
     order: object
 
@@ -47,21 +47,21 @@ class OutputUpdate:
 
 @dataclass(frozen=True, slots=True)
 class ProgressUpdate:
-    """What the node has counted."""
+    """The node's progress counters."""
 
     row: Row
 
 
 @dataclass(frozen=True, slots=True)
 class EndUpdate:
-    """The node's process is no more."""
+    """The node's process has ended."""
 
     status: str
 
 
 @dataclass(frozen=True, slots=True)
 class FailureUpdate:
-    """The cluster fails this run: the three lines of the error that it ends with."""
+    """The cluster failed this run: the three lines of the error to end it with."""
 
     what: str
     why: str
@@ -72,7 +72,7 @@ NodeUpdate = MessageUpdate | OutputUpdate | ProgressUpdate | EndUpdate | Failure
 
 
 class ProcessMonitor:
-    """One process at a time.
+    """Starts and watches the process of a node, one at a time.
 
     Args:
         page: Where the process counts its progress.
@@ -85,7 +85,7 @@ class ProcessMonitor:
         self._updates: list[NodeUpdate] = []
         self._told: list[NodeUpdate] = []
         self._number = 0
-        """Of the batch that was told last; it is kept until it is known that it was heard."""
+        """Of the last batch of updates; the batch is kept until it is acknowledged."""
         self._changed = threading.Condition()
         self._selector = selectors.DefaultSelector()
         self._asked: list[Callable[[], None]] = []
@@ -100,13 +100,13 @@ class ProcessMonitor:
     # ---- for any thread
 
     def start(self, told: ProcessSetup, progress_fd: int, memory_fd: int) -> None:
-        """Start a process; the one before has ended, and what was said of it is done with."""
+        """Start a process; the previous one has ended, and its updates are dropped."""
         with self._changed:
             self._updates, self._told, self._number = [], [], 0
         self._ask(partial(self._start, told, progress_fd, memory_fd))
 
     def tell(self, order: object) -> None:
-        """Give the node an order; one that is gone does not hear it."""
+        """Send the node an order, if it is alive."""
         self._ask(partial(self._tell, order))
 
     def kill(self) -> None:
@@ -114,11 +114,11 @@ class ProcessMonitor:
         self._ask(self._kill)
 
     def fail(self, error: ClusterError) -> None:
-        """Have the driver end the run with this error."""
+        """Report an error for the driver to end the run with."""
         self._report(FailureUpdate(*error.args))
 
     def updates(self, heard: int, seconds: float) -> tuple[int, list[NodeUpdate]]:
-        """Return a number and what happened since; waits for so long if nothing did.
+        """Return a number and the updates since; waits so long if there are none.
 
         Args:
             heard: The number of the last answer that came; one that got lost is given again.
@@ -198,7 +198,7 @@ class ProcessMonitor:
         except (EOFError, OSError):
             self._selector.unregister(pipe.fileno())
             return
-        except Exception as error:  # what it returned can not be read here
+        except Exception as error:  # what it returned cannot be read here
             order = Raised.of(error)
         if isinstance(order, Publish):
             self._publish(order)

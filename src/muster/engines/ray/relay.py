@@ -38,7 +38,7 @@ _TELL_AGAIN_SECONDS = 1.0
 
 
 class Relay:
-    """Begins with the node's start.
+    """Starts the node when it is made, and reports what happens to it.
 
     Args:
         place: The node's.
@@ -75,13 +75,13 @@ class Relay:
         (self.out, out), (self.err, err) = os.pipe(), os.pipe()
         self._logs = out, err
         self.node_actor: Any = None
-        """The node's, once there is one."""
+        """Of the node; None before it runs."""
         self.status = ""
         """How it ended."""
         self.unwanted = False
-        """Whether it need not begin any more."""
+        """Whether the node need not start any more."""
         self._orders: list[Order] = []
-        """Those that may not have been heard yet."""
+        """Orders that are not acknowledged yet."""
         self._told = 0
         self._told_at = 0.0
         self._orders_lock = threading.Lock()
@@ -94,11 +94,11 @@ class Relay:
         self._thread.start()
 
     def wait(self, seconds: float) -> bool:
-        """Whether the node has ended, or counts as such; waits for so long if not."""
+        """Wait so long for the node to end; return whether it has, or counts as ended."""
         return self._over.wait(seconds)
 
     def tell(self, order: object, locations: Sequence[NodeLocation]) -> None:
-        """Give the node an order, after those before it; does not wait until it is heard."""
+        """Send an order to the node, after those before it, without waiting."""
         with self._orders_lock:
             self._told += 1
             self._orders.append(Order(self._told, order, locations))
@@ -106,7 +106,7 @@ class Relay:
             self.node_actor.tell.remote(list(self._orders), self._place.incarnation)
 
     def _tell_again(self, heard_of: int) -> None:
-        """Repeat orders that the node has not heard; the call that they were in is lost."""
+        """Send orders again that were not acknowledged: their call was lost."""
         with self._orders_lock:
             self._orders = [each for each in self._orders if each.number > heard_of]
             if self._orders and time.monotonic() - self._told_at > _TELL_AGAIN_SECONDS:
@@ -114,7 +114,7 @@ class Relay:
                 self.node_actor.tell.remote(list(self._orders), self._place.incarnation)
 
     def give_up(self, why: str) -> None:
-        """Have the node count as ended, whatever its thread is waiting for."""
+        """Count the node as ended, whatever the thread waits for."""
         with self._lock:
             if not self._over.is_set():
                 self._given_up.set()

@@ -31,13 +31,13 @@ Publication = tuple[Sequence[Part], int, int]
 
 _COUNTER = struct.Struct("<q")
 EXIT_REPLICATION_FAILED = 71
-"""With this code a node actor leaves that cannot copy any more: it must not look alive."""
+"""Exit code of a node actor that cannot replicate any more: it must not look alive."""
 
 _log = logging.getLogger("muster")
 
 
 class MemoryReplica:
-    """This machine's copy of the memory.
+    """This machine's replica of the shared memory.
 
     Args:
         memory: Of this machine.
@@ -50,22 +50,22 @@ class MemoryReplica:
         self.use(memory)
 
     def use(self, memory: SharedMemory) -> None:
-        """Use this memory from now on."""
+        """Use this memory."""
         self._memory = memory
         self._view = memory.view(ROW)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that anybody has asked for so far."""
+        """Its size so far: the most bytes that a node has asked for."""
         return os.fstat(self._memory.fileno()).st_size
 
     def read(self, spans: Sequence[tuple[int, int]]) -> list[Part]:
-        """Return bytes of it."""
+        """Read these spans."""
         view = self._reaching(max((stop for _, stop in spans), default=0))
         return [(start, bytes(view[start:stop])) for start, stop in spans]
 
     def write(self, parts: Sequence[Part], node: int, count: int) -> None:
-        """Write what a node has published, then its counter, and wake who waits for it."""
+        """Write what a node has published, then its counter, and wake nodes that wait for it."""
         with self._lock:
             if self._waiting is not None:
                 self._waiting.append((parts, node, count))
@@ -73,18 +73,18 @@ class MemoryReplica:
                 self._write(parts, node, count)
 
     def count(self, node: int) -> int:
-        """Return how much a node has published, as far as this machine knows."""
+        """Return the counter of a node's publications on this machine."""
         number: int = _COUNTER.unpack_from(self._reaching((node + 1) * ROW), node * ROW)[0]
         return number
 
     def expect(self) -> None:
-        """Keep what comes until `fill` is called: this machine is new."""
+        """Buffer publications until `fill` is called: this machine is new."""
         with self._lock:
             if self._waiting is None:
                 self._waiting = []
 
     def last_of(self, node: int) -> Publication | None:
-        """Return what came here last of a node on another machine.
+        """Return the last publication of a node on another machine.
 
         Its node actor may have died before all machines had it: then these have it from here.
         """
@@ -92,7 +92,7 @@ class MemoryReplica:
             return self._last.get(node)
 
     def fill(self, image: bytes, nodes: int) -> None:
-        """Become like another machine's copy; none of the nodes has lived here.
+        """Copy another machine's replica; no node has run on this machine yet.
 
         Args:
             image: All bytes of the other copy.
@@ -126,7 +126,7 @@ class MemoryReplica:
 
 
 class Replicator:
-    """Has what one node publishes written to the copies of all other machines.
+    """Writes what one node publishes to the replicas of all other machines.
 
     Args:
         node: Which node.
@@ -148,18 +148,18 @@ class Replicator:
         threading.Thread(target=self._serve, name="muster-replicate", daemon=True).start()
 
     def publish(self, what: Publish) -> None:
-        """Have it done, after all that came before it."""
+        """Queue a publication."""
         with self._idle:
             self._undone += 1
         self._todo.put(what)
 
     def drain(self) -> None:
-        """Wait until all is done: a new process of the node must find its counter as it stays."""
+        """Wait until the queue is empty: a new incarnation must find its final counter."""
         with self._idle:
             self._idle.wait_for(lambda: self._undone == 0)
 
     def set_machines(self, machines: Sequence[Sequence[Any]]) -> None:
-        """Take note of the other machines, each as the node actors that are on it.
+        """Set the other machines, each as the node actors on it.
 
         Returns when nothing is under way to those that were known before: all that comes later goes
         to the new ones.
@@ -202,7 +202,7 @@ class _Sending:
         self._begun = start_call(self._ask) if node_actors else None
 
     def finish(self) -> bool:
-        """Wait until it is there; False if none of the machine's node actors lives.
+        """Wait until the machine has it; False if none of its node actors is alive.
 
         A machine must not miss one and get the next: a node actor that cannot be reached for now is
         asked again, one that refuses is ended, and what takes its place is filled anew.

@@ -1,4 +1,4 @@
-"""What Ray does to a process that joins a cluster, and how it is undone or kept away.
+"""Undoes, or prevents, what Ray does to a process that joins a cluster.
 
 Every block here leaves the process as it found it.
 """
@@ -19,13 +19,13 @@ from muster.errors import ClusterError
 _SHUTDOWN_SECONDS = 8.0
 _LOOK_EVERY = 0.2
 _stuck_threads: list[str] = []
-"""What threads were left in a call of Ray's that may never return."""
+"""Names of threads that are stuck in a call of Ray's."""
 _LOOPBACK_ENV = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
 
 @contextlib.contextmanager
 def environment(ray: Any) -> Iterator[None]:
-    """Put Ray's variables back to what they are, and have Ray forget what they were meanwhile.
+    """Restore Ray's environment variables after the block, and clear what Ray cached of them.
 
     Within, and as long as a thread of ours may still call Ray, Ray does not start by itself.
     """
@@ -52,13 +52,13 @@ def _ray_variables() -> dict[str, str]:
 
 
 def forget_token(ray: Any) -> None:
-    """Have Ray read mode and token anew; it keeps both for the life of a process."""
+    """Make Ray read mode and token again, which it caches for the life of a process."""
     ray._raylet.Config.initialize("")  # first: a thread that still reads a token aborts without
     ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def note_stuck_thread(name: str) -> None:
-    """Take note that a thread is left in a call of Ray's. When it comes back, no Ray is there."""
+    """Record that a thread is stuck in a call of Ray's; Ray may be gone when it returns."""
     _stuck_threads.append(name)
 
 
@@ -106,7 +106,7 @@ def never_stuck(stuck: Callable[[], ClusterError | None]) -> Iterator[None]:
 
 
 def _exit_without_ray() -> None:
-    """End a process that Ray has got stuck in: it would hold it for ever, or abort it."""
+    """End a process in which Ray is stuck: Ray would block it for ever, or abort it."""
     atexit.unregister(_exit_without_ray)
     atexit.unregister(importlib.import_module("ray._private.worker").shutdown)
     atexit._run_exitfuncs()
@@ -121,13 +121,13 @@ def _leave() -> None:
 
 
 def outlast_the_head() -> None:
-    """Have Ray leave it to us what happens when the head is lost: it ends processes after 60 s."""
+    """Keep Ray from ending this process 60 s after the head is lost: `ClusterWatch` decides."""
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "600")
 
 
 @contextlib.contextmanager
 def messages_in(directory: Path | None) -> Iterator[None]:
-    """Have what Ray says of its servers go to `ray.log`, not to the standard output of a program.
+    """Write Ray's messages about its servers to `ray.log`, not to standard output.
 
     Args:
         directory: Where to write it; None to have it printed, as Ray does.
@@ -151,7 +151,7 @@ def messages_in(directory: Path | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def loopback() -> Iterator[None]:
-    """Have Ray take 127.0.0.1 for what it is; on Linux it would take this machine's address."""
+    """Make Ray use 127.0.0.1 as given; on Linux it would replace it by this machine's address."""
     from ray._private import ray_constants
 
     was = ray_constants.ENABLE_RAY_CLUSTER

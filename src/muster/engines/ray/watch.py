@@ -83,7 +83,7 @@ class ClusterWatch:
         return self._error
 
     def lose(self, error: ClusterError) -> None:
-        """Have the cluster count as lost, for this reason if it is the first."""
+        """Mark the cluster as lost; the first reason counts."""
         with self._changed:
             if self._error is None:
                 self._error = error
@@ -91,7 +91,7 @@ class ClusterWatch:
             self._changed.notify_all()
 
     def call(self, work: Callable[[], T]) -> T:
-        """Return what some work with Ray comes to, done on a thread of its own.
+        """Run some work with Ray on a thread of its own, and return its result.
 
         Raises:
             ClusterError: The cluster is lost meanwhile. What Ray never returns from stays behind.
@@ -152,7 +152,7 @@ class ClusterWatch:
                 self._lose(f"its head at {self._address} has not answered for {HEAD_SECONDS:g} s")
 
     def _ask(self) -> None:
-        """Ask the head, again and again, whether it counts this machine."""
+        """Poll the head: does it count this machine as alive?"""
         core: Any = importlib.import_module("ray._raylet")
         here = core.NodeID.from_hex(self._node)
         client = None

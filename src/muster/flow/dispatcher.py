@@ -1,4 +1,4 @@
-"""`Mail`: brings every message of this node to the board or stream it belongs to.
+"""`Dispatcher`: routes every message of this node to its board or stream.
 
 Runs on the transport's thread. A message for what this node has not opened yet waits here; there
 are not many, because nobody acknowledges them.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("muster")
 
 
-class Mail:
+class Dispatcher:
     """All that this node sends and receives."""
 
     def __init__(self, transport: Transport) -> None:
@@ -62,7 +62,7 @@ class Mail:
     def wait_for(
         self, changed: threading.Condition, until: Callable[[], bool], timeout: float | None
     ) -> bool:
-        """Wait until something holds that a message makes true; False if it is too late.
+        """Wait until something holds that a message makes true; False if the time is up.
 
         The caller does not hold `changed`. It looks again afterwards, as others may have been
         faster.
@@ -70,7 +70,7 @@ class Mail:
         return self._transport.wait_for(changed, until, timeout)
 
     def add_publisher(self, publisher: "Publisher") -> None:
-        """Have a board of this node sent to whoever is, or will be, there."""
+        """Add the writing side of a board; readers get it when they are linked."""
         with self._lock:
             _refuse_second(publisher.board, self._publishers, publisher.board)
             self._publishers[publisher.board] = publisher
@@ -80,14 +80,14 @@ class Mail:
                 publisher.linked(node)
 
     def add_subscriber(self, subscriber: "Subscriber") -> None:
-        """Have a board read."""
+        """Add the reading side of a board."""
         with self._lock:
             _refuse_second(subscriber.board, self._subscribers, subscriber.board)
             self._subscribers[subscriber.board] = subscriber
             self._catch_up(f"board {subscriber.board}")
 
     def add_outlet(self, outlet: "Outlet") -> None:
-        """Have a stream sent once its reader is there."""
+        """Add the sending side of a stream; it sends once its reader is linked."""
         with self._lock:
             _refuse_second(outlet.name, self._outlets, outlet.name[0])
             self._outlets[outlet.name] = outlet
@@ -98,28 +98,28 @@ class Mail:
                 outlet.linked()
 
     def add_inlet(self, inlet: "Inlet") -> None:
-        """Have a stream read."""
+        """Add the receiving side of a stream."""
         with self._lock:
             _refuse_second(inlet.stream, self._inlets, inlet.stream)
             self._inlets[inlet.stream] = inlet
             self._catch_up(f"stream {inlet.stream}")
 
     def wake_writers(self) -> None:
-        """Have everybody who waits for room look whether it is still wanted."""
+        """Wake all writers that wait for room."""
         with self._lock:
             outlets = list(self._outlets.values())
         for outlet in outlets:
             outlet.wake()
 
     def flush(self, seconds: float) -> None:
-        """Wait until all that this node has to say is on its way, also to who is not there yet."""
+        """Wait until all messages are sent, also to nodes that are still starting."""
         deadline = time.monotonic() + seconds
         for publisher in list(self._publishers.values()):
             publisher.wait_until_sent(deadline)
         for outlet in list(self._outlets.values()):
             outlet.wait_until_sent(deadline)
 
-    def say_goodbye(self) -> None:
+    def announce_end(self) -> None:
         """Tell the others that this node ends."""
         head = heads.encode(heads.Bye())
         for node in list(self._linked):
@@ -128,7 +128,7 @@ class Mail:
     # ---- from the transport
 
     def received(self, delivery: Delivery) -> None:
-        """Bring a message to where it belongs."""
+        """Route a message to its board or stream."""
         try:
             with self._lock:
                 self._sort(heads.decode(delivery.head), delivery)
@@ -137,7 +137,7 @@ class Mail:
             _log.warning("a message of node %d was dropped: %s", delivery.sender, error)
 
     def linked(self, peer: int, incarnation: int) -> None:
-        """Hear that a node is there, for the first time or in place of a dead one."""
+        """A node is there, for the first time or in place of a dead one."""
         with self._lock:
             if incarnation > self._linked.get(peer, -1):
                 for inlet in self._inlets.values():
@@ -153,7 +153,7 @@ class Mail:
                     outlet.linked()
 
     def lost(self, peer: int) -> None:
-        """Hear that a node is away."""
+        """A node is away."""
         with self._lock:
             for publisher in self._publishers.values():
                 publisher.lost(peer)
@@ -166,7 +166,7 @@ class Mail:
         return peer in self._gone
 
     def gone(self, peer: int) -> None:
-        """Hear that a node has ended for good."""
+        """A node has ended for good."""
         with self._lock:
             self._gone.add(peer)
             for publisher in self._publishers.values():

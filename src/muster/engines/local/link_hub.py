@@ -1,9 +1,9 @@
-"""`Post`: the thread that reads every link of a node.
+"""`LinkHub`: the thread that reads every link of a node.
 
-Everything it calls runs on one thread at a time, so receivers need no order among themselves. A
-thread of the program that waits for a message anyway does this work in the meantime (`help`):
-what it waits for then comes to it directly, and not through another thread, which would double
-the time. The post thread stands aside until nobody has helped for a moment.
+Receivers are called by one thread at a time, so they need no locks among themselves. A thread of
+the program that waits for a message reads the links itself meanwhile (`help`): the message then
+arrives without a switch to another thread, which would double the time. The link thread pauses
+until nobody has helped for a moment.
 """
 
 import contextlib
@@ -18,22 +18,22 @@ from pathlib import Path
 
 from muster.engines.base import Receiver
 from muster.engines.local.blocks import BlockPool
-from muster.engines.local.door import Door, knock
 from muster.engines.local.frames import FrameError
 from muster.engines.local.handshake import LinkRequest, Secrets
 from muster.engines.local.link import Link
+from muster.engines.local.listener import Listener, request_link
 from muster.framework.node import Place
 
 PULSE = 0.1
-"""Seconds after which a serving thread looks up, if nothing happens."""
-EXIT_DEAF = 70
-"""With this code a node leaves whose post thread has failed."""
+"""Seconds that the serving thread sleeps at most."""
+EXIT_LINKS_FAILED = 70
+"""Exit code of a node whose link thread has failed."""
 _LOOK = 60e-6
 _STAND_ASIDE = 0.005
-"""Seconds without a helper after which the post thread goes on."""
+"""Seconds without a helper after which the link thread serves again."""
 
 
-class Post:
+class LinkHub:
     """All connections of one node.
 
     Args:
@@ -41,7 +41,7 @@ class Post:
         known: The run's secrets.
         directory: Where the nodes' sockets are.
         pool: Blocks of this process.
-        receiver: Hears what comes in.
+        receiver: Gets the messages.
         report: Called with a line for the log when something was refused.
         pulse: Called several times a second, by whichever thread serves.
     """
@@ -79,8 +79,8 @@ class Post:
         self._helper_waits = False
         self._helped_at = -_STAND_ASIDE
         self._attention = threading.Event()
-        self._door = Door(place, known, directory, self._selector, self._admit, report)
-        self._thread = threading.Thread(target=self._serve, name="muster-post", daemon=True)
+        self._door = Listener(place, known, directory, self._selector, self._admit, report)
+        self._thread = threading.Thread(target=self._serve, name="muster-links", daemon=True)
 
     # ---- for any thread
 
@@ -98,7 +98,7 @@ class Post:
 
     def connect(self, peer: int, incarnation: int) -> bool:
         """Link this node to one that is there already; False if it died meanwhile."""
-        sock = knock(self._place, self._known, self._directory, peer, incarnation)
+        sock = request_link(self._place, self._known, self._directory, peer, incarnation)
         if sock is None:
             return False
         with self._lock:
@@ -107,7 +107,7 @@ class Post:
         return True
 
     def help(self, until: Callable[[], bool], deadline: float | None) -> bool:
-        """Do the post thread's work until something holds or it is too late.
+        """Do the link thread's work until something holds or it is too late.
 
         False, at once, if another thread is helping already.
         """
@@ -167,7 +167,7 @@ class Post:
         except BaseException:
             # A node that hears nothing any more must not look alive.
             traceback.print_exc()
-            os._exit(EXIT_DEAF)
+            os._exit(EXIT_LINKS_FAILED)
 
     def _serve_until_stopped(self) -> None:
         while not self._stopping:

@@ -1,7 +1,7 @@
-"""`Door`: where newcomers knock, prove that they are of this run, and become links.
+"""`Listener`: accepts connections, authenticates them, and hands them on as links.
 
-Runs on the thread that serves the node's selector. Whoever has not proved anything is limited in
-number and in time; nothing that it says is decoded before the proof.
+Runs on the thread that serves the node's selector. Connections that are not authenticated yet are
+limited in number and in time; nothing that they send is decoded before.
 """
 
 import errno
@@ -22,13 +22,13 @@ from muster.framework.node import Place
 
 HANDSHAKE_SECONDS = 5.0
 MOST_STRANGERS = 64
-"""Connections that have not proved anything yet; the oldest makes room for another."""
+"""Connections that are not authenticated yet; the oldest is closed for a new one."""
 _BACKLOG = 256
 _TRIES = 10
 
 
 class _Stranger:
-    """A connection that was accepted and has to prove itself."""
+    """A connection that was accepted and is not authenticated yet."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -39,15 +39,15 @@ class _Stranger:
         self.nonce = secrets.token_bytes(32)
 
 
-class Door:
+class Listener:
     """The listening socket of a node.
 
     Args:
         place: Which node this is.
         known: The run's secrets.
         directory: Where the nodes' sockets are.
-        selector: Tells when somebody knocks or speaks.
-        admit: Called with the connection of a newcomer that has proved itself, and who it is.
+        selector: Watches the sockets.
+        admit: Called with a connection that was authenticated, and the request that it sent.
         report: Called with a line for the log when something was refused.
     """
 
@@ -104,9 +104,9 @@ class Door:
                 self._dismiss(self._strangers[0])
             stranger = _Stranger(sock)
             self._strangers.append(stranger)
-            self._selector.register(sock, selectors.EVENT_READ, partial(self._hear, stranger))
+            self._selector.register(sock, selectors.EVENT_READ, partial(self._on_message, stranger))
 
-    def _hear(self, stranger: _Stranger) -> None:
+    def _on_message(self, stranger: _Stranger) -> None:
         if stranger not in self._strangers:
             return  # what came before it in the same batch has turned it away
         wanted = handshake.HELLO_SIZE if stranger.hello is None else handshake.PROOF_SIZE
@@ -162,7 +162,7 @@ class Door:
         stranger.sock.close()
 
 
-def knock(
+def request_link(
     place: Place, known: Secrets, directory: Path, peer: int, incarnation: int
 ) -> socket.socket | None:
     """Return a connection to a node that is there already, once both sides have proved themselves.
