@@ -20,6 +20,8 @@ RAY_OWN = ("/ray/", "ray::")
 """In the commands of what a Ray cluster runs, whether anybody uses it or not, and of actors."""
 
 SHARED_MEMORY = Path("/dev/shm")
+TEST_DIRECTORY = "muster-test-"
+"""How the name of a directory begins that another test has there, of files that are in memory."""
 
 
 def pytest_generate_tests(metafunc):
@@ -90,7 +92,8 @@ def used_by_others(name):
 
 def left_in_memory(before):
     """Return the shared memory that came after `before` and that nobody else uses."""
-    return [name for name in shared_memory() - before if not used_by_others(name)]
+    new = {name for name in shared_memory() - before if not name.startswith(TEST_DIRECTORY)}
+    return [name for name in new if not used_by_others(name)]
 
 
 def descriptors():

@@ -152,11 +152,17 @@ def run_node(
     transport.start(node)
     try:
         with on_node(node):
-            return main(*args, **kwargs)
-    finally:
+            value = main(*args, **kwargs)
+    except BaseException:
+        # The others are not told: who waits for this node would fail, too, and might be heard first
+        # and blamed. The supervisor is told next, and ends the run.
         node.dispatcher.flush(FLUSH_SECONDS)
-        node.dispatcher.announce_end()
         transport.stop()
+        raise
+    node.dispatcher.flush(FLUSH_SECONDS)
+    node.dispatcher.announce_end()
+    transport.stop()
+    return value
 
 
 def this_node() -> ProgramNode | None:
