@@ -47,6 +47,7 @@ faults: $(VENV)/.installed-dev ## Try every fault, and that each trial can fail 
 	$(BIN)/python -m benchmarks.faults.wire_fuzz --json $(RESULTS)/wire_fuzz.json
 	$(BIN)/python -m benchmarks.faults.node_faults --json $(RESULTS)/node_faults.json
 	$(BIN)/python -m benchmarks.faults.worker_kills --json $(RESULTS)/worker_kills.json
+	$(BIN)/python -m benchmarks.faults.role_kills --json $(RESULTS)/role_kills.json
 	$(BIN)/python -m benchmarks.faults.ray_faults --json $(RESULTS)/ray_faults.json
 	$(BIN)/python -m benchmarks.faults.second_user --json $(RESULTS)/second_user.json
 	$(BIN)/python -m benchmarks.faults.whole_runs --json $(RESULTS)/whole_runs.json

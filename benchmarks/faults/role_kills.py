@@ -1,0 +1,181 @@
+"""Learner, evaluator and actors of a run with replay killed: what is lost, and does it go on?
+
+    python -m benchmarks.faults.role_kills --json benchmarks/results/role_kills.json
+
+Each trial is `muster train ALGO` on four nodes, in environments whose steps are numbered. One node
+gets SIGKILL when the run has come so far; that it landed is proved by its process having gone and
+the run having replaced a node. Then, by the replay of the last checkpoint: no step is there twice;
+when an actor or the evaluator was killed, the steps of each environment are there without a gap
+(what an actor had not sent when it died is not counted as done by anybody); `env_steps` is what was
+stored; and as many samples were drawn for each insert as was asked for. A learner goes on from its
+last checkpoint: what came after it is gone, from replay and from the counters. Trials without a
+kill go through the same code. Exit code 1 if anything was violated.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.faults.children import end_with_harness
+from benchmarks.faults.node_scene import ROOT
+from benchmarks.faults.scene import Tally
+from benchmarks.rounds import machine, write
+
+from muster.run import RunDirectory
+
+ROLES = {"learner": 0, "evaluator": 1, "actor": 2}
+STEPS, START, NUM_ENVS, NODES = 12_000, 500, 2, 4
+WITHIN = 300.0
+RATIO = 0.5
+ALGOS = {
+    "sac": ["sac", "numbered_env:Numbered-v0", "--updates-per-step", str(RATIO)],
+    "dqn": [
+        *("dqn", "numbered_env:NumberedDiscrete-v0"),
+        *("--train-every", "32", "--updates-per-train", "16"),
+    ],
+}
+OPTIONS = {
+    "--workers": NODES,
+    "--num-envs": NUM_ENVS,
+    "--env-steps": STEPS,
+    "--learning-starts": START,
+    "--batch-size": 32,
+    "--hidden": 16,
+    "--buffer-size": 2 * STEPS,
+    "--eval-every": 2_000,
+    "--eval-episodes": 2,
+    "--checkpoint-every": 1_500,
+}
+
+
+def start(algo: str, place: Path, seed: int) -> "subprocess.Popen[str]":
+    """Start a run."""
+    words = [*ALGOS[algo], "--run-dir", str(place), "--seed", str(seed)]
+    for name, value in OPTIONS.items():
+        words += [name, str(value)]
+    return subprocess.Popen(
+        [sys.executable, "-m", "muster", "train", *words],
+        cwd=ROOT / "benchmarks" / "faults",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=end_with_harness,
+    )
+
+
+def nodes_of(driver: int) -> list[int]:
+    """Return the processes of the nodes, in the order of their start."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            except OSError:
+                continue
+            if state != "Z":
+                parents[int(entry.name)] = int(parent)
+    servers = {pid for pid, parent in parents.items() if parent == driver}
+    return sorted(pid for pid, parent in parents.items() if parent in servers)
+
+
+def steps_so_far(place: Path) -> int:
+    """Return the environment steps of the newest whole line of metrics."""
+    try:
+        whole, _, _ = (place / "metrics.jsonl").read_text().rpartition("\n")
+        return int(json.loads(whole.rpartition("\n")[2])["env_step"])
+    except (OSError, ValueError, KeyError):
+        return 0
+
+
+def one_trial(algo: str, role: str | None, place: Path, rng: random.Random) -> list[str]:
+    """Return what was violated in one trial."""
+    run = start(algo, place, rng.randrange(2**31))
+    wanted = rng.uniform(0.2, 0.7) * STEPS
+    deadline = time.monotonic() + WITHIN
+    while run.poll() is None and steps_so_far(place) < wanted and time.monotonic() < deadline:
+        time.sleep(0.01)
+    nodes = nodes_of(run.pid)
+    if role is not None:
+        if run.poll() is not None or len(nodes) != NODES:
+            run.kill()
+            return [f"there are {len(nodes)} nodes: {run.communicate()[0][-400:]}"]
+        os.kill(nodes[ROLES[role]], signal.SIGKILL)
+    try:
+        said, _ = run.communicate(timeout=WITHIN)
+    except subprocess.TimeoutExpired:
+        run.kill()
+        return [f"it did not end in {WITHIN:g} s: {run.communicate()[0][-400:]}"]
+    if run.returncode:
+        return [f"it ended with {run.returncode}: {said[-400:]}"]
+    return judged(place, role)
+
+
+def judged(place: Path, role: str | None) -> list[str]:
+    """Look at what a run that has ended has left."""
+    run = RunDirectory.open(place)
+    result = run.read_result() or {}
+    wrong = []
+    lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    replaced = max((line.get("nodes/replaced", 0) for line in lines), default=0)
+    if replaced != (role is not None):
+        wrong.append(f"{replaced} nodes were replaced")
+    replay = run.checkpoints.load().parts["replay"]
+    seen = replay["obs"][: replay["action"].shape[0]].reshape(-1, 2).astype(int)
+    numbers = defaultdict(list)
+    for name, number in seen.tolist():
+        numbers[name].append(number)
+    for name, found in numbers.items():
+        if len(found) != len(set(found)):
+            wrong.append(f"environment {name} has steps twice")
+        gaps = max(found) - min(found) + 1 - len(set(found))
+        if gaps and role != "learner":
+            wrong.append(f"{gaps} steps of environment {name} are missing")
+        if min(found) and role != "learner":
+            wrong.append(f"environment {name} begins with step {min(found)}")
+    if role != "learner" and len(seen) != result["env_steps"]:
+        wrong.append(f"{len(seen)} steps are stored and {result['env_steps']} are counted")
+    drawn = result["train_iter"] / (result["env_steps"] - START)
+    if abs(drawn / RATIO - 1) > 0.02:
+        wrong.append(f"{drawn:.3f} updates per step, and {RATIO} were asked for")
+    if result["env_steps"] < STEPS:
+        wrong.append(f"it ended after {result['env_steps']} steps")
+    return wrong
+
+
+def main() -> None:
+    """Try every role, print a line for each trial, and write the summary."""
+    parser = argparse.ArgumentParser(description="Kill the roles of runs with replay.")
+    parser.add_argument("--algo", nargs="*", default=list(ALGOS), help="only these")
+    parser.add_argument("--role", nargs="*", default=list(ROLES), help="only these")
+    parser.add_argument("--count", type=int, default=20, help="trials of each role (20)")
+    parser.add_argument("--seed", type=int, default=0, help="decides the moments")
+    parser.add_argument("--json", type=Path, help="write the summary to this file")
+    options = parser.parse_args()
+    found: dict[str, Any] = {}
+    for algo in options.algo:
+        for role, count in [(None, 3), *((role, options.count) for role in options.role)]:
+            name = f"{algo} {role or 'no kill'}"
+            rng, tally = random.Random(f"{options.seed} {name}"), Tally(name)
+            for number in range(count):
+                with tempfile.TemporaryDirectory() as folder:
+                    wrong = one_trial(algo, role, Path(folder) / "run", rng)
+                tally.add(wrong[0] if wrong else "as promised", not wrong, number=number)
+                print(name, number, wrong or "as promised", file=sys.stderr, flush=True)
+            found[name] = tally.report()
+    violations = sum(each["violations"] for each in found.values())
+    command = "python -m benchmarks.faults.role_kills"
+    write({"command": command, **machine(), "violations": violations, **found}, options.json)
+    raise SystemExit(1 if violations else 0)
+
+
+if __name__ == "__main__":
+    main()
