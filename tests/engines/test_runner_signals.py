@@ -14,7 +14,7 @@ from process_watch import descendants, eventually
 
 from muster.framework.signals import STOP_SIGNALS
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(150)
 
 PROGRAM = """
     import os, sys, time
@@ -109,7 +109,7 @@ def start(engine, tmp_path):
             start_new_session=True,
         )
         children.append(child)
-        assert eventually(lambda: len(list(place.glob("ready.*"))) == 2, 30.0)
+        assert eventually(lambda: len(list(place.glob("ready.*"))) == 2, 90.0)
         nodes = [int(path.name.split(".")[2]) for path in place.glob("ready.*")]
         return child, nodes, place
 
