@@ -99,7 +99,8 @@ def _kind(path: Path, shared: Path) -> Target | None:
         return None
     if path in TEMPORARY:
         return None
-    if path == shared or shared in path.parents:
+    # What is compiled beside code is as open as the code.
+    if path == shared or shared in path.parents or "__pycache__" in path.parts:
         return "shared", str(path)
     if stat.S_ISDIR(mode):
         return "directory", str(path)

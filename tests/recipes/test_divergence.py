@@ -140,7 +140,7 @@ def poison(agent, part, rng, value):
     if part == "optimizer":
         array = getattr(agent._adam, rng.choice(["mean", "square"]))
     else:
-        array = (agent._weights if part == "policy" else agent._target_weights).vector
+        array = (agent.weights if part == "policy" else agent._target_weights).vector
     array[rng.randrange(array.size)] = value
 
 
