@@ -1,8 +1,11 @@
 """`muster bench` as a person meets it."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from gymnasium import spaces
@@ -118,3 +121,32 @@ def test_a_table_of_large_numbers_keeps_to_80_columns(advice):
     assert max(map(len, lines)) <= 80
     assert "256 workers, 256 cores, 65536 environments" in lines[0]
     assert len(lines) == 10 + (advice is not None)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGTERM, signal.SIGHUP)),
+    ],
+)
+def test_a_signal_ends_a_bench_with_its_code_and_what_was_measured(tmp_path, number, workers):
+    command = [sys.executable, "-m", "muster", "bench", "ppo", "CartPole-v1"]
+    command += ["--seconds", "600", "--workers", workers]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    ) as bench:
+        deadline = time.monotonic() + 90
+        while not any(path.stat().st_size for path in tmp_path.glob("*/run/metrics.jsonl")):
+            assert bench.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        bench.send_signal(number)
+        said, _ = bench.communicate(timeout=60)
+    assert bench.returncode == 128 + number
+    assert said == "" or said.endswith("this is of what was trained until then\n")
+    assert list(tmp_path.glob("muster-bench-*")) == []

@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
         print(line)
     if file is not None:
         Path(file).write_text(json.dumps(report.as_json(), indent=2) + "\n")
-    return 0
+    return 0 if report.stop_signal is None else 128 + report.stop_signal
 
 
 def table(report: "BenchReport") -> list[str]:
@@ -97,7 +97,9 @@ def table(report: "BenchReport") -> list[str]:
     for name, share in report.split.items():
         mark = "   <- limits" if name == report.limited_by else ""
         lines.append(f"  {name:10} {100 * share:>10.0f} %   {_MEANING[name]}{mark}")
-    if report.advice is not None:
+    if report.stop_signal is not None:
+        lines.append("stopped by a signal: this is of what was trained until then")
+    elif report.advice is not None:
         lines.append(f"try {report.advice}" if report.advice[0] == "-" else report.advice)
     return lines
 

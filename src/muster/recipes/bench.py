@@ -53,6 +53,8 @@ class BenchReport:
     """What would obviously help; None if nothing would."""
     details: dict[str, Any]
     """The numbers behind the bound."""
+    stop_signal: int | None = None
+    """What ended it early, such as Ctrl-C: then it is of what was trained until there."""
 
     def as_json(self) -> dict[str, Any]:
         """Return all of it as plain values."""
@@ -74,6 +76,7 @@ def bench(
 
     Raises:
         OptionError: Something is not possible.
+        SystemExit: A signal ended it before anything was measured.
     """
     settings = check(algo, env, {"seconds": seconds, **options})
     from muster.recipes.train import train
@@ -137,6 +140,8 @@ def _only_train(seconds: float) -> dict[str, Any]:
 def _report(result: RunResult, settings: Settings) -> BenchReport:
     speed = dict(result.speed or {})
     if result.rho is None or result.eta is None or result.limited_by is None:
+        if result.stop_signal is not None:  # it came before there was anything to measure
+            raise SystemExit(128 + result.stop_signal)
         raise MusterError(
             f"{result.env} could not be measured",
             "its environments could not be made once more, or refused random actions",
@@ -157,6 +162,7 @@ def _report(result: RunResult, settings: Settings) -> BenchReport:
         limited_by=result.limited_by,
         advice=None,
         details=speed,
+        stop_signal=result.stop_signal,
     )
     slots: int | None = getattr(settings.config, "slots", None)
     cores = whole_cores()
