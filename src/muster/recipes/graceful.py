@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 from muster.framework import Context, Middleware, Task
 from muster.framework.signals import STOP_SIGNALS
@@ -15,6 +16,8 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self._before: dict[signal.Signals, Any] = {}
+        self._note: Any = None
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -44,10 +47,28 @@ class StopRequest:
 
         for number in before:
             signal.signal(number, note)
+        self._before, self._note = before, note
         try:
             yield
         finally:
+            self._before = {}
             restore()
+
+    @contextmanager
+    def left_to_nodes(self) -> Iterator[None]:
+        """Within `listening`, leave signals to who starts nodes: until then they end the command.
+
+        Whoever notes a signal here and starts nodes all the same has forgotten it.
+        """
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if self.signal is not None:
+            signal.raise_signal(self.signal)
+        try:
+            yield
+        finally:
+            for number in self._before:
+                signal.signal(number, self._note)
 
     def is_requested(self) -> bool:
         """Whether a signal came."""

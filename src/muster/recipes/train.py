@@ -1,6 +1,7 @@
 """`train`: from the name of an algorithm and an environment to a finished run."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -183,7 +184,8 @@ def _run(recipe: Any, job: Job, run: RunDirectory, stop: StopRequest) -> RunResu
     """Run a recipe, and bring home what nodes have left in the run directory."""
     result: RunResult
     try:
-        result = recipe(job, run, stop)
+        with stop.left_to_nodes() if job.workers else nullcontext():
+            result = recipe(job, run, stop)
     except (KeyboardInterrupt, SystemExit):
         saved = run.read_result() if job.workers else None
         left = None if saved is None else RunResult.from_json(saved)
