@@ -28,6 +28,7 @@ from typing import Any
 from benchmarks.faults.children import end_with_harness
 from benchmarks.faults.node_scene import ROOT
 from benchmarks.faults.scene import Tally
+from benchmarks.faults.whole_runs import steps_so_far
 from benchmarks.rounds import machine, write
 
 from muster.run import RunDirectory
@@ -85,15 +86,6 @@ def nodes_of(driver: int) -> list[int]:
                 parents[int(entry.name)] = int(parent)
     servers = {pid for pid, parent in parents.items() if parent == driver}
     return sorted(pid for pid, parent in parents.items() if parent in servers)
-
-
-def steps_so_far(place: Path) -> int:
-    """Return the environment steps of the newest whole line of metrics."""
-    try:
-        whole, _, _ = (place / "metrics.jsonl").read_text().rpartition("\n")
-        return int(json.loads(whole.rpartition("\n")[2])["env_step"])
-    except (OSError, ValueError, KeyError):
-        return 0
 
 
 def one_trial(algo: str, role: str | None, place: Path, rng: random.Random) -> list[str]:

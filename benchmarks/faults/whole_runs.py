@@ -118,7 +118,7 @@ def kill(
         wanted = rng.uniform(0.1, 0.9) * last_step
         started = time.monotonic()
         while process.poll() is None and time.monotonic() < started + TIMEOUT:
-            if _steps(place) >= wanted and _saved(place):
+            if steps_so_far(place) >= wanted and _saved(place):
                 break
             time.sleep(0.005)
         # Then a little later, so that it is not always right after a line of metrics.
@@ -165,7 +165,7 @@ def one_trial(
     return f"{same}, after {kills} kills" if kills else "not killed in time", True, details
 
 
-def _steps(place: Path) -> int:
+def steps_so_far(place: Path) -> int:
     """Return the environment steps of the last whole line of a run's metrics."""
     try:
         whole, _, _ = (place / "metrics.jsonl").read_text().rpartition("\n")

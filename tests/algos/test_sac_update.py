@@ -10,6 +10,7 @@ import torch
 from gymnasium import spaces
 from torch.nn import functional
 
+from muster.algos.batches import BatchSlice
 from muster.algos.sac import SAC
 from muster.algos.sac_config import SACConfig
 from muster.errors import OptionError
@@ -234,6 +235,36 @@ def test_actions_fill_their_bounds_and_never_leave_them():
 def test_random_actions_come_before_learning_and_then_none_do():
     agent = SAC(SMALL, OBS, ACTIONS)
     assert [agent.epsilon(n) for n in (0, 999, 1_000, 10**6)] == [1, 1, 0, 0]
+
+
+def test_updates_without_the_policy_do_not_count_in_the_means_of_its_metrics(make_transitions):
+    agent = SAC(dataclasses.replace(SMALL, policy_every=3), OBS, ACTIONS, seed=1)
+    twin = SAC(dataclasses.replace(SMALL, policy_every=3), OBS, ACTIONS, seed=1)
+    batches = make_transitions(4, 16)
+    together = agent.update_many(batches)
+    alone = [twin.update(BatchSlice(batches, k)) for k in range(4)]
+    assert ["entropy" in each for each in alone] == [True, False, False, True]
+    wanted = (alone[0]["entropy"] + alone[3]["entropy"]) / 2
+    assert together["entropy"] == pytest.approx(wanted)
+    assert agent.policy_sha256() == twin.policy_sha256()
+
+
+def test_a_number_whose_bounds_are_equal_is_left_alone(make_transitions):
+    space = spaces.Box(np.array([-2, 3], np.float32), np.array([2, 3], np.float32))
+    agent = SAC(SMALL, OBS, space, seed=1)
+    batch = make_transitions(16)
+    batch.action[:, 1] = 3
+    assert np.isfinite(list(agent.update(batch).values())).all()
+    assert (agent.explore(batch.obs)[:, 1] == 3).all()
+
+
+def test_no_critic_learns_if_the_gradient_of_one_is_not_finite(make_transitions):
+    agent = SAC(SMALL, OBS, ACTIONS, seed=1)
+    agent.update(make_transitions(16))
+    before = [member.weights.sha256() for member in agent.critics._members]
+    agent.critics._members[1].grad[5] = np.inf
+    assert agent.critics.step() is not None
+    assert [member.weights.sha256() for member in agent.critics._members] == before
 
 
 @pytest.mark.parametrize("where", ["reward", "obs", "next_obs"])

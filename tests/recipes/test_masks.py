@@ -1,5 +1,7 @@
 """Masks in every algorithm: an illegal action is never taken, and the run is what it was."""
 
+import json
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -40,8 +42,6 @@ def test_no_step_of_training_or_evaluation_takes_an_illegal_action(tmp_path, alg
 
 
 def _values(lines, name):
-    import json
-
     return [json.loads(line)[name] for line in lines.splitlines() if name in json.loads(line)]
 
 

@@ -92,11 +92,11 @@ class Critics:
         }
 
     def step(self) -> tuple[FlatParameters, Array] | None:
-        """Move every critic against its gradient; return one whose gradient is not finite."""
-        norms = self._all(lambda k: self._members[k].adam.step(self._members[k].grad))
-        for member, norm in zip(self._members, norms, strict=True):
-            if not math.isfinite(norm):
+        """Move every critic against its gradient; or none, and return one that is not finite."""
+        for member in self._members:
+            if not np.isfinite(member.grad).all():
                 return member.weights, member.grad
+        self._all(lambda k: self._members[k].adam.step(self._members[k].grad))
         return None
 
     def judge(self, obs: Any, action: Array) -> tuple[Array, Array]:

@@ -92,20 +92,21 @@ class ReplayAgent(ABC):
             batches: With leading shape [K, B].
 
         Returns:
-            The means over the K updates of what `update` returns.
+            The means of what `update` returned, each over the updates that had it.
         """
         count = len(batches.action)
         if not count:
             raise OptionError(
                 "update_many got no batch", "there is nothing to learn from", "count=1"
             )
-        metrics = []
+        found: dict[str, list[float]] = {}
         errors = np.empty(batches.reward.shape, np.float32)
         for k in range(count):
-            metrics.append(self.update(BatchSlice(batches, k)))
+            for name, value in self.update(BatchSlice(batches, k)).items():
+                found.setdefault(name, []).append(value)
             errors[k] = self.td_error
         self.td_error = errors
-        return {name: math.fsum(m[name] for m in metrics) / count for name in metrics[0]}
+        return {name: math.fsum(values) / len(values) for name, values in found.items()}
 
     def load_policy(self, weights: dict[str, Any]) -> None:
         """Act on these weights, the part `policy` of another agent like this, from now on."""

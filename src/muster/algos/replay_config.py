@@ -1,6 +1,7 @@
 """Options of every algorithm that learns from replay, and what they ask of a run."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,7 +21,7 @@ MOST_SHARDS = 64
 
 
 @dataclass(frozen=True)
-class ReplayConfig:
+class ReplayConfig(ABC):
     """How experience is stored and drawn."""
 
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = frozenset(
@@ -75,9 +76,9 @@ class ReplayConfig:
             why = "no sum of rewards would ever be complete"
             refuse_together(f"n_step={self.n_step}", size, why, "n_step=1")
 
+    @abstractmethod
     def updates_per_step_exactly(self) -> Fraction:
         """Return the updates for each environment step, without rounding."""
-        raise NotImplementedError
 
     def updates_between(self, before: int, after: int) -> int:
         """Return the updates that are due when so many environment steps have become so many.
@@ -87,9 +88,9 @@ class ReplayConfig:
         ratio = self.updates_per_step_exactly()
         return math.floor(ratio * after) - math.floor(ratio * before)
 
+    @abstractmethod
     def gentler(self) -> str:
         """Return options with which learning is less likely to diverge."""
-        raise NotImplementedError
 
     def default_workers(self, cores: int) -> int:
         """Return 0: one process is repeatable to the bit, and roles are not."""

@@ -133,12 +133,12 @@ class SAC(ReplayAgent):
         """Take one step with the critics, the policy and the temperature.
 
         Raises:
-            NonFiniteError: A loss or a gradient is NaN or infinite. The optimiser whose it is has
-                changed nothing.
+            NonFiniteError: A loss or a gradient is NaN or infinite. If it is the policy's, the
+                critics have learnt from this batch; else nothing was changed.
 
         Returns:
-            `critic_loss`, `q_mean`, `td_error_mean` and `grad_norm` as means over critics, and
-            `temperature`; when the policy learns, `actor_loss` and `entropy`.
+            `critic_loss`, `q_mean` and `td_error_mean` as means over critics, and `temperature`;
+            when the policy learns, `actor_loss` and `entropy`.
         """
         size = len(batch.action)
         reward, discount, weight = (
@@ -253,5 +253,7 @@ class SAC(ReplayAgent):
                 f"an action of {self.action_space} has {self.action_space.shape}",
                 "store the actions that explore() returned",
             )
-        unscaled = (flat.reshape(len(flat), -1) - self._middle) / self._half
+        # A number whose bounds are equal has no choice: it is 0, and not 0 / 0.
+        width = np.where(self._half > 0, self._half, np.float32(1))
+        unscaled = (flat.reshape(len(flat), -1) - self._middle) / width
         return np.ascontiguousarray(unscaled, np.float32)
