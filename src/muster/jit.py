@@ -28,7 +28,9 @@ _FASTMATH: dict[Rounding, set[str]] = {
 _log = logging.getLogger("muster")
 
 
-def jit(numpy_twin: Kernel, rounding: Rounding = "exact") -> Callable[[Kernel], Kernel]:
+def jit(
+    numpy_twin: Kernel, rounding: Rounding = "exact", *, releases_lock: bool = False
+) -> Callable[[Kernel], Kernel]:
     """Return a decorator that compiles loops, or puts `numpy_twin` in their place.
 
     Args:
@@ -36,18 +38,20 @@ def jit(numpy_twin: Kernel, rounding: Rounding = "exact") -> Callable[[Kernel], 
         rounding: `exact` rounds as written, so the twin can give the same bits. `contract` lets a
             product and a sum round once. `reorder` also lets sums be taken in another order, which
             vectorises reductions. Whichever: the same in every call and process on one kind of CPU.
+        releases_lock: Let other threads run Python meanwhile. Not for calls of microseconds:
+            beside a busy thread it takes milliseconds to get the lock back.
     """
 
     def decorate(loops: Kernel) -> Kernel:
         if os.environ.get(ENVIRONMENT_VARIABLE) == "0":
             return numpy_twin
-        compiled: Kernel | None = _compile(loops, rounding)
+        compiled: Kernel | None = _compile(loops, rounding, releases_lock)
         return numpy_twin if compiled is None else compiled
 
     return decorate
 
 
-def _compile(loops: Callable[..., Any], rounding: Rounding) -> Any:
+def _compile(loops: Callable[..., Any], rounding: Rounding, releases_lock: bool) -> Any:
     try:
         numba = importlib.import_module("numba")
     except ImportError as error:  # absent, or not made for this NumPy
@@ -56,9 +60,12 @@ def _compile(loops: Callable[..., Any], rounding: Rounding) -> Any:
     if numba.config.DISABLE_JIT:  # the loops would run as Python, a thousand times slower
         return None
     try:
-        # The kernels keep the GIL: they take microseconds, and beside a busy Python thread getting
-        # it back takes milliseconds.
-        return numba.njit(cache=True, error_model="numpy", fastmath=_FASTMATH[rounding])(loops)
+        return numba.njit(
+            cache=True,
+            error_model="numpy",
+            fastmath=_FASTMATH[rounding],
+            nogil=releases_lock,
+        )(loops)
     except RuntimeError as error:  # "cannot cache function ...: no locator available"
         _tell_once(f"numba has nowhere to keep what it compiles ({error}); set NUMBA_CACHE_DIR")
         return None

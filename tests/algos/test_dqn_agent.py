@@ -11,7 +11,7 @@ from torch import nn
 
 from muster import OptionError
 from muster.algos import DQN, DQNConfig, dqn
-from muster.nets import ModelError, kernels, register_model
+from muster.nets import ModelError, adam, fused_plan, register_model
 from muster.rl_utils.losses.td import td_loss_numpy
 
 BOX = spaces.Box(-1, 1, (4,))
@@ -247,9 +247,8 @@ def test_a_fresh_process_comes_to_the_same_bits(capsys):
 
 def test_numpy_alone_comes_to_the_same_numbers(capsys, monkeypatch):
     exec(RUN, {})
-    for name in ("add_bias", "to_rows", "to_columns", "through_activation", "fold_dueling",
-                 "unfold_dueling", "adam"):  # fmt: skip
-        monkeypatch.setattr(kernels, name, getattr(kernels, f"{name}_numpy"))
+    monkeypatch.setattr(fused_plan, "FUSED", False)
+    monkeypatch.setattr(adam, "adam", adam.adam_numpy)
     monkeypatch.setattr(dqn, "td_loss", td_loss_numpy)
     exec(RUN, {})
     lines = capsys.readouterr().out.splitlines()

@@ -30,7 +30,7 @@ SWITCHES = ["double", "dueling", "prioritized", "huber"]
     + [(name, value) for name in SWITCHES for value in (0, 1, "yes", None)]
     + [("lr", None), ("eps_decay", None), ("tau", 1.1), ("tau", None)]
     + [("hidden", value) for value in (64, "64", (0,), (-1, 2), (64.0,), (True,), None)]
-    + [("eps_schedule", "cosine"), ("activation", "gelu"), ("model", 7), ("model", dict)],
+    + [("eps_schedule", "cosine"), ("activation", "elu"), ("model", 7), ("model", dict)],
 )
 def test_senseless_values_are_refused_by_name(name, value):
     with pytest.raises(OptionError) as caught:

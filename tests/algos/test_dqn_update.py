@@ -12,7 +12,7 @@ from torch import nn
 from muster import OptionError
 from muster.algos import DQN, DQNConfig, NonFiniteError
 from muster.algos.batches import column
-from muster.nets import FastMLP, TorchNet, build_q_network
+from muster.nets import FusedNet, TorchNet, build_q_network
 
 BOX = spaces.Box(-1, 1, (4,))
 TWO = spaces.Discrete(2)
@@ -172,7 +172,7 @@ def test_the_fast_path_and_torch_learn_the_same(make_batch, options):
     torch_agent = DQN(
         plain, BOX, TWO, model=lambda s, n: Opaque(build_q_network(s, n, (32, 16), **made))
     )
-    assert isinstance(fast._net, FastMLP)
+    assert isinstance(fast._net, FusedNet)
     assert isinstance(torch_agent._net, TorchNet)
     torch_agent.load_parts(
         {"policy": {f"0.{name}": weights for name, weights in fast.parts()["policy"].items()}}

@@ -16,6 +16,7 @@ from muster.algos.sac_config import SACConfig
 from muster.errors import OptionError
 from muster.nets import NonFiniteError
 from muster.nets.q_network import as_tensors
+from muster.nets.tile import FUSED
 
 OBS = spaces.Box(-1, 1, (3,), np.float32)
 ACTIONS = spaces.Box(np.array([-2, 0], np.float32), np.array([2, 10], np.float32))
@@ -52,7 +53,7 @@ class PlainSAC:
     def __init__(self, agent):
         cfg = self.cfg = agent.cfg
         self.actor = copy.deepcopy(agent.model)
-        self.critics = [copy.deepcopy(m.weights.module) for m in agent.critics._members]
+        self.critics = [copy.deepcopy(critic) for critic in agent.critics.module.members]
         self.targets = copy.deepcopy(self.critics)
         self.log_alpha = torch.tensor([math.log(cfg.temperature)], requires_grad=True)
         adam = {"betas": (cfg.adam_beta1, 0.999)}
@@ -153,12 +154,10 @@ def test_four_updates_are_those_of_plain_torch(make_transitions, kind):
         plain.update(batch)
     assert agent.policy_sha256() != first and agent.train_iter == 4
     pairs = [(agent.model, plain.actor)]
-    for member, critic, goal in zip(
-        agent.critics._members, plain.critics, plain.targets, strict=True
-    ):
-        pairs.append((member.weights.module, critic))
-        if member._target_weights is not None:
-            pairs.append((member._target_weights.module, goal))
+    critics = agent.critics
+    pairs += zip(critics.module.members, plain.critics, strict=True)
+    if critics._target_weights is not None:
+        pairs += zip(critics._target_weights.module.members, plain.targets, strict=True)
     for ours, theirs in pairs:
         for name, value in theirs.state_dict().items():
             np.testing.assert_allclose(
@@ -191,17 +190,42 @@ def test_the_temperature_does_not_depend_on_the_size_of_the_batch(make_transitio
     assert math.log(agent.temperature) == pytest.approx(-SMALL.lr_temperature, rel=1e-3)
 
 
-@pytest.mark.parametrize("options", [{}, {"critics": 5, "dropout": 0.1, "layer_norm": True}])
+@pytest.mark.parametrize("options", [{}, {"critics": 5, "layer_norm": True}, {"quantiles": 7}])
 def test_the_bits_are_the_same_for_any_number_of_threads(make_transitions, monkeypatch, options):
-    batches = [make_transitions(16) for _ in range(3)]
-    found = set()
-    for threads in (1, 2, 3):
-        monkeypatch.setattr("muster.algos.critics.whole_cores", lambda n=threads: n)
-        agent = SAC(dataclasses.replace(SMALL, **options), OBS, ACTIONS, seed=1)
+    batches = [make_transitions(512) for _ in range(3)]
+    found, used = set(), set()
+    for threads in (1, 2, 3, 4):
+        monkeypatch.setattr("muster.algos.sac.whole_cores", lambda n=threads: n)
+        cfg = dataclasses.replace(SMALL, batch_size=512, **options)
+        agent = SAC(cfg, OBS, ACTIONS, seed=1)
+        used.add(agent.threads)
         for batch in batches:
             agent.update(batch)
         found.add(agent.policy_sha256())
     assert len(found) == 1
+    assert used == ({1, 2, 3, 4} if FUSED else {1})
+
+
+@pytest.mark.skipif(not FUSED, reason="torch takes a batch as a whole")
+@pytest.mark.parametrize("kind", ["sac", "redq", "tqc", "layer norm"])
+@pytest.mark.parametrize("size", [512, 300, 3])
+def test_a_batch_in_shares_is_learnt_as_plain_torch_learns_it(make_transitions, kind, size):
+    cfg = dataclasses.replace(SMALL, batch_size=512, **KINDS[kind])
+    agent = SAC(cfg, OBS, ACTIONS, seed=1)
+    plain = PlainSAC(agent)
+    batch = make_transitions(size)
+    assert agent.update(batch)["td_error_mean"] == pytest.approx(np.abs(agent.td_error).mean())
+    plain.update(batch)
+    assert agent._by_share.members == 4
+    pairs = [
+        (agent.model, plain.actor),
+        *zip(agent.critics.module.members, plain.critics, strict=True),
+    ]
+    for ours, theirs in pairs:
+        for name, value in theirs.state_dict().items():
+            np.testing.assert_allclose(
+                ours.state_dict()[name], value, rtol=2e-3, atol=2e-5, err_msg=name
+            )
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "droq"])
@@ -261,10 +285,10 @@ def test_a_number_whose_bounds_are_equal_is_left_alone(make_transitions):
 def test_no_critic_learns_if_the_gradient_of_one_is_not_finite(make_transitions):
     agent = SAC(SMALL, OBS, ACTIONS, seed=1)
     agent.update(make_transitions(16))
-    before = [member.weights.sha256() for member in agent.critics._members]
-    agent.critics._members[1].grad[5] = np.inf
+    before = agent.critics.weights.sha256()
+    agent.critics._grads[0][5] = np.inf
     assert agent.critics.step() is not None
-    assert [member.weights.sha256() for member in agent.critics._members] == before
+    assert agent.critics.weights.sha256() == before
 
 
 @pytest.mark.parametrize("where", ["reward", "obs", "next_obs"])

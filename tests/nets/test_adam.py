@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from muster import OptionError
-from muster.nets import Adam, ModelError, kernels
+from muster.nets import Adam, ModelError
+from muster.nets import adam as kernels
 
 
 @pytest.mark.parametrize("max_norm", [None, 1e9, 3.0, 0.01])

@@ -221,7 +221,7 @@ def test_a_small_standard_network_is_compiled_and_a_changed_one_is_not():
     flat = FlatParameters(module)
     expected = TorchPolicy if why_not_fused(module, flat) else FusedPolicy  # as without numba
     assert isinstance(make_policy_net(module, flat, DISCRETE, channels_last=False), expected)
-    module.policy[1] = nn.GELU()
+    module.policy[1] = nn.ELU()
     assert isinstance(make_policy_net(module, flat, DISCRETE), TorchPolicy)
 
 

@@ -17,7 +17,7 @@ from muster.nets.action_head import ActionHead
 from muster.nets.actor_critic import ActorCritic
 from muster.nets.clipped_objective import ClippedObjective
 from muster.nets.flat import FlatParameters
-from muster.nets.fused_layers import tanh
+from muster.nets.fused_activations import tanh
 from muster.nets.fused_policy import FusedPolicy, why_not_fused
 from muster.nets.policy_net import STATS, LossTerms
 from muster.nets.q_objective import QObjective, QTerms
@@ -43,6 +43,13 @@ SHAPES = [
     (15, spaces.Discrete(16), (17, 31, 47), True, "relu", False, 0.2, 31),
     (7, spaces.Discrete(3), (), False, "tanh", True, 0.0, 50),
     (100, BOX, (128, 255), True, "tanh", False, 0.0, 200),
+    (4, TWO, (256, 256), False, "tanh", False, 0.0, 64),
+    (376, BOX, (257, 64), False, "tanh", True, 0.0, 65),
+    (17, BOX, (400, 300), False, "relu", True, 0.2, 70),
+    (5, TWO, (512, 33, 520), True, "silu", False, 0.0, 20),
+    (9, MULTI, (40, 24), False, "gelu", True, 0.1, 90),
+    (6, BOX, (64, 64), True, "gelu", False, 0.0, 64),
+    (3, spaces.Discrete(4), (31, 17), False, "silu", True, 0.0, 130),
 ]
 
 
@@ -341,7 +348,8 @@ def test_bits_of_a_gradient_depend_on_nothing_but_its_rows(rng, space):
     thread.join()
     assert not errors
     again(FusedPolicy(module, flat, head))
-    policy._work()[:] = np.nan  # what others left there does not matter
+    for each in policy._work():
+        each[:] = np.nan  # what others left there does not matter
     again(policy)
     _gradient(policy, flat, rollout, rng.permutation(300)[:5])
     again(policy)
@@ -486,9 +494,11 @@ class _Own(ActorCritic):
         (nn.Linear(4, 2), "Linear is not the standard"),
         (_small(spaces.Discrete(5)), "through OneHot"),
         (_small(spaces.Box(0, 255, (40, 40, 3), np.uint8)), "through NatureCNN"),
-        (_small(hidden=(64, 256)), "256 wide"),
-        (_small(spaces.Box(-1, 1, (300,))), "300 wide"),
-        (_changed(lambda m: m.policy.__setitem__(1, nn.GELU())), "GELU has no"),
+        (_small(hidden=(64, 256)), None),
+        (_small(spaces.Box(-1, 1, (300,))), None),
+        (_changed(lambda m: m.policy.__setitem__(1, nn.GELU())), None),
+        (_changed(lambda m: m.policy.__setitem__(1, nn.GELU("tanh"))), "not the usual one"),
+        (_changed(lambda m: m.policy.__setitem__(1, nn.ELU())), "ELU has no"),
         (_changed(lambda m: setattr(m, "value", nn.Sequential(*m.value))), "Sequential has no"),
         (_changed(lambda m: m.policy.append(nn.Tanh())), "does not end with"),
         (_changed(lambda m: m.policy.insert(1, nn.Tanh())), "does not follow"),

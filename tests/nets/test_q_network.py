@@ -140,8 +140,8 @@ def test_each_dueling_stream_has_the_last_hidden_layer_to_itself():
 def test_activation_is_what_was_asked_for():
     model = build_q_network(VECTOR, 2, (8,), activation="tanh")
     assert [type(m) for m in model.trunk] == [nn.Linear, nn.Tanh]
-    with pytest.raises(OptionError, match="activation='gelu' is not known"):
-        MLP(4, (8,), activation="gelu")
+    with pytest.raises(OptionError, match="activation='elu' is not known"):
+        MLP(4, (8,), activation="elu")
 
 
 def _own(obs_space, n_actions):

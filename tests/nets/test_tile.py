@@ -10,6 +10,7 @@ import pytest
 
 from muster.nets.tile import FUSED, LANES, multiply, spread, transpose
 
+LOWEST = np.float32(-np.inf)
 needs_numba = pytest.mark.skipif(not FUSED, reason="numba cannot compile here")
 
 
@@ -23,7 +24,8 @@ def _product(c, a, b):
     room = np.full(7 + m * (n + 3), np.float32(-5))
     rows = room[7:].reshape(m, n + 3)
     rows[:, :n] = c
-    multiply(room, 7, n + 3, a.ravel(), 0, depth, 1, b.ravel(), 0, n, m, n, depth)
+    sizes = m, n, depth
+    multiply(room, 7, n + 3, a.ravel(), 0, depth, 1, b.ravel(), 0, n, *sizes, room, 0, -1, LOWEST)
     assert (room[:7] == -5).all() and (rows[:, n:] == -5).all()
     return rows[:, :n].copy()
 
@@ -38,12 +40,30 @@ def test_a_product_is_added(rng, m, n, depth):
 
 
 @needs_numba
+@pytest.mark.parametrize("m", [1, 5, 6, 13])
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_product_starts_from_numbers_of_rows_and_ends_at_a_floor(rng, m, step):
+    a, b, start = _floats(rng, m, 7), _floats(rng, 7, 32), _floats(rng, m + 2)
+    a[0, 0], b[0, 3] = np.nan, 1.0
+    c = np.full(m * 32, np.float32(np.nan))  # is not read
+    floor = np.float32(0.25)
+    sizes = m, 32, 7
+    multiply(c, 0, 32, a.ravel(), 0, 7, 1, b.ravel(), 0, 32, *sizes, start, 2, step, floor)
+    rows = start[2 : 2 + m] if step else np.full(m, start[2])
+    with np.errstate(invalid="ignore"):
+        plain = _product(np.repeat(rows[:, None], 32, axis=1), a, b)
+    expected = np.where(plain < floor, floor, plain)
+    assert np.array_equal(c.reshape(m, 32), expected, equal_nan=True)
+    assert np.isnan(c[:32]).all() and (m == 1 or (c[32:] == floor).any())
+
+
+@needs_numba
 def test_the_left_matrix_may_lie_either_way_round(rng):
     c, a, b = _floats(rng, 13, 32), _floats(rng, 13, 9), _floats(rng, 9, 32)
     expected = _product(c, a, b)
     got = c.copy().ravel()
     turned = np.ascontiguousarray(a.T).ravel()
-    multiply(got, 0, 32, turned, 0, 1, 13, b.ravel(), 0, 32, 13, 32, 9)
+    multiply(got, 0, 32, turned, 0, 1, 13, b.ravel(), 0, 32, 13, 32, 9, got, 0, -1, LOWEST)
     assert np.array_equal(got.reshape(13, 32), expected)
 
 

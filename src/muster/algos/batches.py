@@ -30,9 +30,9 @@ class TransitionBatch(Protocol):
 
 
 class BatchSlice:
-    """Batch k of K, without copying."""
+    """Batch k of K, or some rows of one batch, without copying."""
 
-    def __init__(self, batches: TransitionBatch, k: int) -> None:
+    def __init__(self, batches: TransitionBatch, k: int | slice) -> None:
         self.obs = _at(batches.obs, k)
         self.action = batches.action[k]
         self.reward = batches.reward[k]
@@ -41,7 +41,7 @@ class BatchSlice:
         self.weight = batches.weight[k]
 
 
-def _at(obs: Any, k: int) -> Any:
+def _at(obs: Any, k: int | slice) -> Any:
     if isinstance(obs, Mapping):
         return {key: _at(part, k) for key, part in obs.items()}
     return obs[k]

@@ -1,7 +1,6 @@
 """Critics of a policy: how many there are, what they learn, and what they say of its actions."""
 
 import copy
-import math
 from typing import Any
 
 import gymnasium as gym
@@ -9,13 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.algos.sac_config import SACConfig
-from muster.container import whole_cores
 from muster.nets import Adam, FlatParameters
-from muster.nets.critic import Critic, CriticNet
+from muster.nets.critic import Critic, CriticGroup, make_critic_net
 from muster.nets.flat import aligned
 from muster.nets.flops import count_products
+from muster.nets.fused_net import FusedNet
 from muster.nets.registry import Factory
-from muster.nets.side_by_side import SideBySide
 from muster.rl_utils.losses.critics import CriticLoss, quantile_loss, squared_loss
 from muster.seeding import derive_seed
 
@@ -24,6 +22,10 @@ Array = NDArray[np.float32]
 
 class Critics:
     """Some critics that learn the same from other first weights, each with its target network.
+
+    All of them are one network with several outputs, so that one call computes them. Rows of a
+    batch may be given in shares, each by a thread of its own; a share's gradient goes to an array
+    of its own, and `step` adds these up in the order of shares.
 
     Args:
         cfg: How they learn.
@@ -42,22 +44,48 @@ class Critics:
         seed: int,
     ) -> None:
         self._cfg = cfg
-        self._members = [
-            _Member(cfg, obs_space, action_size, model, derive_seed(seed, k))
+        members = [
+            Critic(
+                obs_space,
+                action_size,
+                cfg.hidden,
+                cfg.quantiles or 1,
+                activation=cfg.activation,
+                layer_norm=cfg.layer_norm,
+                dropout=cfg.dropout,
+                batch_norm=cfg.batch_norm,
+                model=model,
+                seed=derive_seed(seed, k),
+            )
             for k in range(cfg.critics)
         ]
-        self._all = SideBySide(cfg.critics, whole_cores())
-        self.threads = self._all.threads
-        """Critics that compute at once."""
+        self.module = CriticGroup(members)
+        """The torch module of all critics. Its parameters are always up to date."""
+        self.weights = FlatParameters(self.module)
+        self.adam = Adam(self.weights.vector, cfg.lr_critic, (cfg.adam_beta1, 0.999))
+        self._net = make_critic_net(self.module, self.weights)
+        self.takes_shares = isinstance(self._net, FusedNet)
+        """Whether rows may be given in shares: no layer mixes them, and threads do not meet."""
+        self._target_weights: FlatParameters | None = None
+        if not cfg.batch_norm:
+            target = copy.deepcopy(self.module)
+            self._target_weights = FlatParameters(target)
+            self._target = make_critic_net(target, self._target_weights)
+        self._grads: list[Array] = []
         pair = gym.spaces.Tuple([obs_space, gym.spaces.Box(-1, 1, (action_size,), np.float32)])
-        products = count_products(self._members[0].weights.module, pair)
-        self.flops = sum(each.flops for each in products)
+        self.flops = sum(each.flops for each in count_products(members[0], pair))
         """Of one critic, for one observation and action."""
-        self.td_error: Array = np.zeros(0, np.float32)
-        """Mean over critics of value - target, [B], of the last `learn`."""
+
+    def begin(self, shares: int) -> None:
+        """Make room for the gradients of so many shares of a batch."""
+        while len(self._grads) < shares:
+            self._grads.append(aligned(self.weights.vector.size))
+        del self._grads[shares:]
 
     def learn(
         self,
+        share: int,
+        rows: int,
         obs: Any,
         action: Array,
         next_obs: Any,
@@ -65,11 +93,13 @@ class Critics:
         reward: Array,
         discount: Array,
         weight: Array,
-        rng: np.random.Generator,
-    ) -> dict[str, float]:
-        """Compute every critic's gradient, and return means of metrics over critics.
+        looked_at: NDArray[np.int64],
+    ) -> tuple[CriticLoss, float]:
+        """Compute the gradient of a share of a batch.
 
         Args:
+            share: Its number.
+            rows: Of the whole batch.
             obs: [B, ...], or a dict of such.
             action: [B, A], what was done.
             next_obs: Like `obs`, after that.
@@ -77,169 +107,127 @@ class Critics:
             reward: [B], with the entropy that comes with `next_action`.
             discount: [B], what the value after it counts.
             weight: [B], importance.
-            rng: Draws the critics that the target looks at.
-        """
-        pairs = (obs, action), (next_obs, next_action)
-        values = self._all(lambda k: self._members[k].values(*pairs))
-        target = reward[:, None] + discount[:, None] * self._target([v[1] for v in values], rng)
-        losses = self._all(lambda k: self._members[k].differentiate(target, weight))
-        count = len(losses)
-        self.td_error = np.mean([each.td_error for each in losses], axis=0)
-        return {
-            "critic_loss": math.fsum(each.loss for each in losses) / count,
-            "q_mean": math.fsum(float(v[0].mean()) for v in values) / count,
-            "td_error_mean": float(np.abs(self.td_error).mean()),
-        }
+            looked_at: The critics that the target looks at.
 
-    def step(self) -> tuple[FlatParameters, Array] | None:
+        Returns:
+            What these rows add to the loss; and the sum of their mean values.
+        """
+        values, after = self._values(obs, action, next_obs, next_action)
+        target = reward[:, None] + discount[:, None] * self._after(after, looked_at)
+        if self._cfg.quantiles:
+            found = quantile_loss(values, target, weight, rows)
+        else:
+            found = squared_loss(values, target[:, 0], weight, rows)
+        by_values = found.dvalues.reshape(len(values), -1)
+        if self._target_weights is None:  # the second half of what `_values` computed: no loss
+            by_values = np.concatenate([by_values, np.zeros_like(by_values)])
+        self._net.backward(by_values, self._grads[share])
+        return found, float(np.sum(values.mean(axis=(1, 2)), dtype=np.float64))
+
+    def step(self) -> Array | None:
         """Move every critic against its gradient; or none, and return one that is not finite."""
-        for member in self._members:
-            if not np.isfinite(member.grad).all():
-                return member.weights, member.grad
-        self._all(lambda k: self._members[k].adam.step(self._members[k].grad))
-        return None
+        total = self._grads[0]
+        for other in self._grads[1:]:
+            total += other
+        return None if np.isfinite(self.adam.step(total)) else total
 
     def judge(self, obs: Any, action: Array) -> tuple[Array, Array]:
         """Return what the policy is told of actions: their value [B], and its gradient by them.
 
         That is the lowest of all critics where the target takes the lowest of all, else the mean.
         """
-        values = [v.mean(axis=1) for v in self._all(lambda k: self._members[k].value(obs, action))]
-        stacked = np.stack(values)
         cfg = self._cfg
+        # Batch norm goes by its running means here: these rows are of the policy alone.
+        values = self._by_critic(self._net.forward(obs, action, training=not cfg.batch_norm))
+        means = values.mean(axis=2)
         if cfg.quantiles or cfg.target_critics < cfg.critics:
-            q = stacked.mean(axis=0)
-            shares = np.full(stacked.shape, 1 / cfg.critics, np.float32)
+            q = means.mean(axis=1)
+            shares: Array = np.full(means.shape, 1 / cfg.critics, np.float32)
         else:
-            lowest = stacked.argmin(axis=0)
-            q = np.take_along_axis(stacked, lowest[None], axis=0)[0]
-            shares = (lowest == np.arange(cfg.critics)[:, None]).astype(np.float32)
-        by_action = self._all(lambda k: self._members[k].action_gradient(shares[k]))
-        total = by_action[0]
-        for each in by_action[1:]:
-            total = total + each
-        return q, total
+            lowest = means.argmin(axis=1)
+            q = np.take_along_axis(means, lowest[:, None], axis=1)[:, 0]
+            shares = (lowest[:, None] == np.arange(cfg.critics)).astype(np.float32)
+        outputs = values.shape[2]
+        by_values: Array = np.repeat(shares / np.float32(outputs), outputs, axis=1)
+        return q, self._net.input_gradient(by_values)
 
     def follow(self) -> None:
         """Move the target networks a little towards the critics."""
-        self._all(lambda k: self._members[k].follow(self._cfg.tau))
+        if self._target_weights is not None:
+            self._target_weights.copy_from(self.weights, self._cfg.tau)
+
+    def draw_looked_at(self, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return the critics that a target looks at."""
+        cfg = self._cfg
+        if cfg.target_critics == cfg.critics:
+            return np.arange(cfg.critics)
+        return np.sort(rng.choice(cfg.critics, cfg.target_critics, replace=False))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return a copy of all that changes."""
-        return {str(k): member.state_dict() for k, member in enumerate(self._members)}
+        """Return a copy of all that changes, critic by critic."""
+        adam = self.adam.state_dict()
+        states: dict[str, Any] = {}
+        for k, at in enumerate(self._places()):
+            states[str(k)] = {
+                "critic": _of_member(self.weights.state_dict(), k),
+                "adam": {**adam, "mean": adam["mean"][at], "square": adam["square"][at]},
+            }
+            if self._target_weights is not None:
+                states[str(k)]["target"] = _of_member(self._target_weights.state_dict(), k)
+        return states
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` returned."""
-        for k, member in enumerate(self._members):
-            member.load_state_dict(state[str(k)])
+        each = [state[str(k)] for k in range(self._cfg.critics)]
+        self.weights.load_state_dict(_of_group([one["critic"] for one in each]))
+        if self._target_weights is not None:
+            self._target_weights.load_state_dict(_of_group([one["target"] for one in each]))
+        adam = dict(each[0]["adam"])
+        for name in ("mean", "square"):
+            adam[name] = np.concatenate([one["adam"][name] for one in each])
+        self.adam.load_state_dict(adam)
 
-    def _target(self, next_values: list[Array], rng: np.random.Generator) -> Array:
-        """Return what comes after, [B, 1], or [B, K] quantiles."""
-        cfg = self._cfg
-        if cfg.quantiles:
-            # Of the quantiles of all critics together, the lowest count.
-            merged = np.sort(np.concatenate(next_values, axis=1), axis=1)
-            return merged[:, : cfg.critics * (cfg.quantiles - cfg.drop_quantiles)]
-        if cfg.target_critics < cfg.critics:
-            some = rng.choice(cfg.critics, cfg.target_critics, replace=False)
-            next_values = [next_values[k] for k in sorted(some)]
-        lowest: Array = np.min(next_values, axis=0)
-        return lowest
-
-
-class _Member:
-    """One critic, its target network and its optimiser."""
-
-    def __init__(
-        self,
-        cfg: SACConfig,
-        obs_space: gym.Space[Any],
-        action_size: int,
-        model: str | Factory | None,
-        seed: int,
-    ) -> None:
-        self._cfg = cfg
-        critic = Critic(
-            obs_space,
-            action_size,
-            cfg.hidden,
-            cfg.quantiles or 1,
-            activation=cfg.activation,
-            layer_norm=cfg.layer_norm,
-            dropout=cfg.dropout,
-            batch_norm=cfg.batch_norm,
-            model=model,
-            seed=seed,
-        )
-        self.weights = FlatParameters(critic)
-        self.grad = aligned(self.weights.vector.size)
-        self.adam = Adam(self.weights.vector, cfg.lr_critic, (cfg.adam_beta1, 0.999))
-        self._net = CriticNet(critic, self.weights)
-        self._target_weights: FlatParameters | None = None
-        if not cfg.batch_norm:
-            target = copy.deepcopy(critic)
-            self._target_weights = FlatParameters(target)
-            self._target = CriticNet(target, self._target_weights)
-        self._values: Array = np.zeros((0, 1), np.float32)
-
-    def values(self, pair: tuple[Any, Array], following: tuple[Any, Array]) -> tuple[Array, Array]:
+    def _values(
+        self, obs: Any, action: Array, next_obs: Any, next_action: Array
+    ) -> tuple[Array, Array]:
         """Return values of what was done, to be learnt, and of what follows."""
         if self._target_weights is None:
             # Batch norm has to see both: each alone has another mean and spread.
-            both = self._net.forward(_joined(pair[0], following[0]), _joined(pair[1], following[1]))
-            self._values = both
-            mine, theirs = np.split(both, 2)
+            both = self._net.forward(_joined(obs, next_obs), _joined(action, next_action))
+            mine, theirs = np.split(self._by_critic(both), 2)
             return mine, theirs
         # Targets have dropout too where critics do (DroQ).
         of = self._target.forward if self._cfg.dropout else self._target.predict
-        theirs = of(*following)
-        self._values = self._net.forward(*pair)
-        return self._values, theirs
+        theirs = of(next_obs, next_action)
+        return self._by_critic(self._net.forward(obs, action)), self._by_critic(theirs)
 
-    def differentiate(self, target: Array, weight: Array) -> CriticLoss:
-        """Compute the gradient of the last values' loss."""
-        rows = len(target)
-        values = self._values[:rows]
-        if self._cfg.quantiles:
-            found = quantile_loss(values, target, weight)
-        else:
-            found = squared_loss(values, target[:, 0], weight)
-        by_values = found.dvalues
-        if len(self._values) > rows:
-            by_values = np.concatenate([by_values, np.zeros_like(by_values)])
-        self._net.backward(by_values, self.grad)
-        return found
+    def _after(self, values: Array, looked_at: NDArray[np.int64]) -> Array:
+        """Return what comes after, [B, 1], or [B, K] quantiles, of values [B, critics, outputs]."""
+        cfg = self._cfg
+        if cfg.quantiles:
+            # Of the quantiles of all critics together, the lowest count.
+            merged = np.sort(values.reshape(len(values), -1), axis=1)
+            return merged[:, : cfg.critics * (cfg.quantiles - cfg.drop_quantiles)]
+        lowest: Array = values[:, looked_at].min(axis=1)
+        return lowest
 
-    def value(self, obs: Any, action: Array) -> Array:
-        """Return values of what the policy would do."""
-        # Batch norm goes by its running means here: these rows are of the policy alone.
-        self._values = self._net.forward(obs, action, training=not self._cfg.batch_norm)
-        return self._values
+    def _by_critic(self, values: Array) -> Array:
+        """Return values [B, critics * outputs] as [B, critics, outputs]."""
+        return values.reshape(len(values), self._cfg.critics, self._cfg.quantiles or 1)
 
-    def action_gradient(self, share: Array) -> Array:
-        """Return the gradient by the actions of the last `value`, where a row counts so much."""
-        outputs = self._values.shape[1]
-        by_values = np.repeat(share[:, None] / np.float32(outputs), outputs, axis=1)
-        return self._net.action_gradient(by_values)
+    def _places(self) -> list[slice]:
+        """Return where each critic's weights lie: one after the other."""
+        size = self.weights.vector.size // self._cfg.critics
+        return [slice(k * size, (k + 1) * size) for k in range(self._cfg.critics)]
 
-    def follow(self, tau: float) -> None:
-        """Move the target network a little towards this one."""
-        if self._target_weights is not None:
-            self._target_weights.copy_from(self.weights, tau)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return a copy of all that changes."""
-        state = {"critic": dict(self.weights.state_dict()), "adam": self.adam.state_dict()}
-        if self._target_weights is not None:
-            state["target"] = dict(self._target_weights.state_dict())
-        return state
+def _of_member(state: Any, member: int) -> dict[str, Any]:
+    start = f"members.{member}."
+    return {name[len(start) :]: x for name, x in state.items() if name.startswith(start)}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
-        self.weights.load_state_dict(state["critic"])
-        self.adam.load_state_dict(state["adam"])
-        if self._target_weights is not None:
-            self._target_weights.load_state_dict(state["target"])
+
+def _of_group(states: list[dict[str, Any]]) -> dict[str, Any]:
+    return {f"members.{k}.{name}": x for k, state in enumerate(states) for name, x in state.items()}
 
 
 def _joined(one: Any, other: Any) -> Any:

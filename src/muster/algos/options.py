@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from muster.errors import OptionError
 
-Activation = Literal["relu", "tanh"]
+Activation = Literal["relu", "tanh", "gelu", "silu"]
 """What may follow a hidden layer."""
 MOST_LR = 1_000.0
 """Largest learning rate: Adam moves a weight by about so much, and beyond it float32 ends soon."""

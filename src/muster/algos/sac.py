@@ -12,8 +12,8 @@ Haarnoja et al. 2018, with a learnt temperature. Switches of `SACConfig` make it
 TQC (Kuznetsov et al. 2020: quantiles, the highest do not count) and CrossQ (Bhatt et al. 2024:
 batch norm in place of target networks).
 
-Critics learn at once, each in a thread of its own where there are cores for it. The bits are the
-same for any number of threads.
+A batch is cut into shares of rows, each for a thread where there are cores for it; the gradients of
+shares are added up in their order. The bits are the same for any number of threads.
 """
 
 import copy
@@ -25,21 +25,29 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.algos.batches import TransitionBatch, column, count_rows, first_not_finite
+from muster.algos.batches import BatchSlice, TransitionBatch, column, count_rows, first_not_finite
 from muster.algos.critics import Critics
 from muster.algos.replay_agent import ReplayAgent
 from muster.algos.sac_config import SACConfig
+from muster.container import whole_cores
 from muster.errors import OptionError
 from muster.nets import Adam, FlatParameters, build_q_network, make_net
 from muster.nets.flat import aligned
 from muster.nets.flops import count_products
+from muster.nets.fused_net import FusedNet
 from muster.nets.registry import Factory
+from muster.nets.side_by_side import SideBySide
 from muster.rl_utils.losses import squashed_gaussian
+from muster.rl_utils.losses.critics import CriticLoss
 from muster.seeding import derive_seed, generator
 
 Array = NDArray[np.float32]
 
 __all__ = ["SAC", "SACConfig"]
+
+MOST_SHARES = 4
+SHARE = 128
+"""Rows that are worth a thread."""
 
 
 class SAC(ReplayAgent):
@@ -82,8 +90,11 @@ class SAC(ReplayAgent):
         """The torch module that acts. Its parameters are always up to date."""
         self.weights = FlatParameters(self.model)
         self.critics = Critics(cfg, obs_space, self._size, own, derive_seed(seed, "critics"))
-        self._net = make_net(self.model, self.weights)
-        self._grad = aligned(self.weights.vector.size)
+        self._net = make_net(self.model, self.weights, releases_lock=True)
+        takes_shares = self.critics.takes_shares and isinstance(self._net, FusedNet)
+        most = min(MOST_SHARES, cfg.batch_size // SHARE) if takes_shares else 1
+        self._by_share = SideBySide(max(1, most), whole_cores())
+        self._grads = [aligned(self.weights.vector.size) for _ in range(self._by_share.members)]
         betas = cfg.adam_beta1, 0.999
         self._adam = Adam(self.weights.vector, cfg.lr_actor, betas)
         self._log_temperature = np.full(
@@ -93,7 +104,7 @@ class SAC(ReplayAgent):
         self._target_entropy = (
             -float(self._size) if cfg.target_entropy is None else cfg.target_entropy
         )
-        self.threads = self.critics.threads
+        self.threads = self._by_share.threads
         self.passes_of_sample = self._count_passes()
         self._rng = generator(seed, "explore")
         self._rng_updates = generator(seed, "updates")
@@ -147,21 +158,37 @@ class SAC(ReplayAgent):
         )
         action = self._from_env(batch.action)
         temperature = np.float32(self.temperature)
-        next_draw = self._draw(self._net.predict(batch.next_obs))
-        entropy = discount * temperature * next_draw.logp
-        metrics = self.critics.learn(
-            batch.obs, action, batch.next_obs, next_draw.action,
-            reward - entropy, discount, weight, self._rng_updates,
-        )  # fmt: skip
-        self.td_error = self.critics.td_error
-        if not math.isfinite(metrics["critic_loss"]):
+        noise = self._noise(size)
+        looked_at = self.critics.draw_looked_at(self._rng_updates)
+        shares = self._shares(size)
+        self.critics.begin(len(shares))
+
+        def learn(k: int) -> tuple[CriticLoss, float]:
+            rows = shares[k]
+            mine = BatchSlice(batch, rows)
+            following = squashed_gaussian.draw(self._net.predict(mine.next_obs), noise[rows])
+            entropy = discount[rows] * temperature * following.logp
+            return self.critics.learn(
+                k, size, mine.obs, action[rows], mine.next_obs, following.action,
+                reward[rows] - entropy, discount[rows], weight[rows], looked_at,
+            )  # fmt: skip
+
+        found = self._by_share(learn, len(shares))
+        loss = math.fsum(each.loss for each, _ in found)
+        self.td_error = np.concatenate([each.td_error for each, _ in found])
+        if not math.isfinite(loss):
             cause = first_not_finite(batch) or "networks or targets are not finite"
-            raise self._not_finite(f"the loss is {metrics['critic_loss']}", cause)
+            raise self._not_finite(f"the loss is {loss}", cause)
         bad = self.critics.step()
         if bad is not None:
-            raise self._gradient_not_finite(*bad)
+            raise self._gradient_not_finite(self.critics.weights, bad)
+        metrics = {
+            "critic_loss": loss,
+            "q_mean": math.fsum(values for _, values in found) / size,
+            "td_error_mean": float(np.abs(self.td_error).mean()),
+        }
         if self.train_iter % self.cfg.policy_every == 0:
-            metrics |= self._learn_policy(batch.obs, temperature)
+            metrics |= self._learn_policy(batch, shares, temperature)
         self.critics.follow()
         self.train_iter += 1
         return {**metrics, "temperature": self.temperature}
@@ -206,24 +233,43 @@ class SAC(ReplayAgent):
         if "counters" in parts:
             self.train_iter = int(parts["counters"]["train_iter"])
 
-    def _learn_policy(self, obs: Any, temperature: np.float32) -> dict[str, float]:
+    def _learn_policy(
+        self, batch: TransitionBatch, shares: list[slice], temperature: np.float32
+    ) -> dict[str, float]:
         """Take a step with the actor, and with the temperature."""
-        drawn = self._draw(self._net.forward(obs))
-        q, by_action = self.critics.judge(obs, drawn.action)
-        rows = np.float32(len(q))
-        loss = float(np.mean(temperature * drawn.logp - q, dtype=np.float64))
+        size = len(batch.action)
+        noise = self._noise(size)
+
+        def learn(k: int) -> tuple[float, float]:
+            rows = shares[k]
+            obs = BatchSlice(batch, rows).obs
+            drawn = squashed_gaussian.draw(self._net.forward(obs), noise[rows])
+            q, by_action = self.critics.judge(obs, drawn.action)
+            by_logp = np.full(len(q), temperature / np.float32(size), np.float32)
+            by_outputs = squashed_gaussian.backward(drawn, by_action / np.float32(-size), by_logp)
+            self._net.backward(by_outputs, self._grads[k])
+            loss = np.sum(temperature * drawn.logp - q, dtype=np.float64)
+            return float(loss), float(np.sum(drawn.logp, dtype=np.float64))
+
+        found = self._by_share(learn, len(shares))
+        loss = math.fsum(each for each, _ in found) / size
         if not math.isfinite(loss):
             raise self._not_finite(f"the actor's loss is {loss}")
-        by_logp = np.full(len(q), temperature / rows, np.float32)
-        by_outputs = squashed_gaussian.backward(drawn, by_action / -rows, by_logp)
-        self._net.backward(by_outputs, self._grad)
-        if not math.isfinite(self._adam.step(self._grad)):
-            raise self._gradient_not_finite(self.weights, self._grad)
-        entropy = -float(np.mean(drawn.logp, dtype=np.float64))
+        total = self._grads[0]
+        for other in self._grads[1 : len(shares)]:
+            total += other
+        if not math.isfinite(self._adam.step(total)):
+            raise self._gradient_not_finite(self.weights, total)
+        entropy = -math.fsum(logp for _, logp in found) / size
         if self.cfg.auto_temperature:
             # The loss is log_temperature * (entropy - target): more entropy than wanted lowers it.
             self._adam_temperature.step(np.full(1, entropy - self._target_entropy, np.float32))
         return {"actor_loss": loss, "entropy": entropy}
+
+    def _shares(self, size: int) -> list[slice]:
+        """Return the rows of each share of a batch, as equal in number as can be."""
+        count = max(1, min(self._by_share.members, size // SHARE))
+        return [slice(size * k // count, size * (k + 1) // count) for k in range(count)]
 
     def _count_passes(self) -> float:
         """Return what a sample costs in forward passes of the policy.
@@ -235,9 +281,8 @@ class SAC(ReplayAgent):
         mine = sum(each.flops for each in count_products(self.model, self.obs_space))
         return 4 + 6 * self.cfg.critics * self.critics.flops / max(1, mine)
 
-    def _draw(self, outputs: Array) -> squashed_gaussian.SquashedDraw:
-        noise = self._rng_updates.standard_normal((len(outputs), self._size), np.float32)
-        return squashed_gaussian.draw(outputs, noise)
+    def _noise(self, rows: int) -> Array:
+        return self._rng_updates.standard_normal((rows, self._size), np.float32)
 
     def _to_env(self, action: Array) -> Array:
         scaled = self._middle + self._half * action

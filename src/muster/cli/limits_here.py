@@ -116,7 +116,7 @@ def look_here() -> Machine:
 
 def kernels_are_compiled() -> bool:
     """Whether muster's kernels are numba's, not their slower NumPy twins."""
-    from muster.nets.kernels import adam, adam_numpy
+    from muster.nets.adam import adam, adam_numpy
 
     return adam is not adam_numpy
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from muster.nets.encoders import DictEncoder, Flatten, OneHot, make_encoder
     from muster.nets.errors import ModelError, NonFiniteError
     from muster.nets.flat import FlatParameters
+    from muster.nets.fused_net import FusedNet
     from muster.nets.impala_cnn import ImpalaCNN
     from muster.nets.mlp import MLP, DuelingHead
     from muster.nets.normalizer import ObsNorm
-    from muster.nets.numpy_mlp import FastMLP, fast_mlp, why_not_fast
     from muster.nets.q_network import build_q_network
     from muster.nets.recurrent import RecurrentActorCritic, RecurrentPolicy
     from muster.nets.registry import get_model, register_model
@@ -37,9 +37,9 @@ __all__ = [
     "Adam",
     "DictEncoder",
     "DuelingHead",
-    "FastMLP",
     "FlatParameters",
     "Flatten",
+    "FusedNet",
     "ImpalaCNN",
     "ModelError",
     "NatureCNN",
@@ -51,13 +51,11 @@ __all__ = [
     "TorchNet",
     "TorchPolicy",
     "build_q_network",
-    "fast_mlp",
     "get_model",
     "make_encoder",
     "make_net",
     "make_policy_net",
     "register_model",
-    "why_not_fast",
 ]
 
 __getattr__ = load_when_asked_for(
@@ -68,8 +66,8 @@ __getattr__ = load_when_asked_for(
         "Adam": "muster.nets.adam",
         "DictEncoder": "muster.nets.encoders",
         "DuelingHead": "muster.nets.mlp",
-        "FastMLP": "muster.nets.numpy_mlp",
         "FlatParameters": "muster.nets.flat",
+        "FusedNet": "muster.nets.fused_net",
         "Flatten": "muster.nets.encoders",
         "ImpalaCNN": "muster.nets.impala_cnn",
         "MLP": "muster.nets.mlp",
@@ -83,12 +81,10 @@ __getattr__ = load_when_asked_for(
         "TorchNet": "muster.nets.torch_net",
         "TorchPolicy": "muster.nets.torch_policy",
         "build_q_network": "muster.nets.q_network",
-        "fast_mlp": "muster.nets.numpy_mlp",
         "get_model": "muster.nets.registry",
         "make_encoder": "muster.nets.encoders",
         "make_net": "muster.nets.torch_net",
         "make_policy_net": "muster.nets.build_policy",
         "register_model": "muster.nets.registry",
-        "why_not_fast": "muster.nets.numpy_mlp",
     },
 )

@@ -31,7 +31,7 @@ class ActorCritic(nn.Module):
         hidden: Width of each layer after the encoder.
         shared: One stack of hidden layers for both; else one for each. An encoder with weights
             (a CNN) is shared in any case.
-        activation: "relu" or "tanh", after each hidden layer.
+        activation: "relu", "tanh", "gelu" or "silu", after each hidden layer.
         normalize_obs: Put an `ObsNorm` in front.
         log_std: Of a Gaussian, to begin with.
         generator: Where the first weights come from. None: torch's global generator.

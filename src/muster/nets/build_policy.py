@@ -50,7 +50,7 @@ def build_policy(
         head: What the outputs mean.
         hidden: Width of each layer after the encoder.
         shared: One stack of hidden layers for actions and value; else one for each.
-        activation: "relu" or "tanh", after each hidden layer.
+        activation: "relu", "tanh", "gelu" or "silu", after each hidden layer.
         normalize_obs: Put an `ObsNorm` in front. It is `module.normalizer`.
         log_std: Of a Gaussian, to begin with.
         model: Another network:

@@ -1,7 +1,7 @@
 """Networks that value an observation together with an action, and ways to run them.
 
-obs, action -> Critic -> values [B, outputs] -> backward: gradient by the weights
-                                            -> action_gradient: gradient by the action
+obs, action -> CriticGroup -> values [B, members * outputs] -> backward: gradient by the weights
+                                                            -> input_gradient: by the actions
 """
 
 from collections import OrderedDict
@@ -9,21 +9,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from muster.nets.dropout import SeededDropout
 from muster.nets.encoders import Flatten, make_encoder
 from muster.nets.flat import FlatParameters
+from muster.nets.fused_net import FusedNet, why_no_fused_net
 from muster.nets.mlp import linear, make_activation
-from muster.nets.numpy_mlp import FastMLP, fast_mlp
 from muster.nets.q_network import build_q_network
 from muster.nets.registry import Factory
 from muster.nets.torch_net import TorchNet
-
-Array = NDArray[np.float32]
 
 _FEATURES = 256
 """What a model of the user's own makes of an observation for a critic."""
@@ -38,7 +34,7 @@ class Critic(nn.Module):
         action_size: Numbers of one action.
         hidden: Width of each layer after the encoder.
         outputs: Values of each pair: 1, or as many quantiles.
-        activation: "relu" or "tanh", after each hidden layer.
+        activation: "relu", "tanh", "gelu" or "silu", after each hidden layer.
         layer_norm: Normalise what each hidden layer puts out, row by row, before the activation.
         dropout: Probability with which a hidden output is left out in training.
         batch_norm: Normalise what goes into each layer, over the rows of a batch.
@@ -94,46 +90,32 @@ class Critic(nn.Module):
         return values
 
 
-class CriticNet:
-    """Runs a critic: by hand where that is possible, else by torch.
+class CriticGroup(nn.Module):
+    """Several critics that read the same, and whose values come one after the other.
 
     Args:
-        critic: The network.
-        flat: Its parameters.
+        members: Critics of the same observations and actions.
     """
 
-    def __init__(self, critic: Critic, flat: FlatParameters) -> None:
-        self._actions = slice(-critic.action_size, None)
-        self._fast: FastMLP | None = None
-        if isinstance(critic.encoder, Flatten):
-            self._fast = fast_mlp(critic.layers, flat.below("layers"))
-        self._net: FastMLP | TorchNet = self._fast or TorchNet(critic, flat)
+    def __init__(self, members: Sequence[Critic]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
 
-    def forward(self, obs: Any, action: Array, training: bool = True) -> Array:
-        """Return values [B, outputs], and keep what gradients need.
+    def forward(self, pair: tuple[Any, Tensor]) -> Tensor:
+        """Return values [B, members * outputs] of observations and actions."""
+        return torch.cat([member(pair) for member in self.members], dim=1)
 
-        Args:
-            obs: [B, ...], or a dict of such.
-            action: [B, action_size].
-            training: Whether dropout and batch norm are in training mode.
-        """
-        return self._net.forward(self._input(obs, action), training)
 
-    def predict(self, obs: Any, action: Array) -> Array:
-        """Return values [B, outputs] in evaluation mode."""
-        return self._net.predict(self._input(obs, action))
+def make_critic_net(group: CriticGroup, flat: FlatParameters) -> FusedNet | TorchNet:
+    """Return the fastest way to run critics: compiled where that is possible, else by torch.
 
-    def backward(self, dvalues: Array, grad: Array) -> None:
-        """Write the gradient of sum(dvalues * values) of the last `forward` into a flat vector."""
-        self._net.backward(dvalues, grad)
-
-    def action_gradient(self, dvalues: Array) -> Array:
-        """Return the gradient of sum(dvalues * values) of the last `forward` by the actions."""
-        if self._fast is not None:
-            return self._fast.input_gradient(dvalues, self._actions)
-        return self._net.input_gradient(dvalues)
-
-    def _input(self, obs: Any, action: Array) -> Any:
-        if self._fast is None:
-            return obs, action
-        return np.concatenate([np.reshape(obs, (len(action), -1)), action], axis=1)
+    Args:
+        group: The networks.
+        flat: Their parameters.
+    """
+    members = [member for member in group.members if isinstance(member, Critic)]
+    if all(type(member.encoder) is Flatten for member in members):
+        nets = [member.layers for member in members]
+        if why_no_fused_net(group, flat, nets) is None:
+            return FusedNet(group, flat, nets, members[0].action_size, releases_lock=True)
+    return TorchNet(group, flat)

@@ -8,7 +8,6 @@ The module stays an ordinary module: state_dict, load_state_dict and autograd wo
 what gives parameters new memory (`module.to("cuda")`, `module.half()`) parts it from the vector.
 """
 
-import copy
 import hashlib
 import math
 
@@ -67,20 +66,6 @@ class FlatParameters:
             view.copy_(parameter.detach())
             parameter.data = view
             start = piece.stop
-
-    def below(self, prefix: str) -> "FlatParameters":
-        """Return the same memory for the part of the module that has this name.
-
-        Args:
-            prefix: Name of a child that has all parameters of the module.
-        """
-        part = copy.copy(self)
-        part.module = self.module.get_submodule(prefix)
-        start = f"{prefix}."
-        part.names_and_slices = {
-            name.removeprefix(start): at for name, at in self.names_and_slices.items()
-        }
-        return part
 
     def copy_from(self, other: "FlatParameters", tau: float = 1.0) -> None:
         """Move the weights towards those of another copy of the same module.

@@ -1,10 +1,10 @@
-"""A small policy network as compiled code: act in one call, the gradient of a loss in one call.
+"""A policy network as compiled code: act in one call, the gradient of a loss in one call.
 
     act:       obs -> [normalise] -> every layer -> outputs, value -> action, logp
     gradient:  rows of obs -> [normalise] -> every layer -> loss -> every layer backwards -> grad
 
 Rows go through in blocks, so that all of a block stays in the cache. `fused_layers` says how a
-block lies in memory, and what `layers`, `plan` and `work` are.
+block lies in memory, and what `layers`, `plan`, `kept` and `work` are.
 """
 
 from typing import Any
@@ -16,30 +16,29 @@ from muster.jit import jit
 from muster.nets.fused_layers import (
     BLOCK,
     DELTA,
-    GAUSSIAN,
     HIDDEN,
-    LOG_STD,
-    N_OBS,
-    OBS,
+    INPUTS,
+    LAYER_PARTS,
+    N_INPUTS,
     OUT,
-    POLICY,
-    ROWS,
-    VALUE,
-    WIDTH,
-    Q,
     backward,
-    fill,
     forward,
     padded_in_kernels,
 )
 from muster.nets.normalizer import LIMIT, RunningNorm
-from muster.nets.tile import LANES, absent, keep_with, multiply, noinline, part, spread, transpose
+from muster.nets.tile import LANES, absent, fill, keep_with, noinline, part, spread, transpose
 from muster.rl_utils.losses.ppo import best_actions, ppo_loss, sample_actions
 from muster.rl_utils.losses.q import explore_or_best, q_loss
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
+
+WIDTH, POLICY, VALUE, GAUSSIAN, LOG_STD, ROWS, Q = range(7)
+"""Places of `ends`: numbers of an action; the last layers of both nets (-1: the value is that of
+the best output); 1 for a Gaussian, and where its log_std lies in the parameters; where in `work`
+the outputs lie row by row, and after them their derivatives; 1 if outputs are values of actions.
+"""
 
 SAMPLE, BEST, VALUES = 0, 1, 2
 """What `act` is to do."""
@@ -59,7 +58,7 @@ def take(
     m: int,
     offset: Floats,
     factor: Floats,
-    work: Floats,
+    kept: Floats,
     at: int,
     lanes: int,
 ) -> None:
@@ -75,34 +74,34 @@ def take(
             if offset.size:
                 x = (x - offset[k]) * factor[k]
                 x = -_LIMIT if x < -_LIMIT else (_LIMIT if x > _LIMIT else x)
-            work[at + k * lanes + i] = x
-    for k in range(
-        obs.shape[1]
-    ):  # what is left there could be numbers that are slow to compute with
-        fill(work, at + k * lanes + m, at + (k + 1) * lanes, _ZERO)
+            kept[at + k * lanes + i] = x
+    for k in range(obs.shape[1]):  # what is left there could be denormals
+        fill(kept, at + k * lanes + m, at + (k + 1) * lanes, _ZERO)
 
 
 @part
-def outputs_by_row(params: Floats, layers: Ints, plan: Ints, work: Floats, lanes: int) -> int:
-    """Write the outputs as rows [lanes, padded(K)] to plan[ROWS], return padded(K)."""
+def outputs_by_row(
+    params: Floats, layers: Ints, ends: Ints, kept: Floats, work: Floats, lanes: int
+) -> int:
+    """Write the outputs as rows [lanes, padded(K)] to ends[ROWS], return padded(K)."""
     noinline()
-    n_out, h_at = layers[plan[POLICY], OUT], layers[plan[POLICY], HIDDEN]
+    n_out, h_at = layers[ends[POLICY], OUT], layers[ends[POLICY], HIDDEN]
     outputs = n_out
-    if plan[GAUSSIAN]:
+    if ends[GAUSSIAN]:
         outputs = 2 * n_out
-        spread(work, h_at + n_out * lanes, lanes, params, plan[LOG_STD], n_out)
+        spread(kept, h_at + n_out * lanes, lanes, params, ends[LOG_STD], n_out)
     wide: int = padded_in_kernels(outputs)
-    transpose(work, plan[ROWS], wide, work, h_at, lanes, wide, lanes)
+    transpose(work, ends[ROWS], wide, kept, h_at, lanes, wide, lanes)
     return wide
 
 
 @part
-def best_output(layers: Ints, plan: Ints, work: Floats, lanes: int, row: int) -> Any:
+def best_output(layers: Ints, ends: Ints, kept: Floats, lanes: int, row: int) -> Any:
     """Return the highest output of a row; NaN if there is one."""
-    n_out, at = layers[plan[POLICY], OUT], layers[plan[POLICY], HIDDEN] + row
-    best = work[at]
+    n_out, at = layers[ends[POLICY], OUT], layers[ends[POLICY], HIDDEN] + row
+    best = kept[at]
     for k in range(1, n_out):
-        x = work[at + k * lanes]
+        x = kept[at + k * lanes]
         if x > best or x != x:
             best = x
     return best
@@ -113,9 +112,11 @@ def act(
     params: Floats,
     layers: Ints,
     plan: Ints,
+    ends: Ints,
     sizes: Ints,
     offset: Floats,
     factor: Floats,
+    kept: Floats,
     work: Floats,
     task: int,
     obs: Floats,
@@ -128,11 +129,13 @@ def act(
 
     Args:
         params: The flat vector.
-        layers: See above; so on for plan and work.
+        layers: See above; so on for plan, kept and work.
         plan: See above.
+        ends: See above.
         sizes: Of the `ActionHead`.
         offset: Of the normaliser; empty without one.
         factor: Of the normaliser; empty without one.
+        kept: See above.
         work: See above.
         task: SAMPLE writes actions, logp and values, BEST actions alone, VALUES values alone.
         obs: [n, n_obs].
@@ -145,33 +148,33 @@ def act(
         -1, or BAD_SHAPES.
     """
     count = obs.shape[0]
-    if obs.shape[1] != plan[N_OBS] or (task != BEST and value.size != count):
+    if obs.shape[1] != plan[N_INPUTS] or (task != BEST and value.size != count):
         return BAD_SHAPES
-    if task != VALUES and (action.shape[0] != count or action.shape[1] != plan[WIDTH]):
+    if task != VALUES and (action.shape[0] != count or action.shape[1] != ends[WIDTH]):
         return BAD_SHAPES
     if task == SAMPLE and (noise.shape != action.shape or logp.size != count):
         return BAD_SHAPES
     for start in range(0, count, BLOCK):
         m = min(BLOCK, count - start)
         lanes = (m + LANES - 1) // LANES * LANES
-        take(obs, sizes[:0], start, m, offset, factor, work, plan[OBS], lanes)
-        forward(params, layers, plan, work, lanes)
+        take(obs, sizes[:0], start, m, offset, factor, kept, plan[INPUTS], lanes)
+        forward(params, layers, plan, kept, lanes)
         if task != BEST:
-            if plan[VALUE] < 0:
+            if ends[VALUE] < 0:
                 for i in range(m):
-                    value[start + i] = best_output(layers, plan, work, lanes, i)
+                    value[start + i] = best_output(layers, ends, kept, lanes, i)
             else:
-                v_at = layers[plan[VALUE], HIDDEN]
+                v_at = layers[ends[VALUE], HIDDEN]
                 for i in range(m):  # assigning a slice compiles for two seconds
-                    value[start + i] = work[v_at + i]
+                    value[start + i] = kept[v_at + i]
         if task != VALUES:
-            wide = outputs_by_row(params, layers, plan, work, lanes)
-            at = plan[ROWS]
+            wide = outputs_by_row(params, layers, ends, kept, work, lanes)
+            at = ends[ROWS]
             outputs = work[at : at + m * wide].reshape((m, wide))
-            gaussian = plan[GAUSSIAN] != 0
+            gaussian = ends[GAUSSIAN] != 0
             mine = action[start : start + m]
-            if task == SAMPLE and plan[Q]:
-                n_out = layers[plan[POLICY], OUT]
+            if task == SAMPLE and ends[Q]:
+                n_out = layers[ends[POLICY], OUT]
                 explore_or_best(outputs[:, :n_out], noise[start : start + m], mine)
                 for i in range(start, start + m):
                     logp[i] = _ZERO
@@ -188,9 +191,11 @@ def gradient(
     params: Floats,
     layers: Ints,
     plan: Ints,
+    ends: Ints,
     sizes: Ints,
     offset: Floats,
     factor: Floats,
+    kept: Floats,
     work: Floats,
     obs: Floats,
     action: Array,
@@ -210,12 +215,14 @@ def gradient(
     """Write the gradient of a loss over some rows, and its sums: of `ppo_loss`, or of `q_loss`.
 
     Args:
-        params: The flat vector; the next six are as in `act`.
+        params: The flat vector; the next eight are as in `act`.
         layers: See above.
         plan: See above.
+        ends: See above.
         sizes: Of the `ActionHead`.
         offset: Of the normaliser.
         factor: Of the normaliser.
+        kept: See above.
         work: See above.
         obs: [R, n_obs]; this and the next five are fields of a `Rollout`.
         action: [R, width].
@@ -236,17 +243,17 @@ def gradient(
         -1, or the first of `rows` that does not exist, or whose action does not, or BAD_SHAPES.
     """
     count = obs.shape[0]
-    if obs.shape[1] != plan[N_OBS] or action.shape[0] != count or logp.size != count:
+    if obs.shape[1] != plan[N_INPUTS] or action.shape[0] != count or logp.size != count:
         return BAD_SHAPES
     if old_value.size != count or advantage.size != count or target.size != count:
         return BAD_SHAPES
-    if action.shape[1] != plan[WIDTH] or grad.size != params.size or stats.size != 5:
+    if action.shape[1] != ends[WIDTH] or grad.size != params.size or stats.size != 5:
         return BAD_SHAPES
-    zero = rows.size - rows.size  # no literal
-    fill(grad, zero, grad.size, _ZERO)
+    if not rows.size:
+        fill(grad, rows.size, grad.size, _ZERO)
     for i in range(5):
         stats[i] = 0.0
-    policy, head = plan[POLICY], plan[VALUE]
+    policy, head = ends[POLICY], ends[VALUE]
     n_out = layers[policy, OUT]
     for start in range(0, rows.size, BLOCK):
         m = min(BLOCK, rows.size - start)
@@ -254,13 +261,13 @@ def gradient(
         for i in range(start, start + m):
             if rows[i] < 0 or rows[i] >= count:
                 return i
-        take(obs, rows, start, m, offset, factor, work, plan[OBS], lanes)
-        forward(params, layers, plan, work, lanes)
-        wide = outputs_by_row(params, layers, plan, work, lanes)
-        at = plan[ROWS]
+        take(obs, rows, start, m, offset, factor, kept, plan[INPUTS], lanes)
+        forward(params, layers, plan, kept, lanes)
+        wide = outputs_by_row(params, layers, ends, kept, work, lanes)
+        at = ends[ROWS]
         d_rows = work[at + BLOCK * wide : at + (BLOCK + m) * wide].reshape((m, wide))
         bad = -1
-        if plan[Q]:
+        if ends[Q]:
             bad = q_loss(
                 work[at : at + m * wide].reshape((m, wide))[:, :n_out],
                 rows[start : start + m],
@@ -274,14 +281,14 @@ def gradient(
             v_at, dv_at = layers[head, HIDDEN], layers[head, DELTA]
             bad = ppo_loss(
                 work[at : at + m * wide].reshape((m, wide)),
-                work[v_at : v_at + m],
+                kept[v_at : v_at + m],
                 rows[start : start + m],
                 action,
                 logp,
                 old_value,
                 advantage,
                 target,
-                plan[GAUSSIAN] != 0,
+                ends[GAUSSIAN] != 0,
                 sizes,
                 scale,
                 clip,
@@ -298,13 +305,15 @@ def gradient(
         d_at = layers[policy, DELTA]
         fill(work, at + (BLOCK + m) * wide, at + (BLOCK + lanes) * wide, _ZERO)
         transpose(work, d_at, lanes, work, at + BLOCK * wide, wide, lanes, wide)
-        if plan[GAUSSIAN]:
+        if ends[GAUSSIAN]:
             for k in range(n_out):
+                total = grad[ends[LOG_STD] + k] if start else _ZERO
                 for i in range(m):
-                    grad[plan[LOG_STD] + k] += work[d_at + (n_out + k) * lanes + i]
-        backward(params, grad, layers, plan, work, m, lanes)
+                    total += work[d_at + (n_out + k) * lanes + i]
+                grad[ends[LOG_STD] + k] = total
+        backward(params, grad, layers, plan, kept, work, m, lanes, start > 0)
     return -1
 
 
 for _kernel in (act, gradient):
-    keep_with(_kernel, forward, multiply, ppo_loss, q_loss, RunningNorm.forward, jit)
+    keep_with(_kernel, *LAYER_PARTS, ppo_loss, q_loss, RunningNorm.forward, jit)

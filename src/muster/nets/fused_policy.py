@@ -1,4 +1,4 @@
-"""A small `ActorCritic` without torch: each question to it is one compiled call.
+"""An `ActorCritic` without torch: each question to it is one compiled call.
 
     why_not_fused  the one rule for which networks go this way
     FusedPolicy    the face of `PolicyNet`, on the kernels of `fused_kernels`
@@ -9,8 +9,6 @@ rows takes it 900 us, and this 70.
 
 import math
 import threading
-from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,16 +23,18 @@ from muster.nets.actor_critic import ActorCritic
 from muster.nets.clipped_objective import ClippedObjective
 from muster.nets.encoders import Flatten
 from muster.nets.flat import FlatParameters, aligned
+from muster.nets.fused_plan import (
+    Plan,
+    PlanBuilder,
+    count_parameters,
+    why_no_chain,
+    why_not_compiled,
+)
 from muster.nets.mlp import MLP
 from muster.nets.normalizer import ObsNorm
 from muster.nets.policy_net import STATS, Array, Floats, LossTerms, Objective, Rollout
 from muster.nets.q_objective import QObjective
-from muster.nets.tile import FUSED, LANES
-
-MAX_WIDTH = 255
-"""From 256 on BLAS multiplies faster than our kernels."""
-
-_ENDS: dict[type[nn.Module], int] = {nn.Tanh: shape.TANH, nn.ReLU: shape.RELU}
+from muster.nets.tile import FUSED
 
 
 def why_not_fused(
@@ -43,7 +43,7 @@ def why_not_fused(
     """Say what keeps a network from the compiled path, or None if nothing does.
 
     The rule: it is an `ActorCritic` whose encoder only flattens, maybe with an `ObsNorm`, with
-    Linear layers up to `MAX_WIDTH` wide, maybe with a LayerNorm, that end with Tanh, ReLU or
+    Linear layers of any width, maybe with a LayerNorm, that end with Tanh, ReLU, GELU, SiLU or
     nothing; every parameter is learnt and used once. Then the hand-written gradient is the whole
     gradient. The objective is one that the kernels have inside.
     """
@@ -59,45 +59,18 @@ def why_not_fused(
         return f"observations are normalised by {type(module.normalizer).__name__}"
     if (module.value is None) is not isinstance(objective, QObjective):
         return "a critic belongs to a policy, and to no Q-network"
-    for net in _nets(module):
+    nets = _nets(module)
+    for net in nets:
         if type(net) is not MLP:
             return f"{type(net).__name__} has no compiled twin"
-        for part in net:
-            if type(part) not in (nn.Linear, nn.LayerNorm, *_ENDS):
-                return f"{type(part).__name__} has no compiled twin"
-        for before, part in pairwise([None, *net]):
-            normed = type(part) in _ENDS and type(before) is nn.LayerNorm
-            if type(part) is not nn.Linear and type(before) is not nn.Linear and not normed:
-                return f"{type(part).__name__} does not follow a Linear layer"
-            if isinstance(part, nn.LayerNorm) and isinstance(before, nn.Linear):
-                usual = part.eps == shape.NORM_EPS and part.elementwise_affine
-                if part.normalized_shape != (before.out_features,) or not usual:
-                    return f"{part} is not the usual one"
-    for net in _nets(module)[1:]:
+        reason = why_no_chain(net)
+        if reason is not None:
+            return reason
+    for net in nets[1:]:
         if not len(net) or type(net[-1]) is not nn.Linear:
             return "the policy or the value does not end with a Linear layer"
-    layers = list(_linears(module))
-    widest = max(max(layer.in_features, layer.out_features) for layer in layers)
-    if widest > MAX_WIDTH:
-        return f"a layer is {widest} wide: from {MAX_WIDTH + 1} on BLAS is faster"
-    for part in module.modules():
-        if part._forward_hooks or part._forward_pre_hooks:
-            return f"{type(part).__name__} has hooks"
-        if part._backward_hooks or part._backward_pre_hooks:
-            return f"{type(part).__name__} has hooks"
-    if any(layer.bias is None for layer in layers):
-        return "a Linear layer has no bias"
-    norms = sum(isinstance(part, nn.LayerNorm) for part in module.modules())
-    if len(flat.names_and_slices) != 2 * (len(layers) + norms) + (module.log_std is not None):
-        return "a parameter is shared, or belongs to no layer"
-    if not all(parameter.requires_grad for parameter in module.parameters()):
-        return "a parameter is frozen"
-    return None
-
-
-def _linears(module: ActorCritic) -> Iterator[nn.Linear]:
-    for net in _nets(module):
-        yield from (part for part in net if isinstance(part, nn.Linear))
+    parameters = sum(map(count_parameters, nets)) + (module.log_std is not None)
+    return why_not_compiled(module, flat, parameters)
 
 
 def _nets(module: ActorCritic) -> list[MLP]:
@@ -107,53 +80,20 @@ def _nets(module: ActorCritic) -> list[MLP]:
 
 def _plan_of(
     module: ActorCritic, flat: FlatParameters, head: ActionHead, is_q: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """Return `layers` and `plan` of the kernels, and how long their `work` has to be."""
-    at = {id(p): flat.names_and_slices[name].start for name, p in module.named_parameters()}
-    used = 0
-
-    def room(floats: int) -> int:
-        nonlocal used
-        start, used = used, used + -(-floats // LANES) * LANES
-        return start
-
-    n_obs = int(module.encoder.out_features)  # type: ignore[arg-type]  # Flatten has it
-    plan = np.zeros(10, np.int64)
-    plan[shape.Q] = is_q
-    plan[shape.OBS] = room(shape.BLOCK * shape.padded(n_obs))
-    rows: list[list[int]] = []
-
-    def add(net: nn.Sequential, source: int) -> int:
-        """Append the layers of one net that reads layer `source`, return the last one's number."""
-        for part in net:
-            if isinstance(part, nn.Linear):
-                n_in, n_out = part.in_features, part.out_features
-                wide = head.outputs if net is module.policy else n_out  # log_std lies after means
-                size = shape.BLOCK * shape.padded(max(n_out, wide))
-                places = [at[id(part.weight)], at[id(part.bias)], shape.LINEAR, source]
-                rows.append([n_in, n_out, *places, room(size), room(size), -1, -1, -1])
-                source = len(rows) - 1
-            elif isinstance(part, nn.LayerNorm):
-                norm = [at[id(part.weight)], at[id(part.bias)]]
-                # What is normalised, its factors, and two sums for the way back.
-                rows[-1][shape.NORM :] = [*norm, room(shape.BLOCK * (rows[-1][shape.OUT] + 3))]
-            else:
-                rows[-1][shape.END] = _ENDS[type(part)]
-        return source
-
-    trunk = add(module.trunk, -1)
-    plan[shape.POLICY] = add(module.policy, trunk)
-    plan[shape.VALUE] = -1 if module.value is None else add(module.value, trunk)
-    plan[shape.N_OBS], plan[shape.WIDTH] = n_obs, head.width
-    plan[shape.GAUSSIAN] = head.gaussian
+) -> tuple[Plan, NDArray[np.int64]]:
+    """Return the plan of the kernels, and the `ends` of theirs."""
+    places = {id(p): flat.names_and_slices[name].start for name, p in module.named_parameters()}
+    builder = PlanBuilder(int(module.encoder.out_features), places)  # type: ignore[arg-type]
+    trunk = builder.add(module.trunk)
+    ends = np.zeros(7, np.int64)
+    ends[kernels.POLICY] = builder.add(module.policy, trunk, outputs=head.outputs)
+    ends[kernels.VALUE] = -1 if module.value is None else builder.add(module.value, trunk)
+    ends[kernels.WIDTH], ends[kernels.GAUSSIAN] = head.width, head.gaussian
     if module.log_std is not None:
-        plan[shape.LOG_STD] = at[id(module.log_std)]
-    plan[shape.ROWS] = room(2 * shape.BLOCK * shape.padded(head.outputs))
-    layers = np.array(rows, np.int64)
-    widest_in, widest_out = (int(layers[:, column].max()) for column in (shape.IN, shape.OUT))
-    transposed, tile = shape.BLOCK * shape.padded(widest_in), LANES * widest_out
-    plan[shape.SCRATCH] = room(transposed + tile)
-    return layers, plan, used
+        ends[kernels.LOG_STD] = places[id(module.log_std)]
+    ends[kernels.ROWS] = builder.room(2 * shape.BLOCK * shape.padded(head.outputs))
+    ends[kernels.Q] = is_q
+    return builder.done(), ends
 
 
 class FusedPolicy:
@@ -186,7 +126,7 @@ class FusedPolicy:
         if reason is not None:
             raise OptionError(
                 f"the network cannot be compiled: {reason}",
-                "FusedPolicy computes small networks of one kind only",
+                "FusedPolicy computes networks of one kind only",
                 "TorchPolicy(module, flat, head) takes every other",
             )
         last: Any = module.policy[-1]
@@ -200,12 +140,13 @@ class FusedPolicy:
         self._head = head
         self._is_q = isinstance(objective, QObjective)
         self._sums = np.zeros(len(STATS))
-        layers, plan, self._size = _plan_of(module, flat, head, self._is_q)
+        self._plan, ends = _plan_of(module, flat, head, self._is_q)
         offset = factor = np.zeros(0, np.float32)
         if module.normalizer is not None and module.normalizer.keys:
             norm = module.normalizer.parts[0]
             offset, factor = norm.offset.numpy(), norm.factor.numpy()  # type: ignore[operator]
-        self._network = (layers, plan, np.array(head.sizes, np.int64), offset, factor)
+        sizes = np.array(head.sizes, np.int64)
+        self._network = (self._plan.layers, self._plan.plan, ends, sizes, offset, factor)
         self._floats = np.zeros(0, np.float32)
         self._noise = np.zeros((0, head.width), np.float32)
         self._action = np.zeros((0, head.width), head.dtype)
@@ -253,7 +194,7 @@ class FusedPolicy:
         bad = kernels.gradient(
             self._flat.vector,
             *self._network,
-            self._work(),
+            *self._work(),
             _rows(obs),
             action,
             logp,
@@ -283,23 +224,23 @@ class FusedPolicy:
     def _act(
         self, task: int, obs: Any, noise: Floats, action: Array, logp: Floats, value: Floats
     ) -> None:
-        work = self._work()
+        kept, work = self._work()
         obs = _rows(obs)
-        params = self._flat.vector
-        if kernels.act(params, *self._network, work, task, obs, noise, action, logp, value) != -1:
+        network = (self._flat.vector, *self._network)
+        if kernels.act(*network, kept, work, task, obs, noise, action, logp, value) != -1:
             shapes = [np.shape(x) for x in (obs, noise, action, logp, value)]
             raise OptionError(
                 f"arrays of shapes {shapes} do not fit the network",
-                f"it reads [n, {self._network[1][shape.N_OBS]}] observations, and writes "
+                f"it reads [n, {self._plan.plan[shape.N_INPUTS]}] observations, and writes "
                 f"[n, {self._head.width}] actions",
                 "one row for each observation in all of them; obs[None] for a single one",
             )
 
-    def _work(self) -> Floats:
+    def _work(self) -> tuple[Floats, Floats]:
         try:
-            work: Floats = self._local.work
+            work: tuple[Floats, Floats] = self._local.work
         except AttributeError:
-            work = self._local.work = aligned(self._size)
+            work = self._local.work = aligned(self._plan.kept), aligned(self._plan.work)
         return work
 
 

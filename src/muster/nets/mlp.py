@@ -11,7 +11,12 @@ from torch import Tensor, nn
 
 from muster.errors import OptionError
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+}
 
 
 def make_activation(name: str) -> nn.Module:
@@ -52,7 +57,7 @@ class MLP(nn.Sequential):
         in_features: Width of the input.
         hidden: Width of each layer.
         out_features: Width of one more layer, without activation. None: there is none.
-        activation: "relu" or "tanh".
+        activation: "relu", "tanh", "gelu" or "silu".
         generator: Where the first weights come from. None: torch's global generator.
         layer_norm: Put a LayerNorm before each activation.
     """

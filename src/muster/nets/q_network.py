@@ -40,7 +40,7 @@ def build_q_network(
             then each stream's own.
         model: A registered name, or a class or function of (obs_space, n_actions), that takes the
             place of all this. It is tried on two observations before it is returned.
-        activation: "relu" or "tanh", after each layer of `hidden`.
+        activation: "relu", "tanh", "gelu" or "silu", after each layer of `hidden`.
         seed: Decides the first weights, alone: torch's global generator is neither used nor moved.
     """
     if model is not None:

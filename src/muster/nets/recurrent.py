@@ -53,7 +53,7 @@ class RecurrentActorCritic(nn.Module):
         obs_space: Of one observation.
         head: What the outputs mean.
         hidden: Width of each layer after the encoder; the last one is the LSTM.
-        activation: "relu" or "tanh", after each layer before the LSTM.
+        activation: "relu", "tanh", "gelu" or "silu", after each layer before the LSTM.
         normalize_obs: Put an `ObsNorm` in front.
         log_std: Of a Gaussian, to begin with.
         generator: Where the first weights come from. None: torch's global generator.

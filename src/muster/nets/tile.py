@@ -8,7 +8,8 @@
             C[r, 0:16] = fma(A[r, k], b, C[r, 0:16])
 
 Loops that numba compiles by itself load and store C at every k, and are 3 to 8 times as slow. 6
-rows are what fits into the 16 registers of AVX2; 8 would be spilled there.
+rows are what fits into the 16 registers of AVX2; 8 would be spilled there. AVX-512 has 32 registers
+of twice the width, and needs 12 rows to keep its two multipliers busy.
 
 Every element of C is one chain of fused multiply-adds in the order of k, whatever the number of
 rows, the place in the tile, or the width of the CPU's vectors: its bits depend on nothing else.
@@ -34,8 +35,25 @@ LANES = 16
 """Columns of a tile. Matrices that it reads or writes are padded to a multiple of it."""
 
 
+def _rows_of_a_tile() -> int:
+    """Return how many rows of sums the registers of this CPU hold."""
+    try:
+        binding = importlib.import_module("llvmlite.binding")
+        wide = bool(binding.get_host_cpu_features().get("avx512f"))
+    except (ImportError, RuntimeError):  # RuntimeError: LLVM does not know this CPU
+        wide = False
+    return 12 if wide else 6
+
+
+TALL = _rows_of_a_tile()
+"""Rows of the largest tile. No bit depends on it."""
+
+_FITS = 2**16
+"""Numbers of A that stay in the second cache, beside B, while columns of B go by."""
+
+
 def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
-    """Return tiles of 6, 4, 2 and 1 rows, and the other intrinsics; None without numba."""
+    """Return tiles of `TALL`, 6, 4, 2 and 1 rows, and the other intrinsics; None without numba."""
     try:
         intrinsic = importlib.import_module("numba.extending").intrinsic
         types = importlib.import_module("numba").types
@@ -70,6 +88,11 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
         mask = ir.Constant(ir.VectorType(lane, LANES), lanes)
         return builder.shuffle_vector(first, second, mask)
 
+    def everywhere(builder: Any, x: Any) -> Any:
+        """A vector of one number."""
+        first = builder.insert_element(undefined, x, ir.Constant(lane, 0))
+        return shuffle(builder, first, undefined, [0] * LANES)
+
     def fma_of(builder: Any, kind: Any, suffix: str) -> Any:
         function = ir.FunctionType(kind, [kind] * 3)
         return cgutils.get_or_insert_function(builder.module, function, f"llvm.fma.{suffix}")
@@ -89,42 +112,59 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
             b_at: Any,
             b_row: Any,
             depth: Any,
+            start: Any,
+            start_at: Any,
+            start_step: Any,
+            floor: Any,
         ) -> Any:
-            """C[rows, 16] += A[rows, depth] @ B[depth, 16].
+            """C[rows, 16] = max(S + A[rows, depth] @ B[depth, 16], floor).
 
-            A[r, k] is at a_at + r * a_row + k * a_k, so that A may lie either way round.
+            A[r, k] is at a_at + r * a_row + k * a_k, so that A may lie either way round. S is what
+            is in C; or, if start_step is not negative, start[start_at + r * start_step] all along
+            row r.
             """
 
             def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
                 c_at, c_row = args[1], args[2]
                 a_at, a_row, a_k = args[4], args[5], args[6]
                 b_at, b_row, depth = args[8], args[9], args[10]
+                start_at, start_step, floor = args[12], args[13], args[14]
                 to_c = at(builder, data(context, builder, signature, args, 0), c_at)
                 to_a = at(builder, data(context, builder, signature, args, 3), a_at)
                 to_b = at(builder, data(context, builder, signature, args, 7), b_at)
+                to_start = at(builder, data(context, builder, signature, args, 11), start_at)
                 fma = fma_of(builder, vector, "v16f32")
                 numbers = [ir.Constant(c_at.type, r) for r in range(rows)]
                 c_rows = [at(builder, to_c, builder.mul(r, c_row)) for r in numbers]
                 a_rows = [at(builder, to_a, builder.mul(r, a_row)) for r in numbers]
                 # LLVM turns these variables into registers, one per row.
                 sums = [cgutils.alloca_once(builder, vector) for _ in numbers]
-                for row, total in zip(c_rows, sums, strict=True):
-                    builder.store(load(builder, row), total)
+                adds = builder.icmp_signed("<", start_step, ir.Constant(start_step.type, 0))
+                with builder.if_else(adds) as (then, otherwise):
+                    with then:
+                        for row, total in zip(c_rows, sums, strict=True):
+                            builder.store(load(builder, row), total)
+                    with otherwise:
+                        for r, total in zip(numbers, sums, strict=True):
+                            place = at(builder, to_start, builder.mul(r, start_step))
+                            builder.store(everywhere(builder, builder.load(place)), total)
                 with cgutils.for_range(builder, depth) as loop:
                     b_lanes = load(builder, at(builder, to_b, builder.mul(loop.index, b_row)))
                     a_place = builder.mul(loop.index, a_k)
                     for row, total in zip(a_rows, sums, strict=True):
-                        x = builder.load(at(builder, row, a_place))
-                        first = builder.insert_element(undefined, x, ir.Constant(lane, 0))
-                        everywhere = shuffle(builder, first, undefined, [0] * LANES)
-                        new = builder.call(fma, [everywhere, b_lanes, builder.load(total)])
+                        x = everywhere(builder, builder.load(at(builder, row, a_place)))
+                        new = builder.call(fma, [x, b_lanes, builder.load(total)])
                         builder.store(new, total)
+                lowest = everywhere(builder, floor)
                 for row, total in zip(c_rows, sums, strict=True):
-                    store(builder, builder.load(total), row)
+                    x = builder.load(total)
+                    is_low = builder.fcmp_ordered("<", x, lowest)  # NaN stays NaN
+                    store(builder, builder.select(is_low, lowest, x), row)
                 return context.get_dummy_value()
 
             n = types.intp
-            return types.void(c, n, n, a, n, n, n, b, n, n, n), generate
+            kinds = c, n, n, a, n, n, n, b, n, n, n, start, n, n, types.float32
+            return types.void(*kinds), generate
 
         return tile  # type: ignore[no-any-return]
 
@@ -160,8 +200,7 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             to_c = at(builder, data(context, builder, signature, args, 0), args[1])
-            first = builder.insert_element(undefined, args[2], ir.Constant(lane, 0))
-            store(builder, shuffle(builder, first, undefined, [0] * LANES), to_c)
+            store(builder, everywhere(builder, args[2]), to_c)
             return context.get_dummy_value()
 
         return types.void(c, types.intp, types.float32), generate
@@ -176,6 +215,16 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
         return types.float32(types.float32, types.float32, types.float32), generate
 
     @intrinsic  # type: ignore[untyped-decorator]
+    def power_of_two(typing: Any, n: Any) -> Any:
+        """Return 2**n as float32, of an int32 from -126 to 127: n is its exponent."""
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            biased = builder.add(args[0], ir.Constant(lane, 127))
+            return builder.bitcast(builder.shl(biased, ir.Constant(lane, 23)), scalar)
+
+        return types.float32(types.int32), generate
+
+    @intrinsic  # type: ignore[untyped-decorator]
     def noinline(typing: Any) -> Any:
         """Keep the kernel that calls this one function: inlined everywhere it compiles for long."""
 
@@ -185,7 +234,8 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
 
         return types.void(), generate
 
-    return (*map(make_tile, (6, 4, 2, 1)), transpose_tile, spread16, fma, noinline)
+    tiles = map(make_tile, (TALL, 6, 4, 2, 1))
+    return (*tiles, transpose_tile, spread16, fma, power_of_two, noinline)
 
 
 def absent(*_: Any) -> Any:
@@ -198,7 +248,8 @@ def _probe() -> None:
 
 
 _made = _intrinsics()
-_tile6, _tile4, _tile2, _tile1, _transpose16, _spread16, fma, noinline = _made or (absent,) * 8
+_tall, _tile6, _tile4, _tile2, _tile1, *_others = _made or (absent,) * 10
+_transpose16, _spread16, fma, power_of_two, noinline = _others
 
 FUSED: bool = _made is not None and jit(absent)(_probe) is not absent
 """Whether the kernels of this module can be had: numba compiles, and can keep what it compiled."""
@@ -251,8 +302,14 @@ def multiply(
     m: int,
     n: int,
     depth: int,
+    start: Array,
+    start_at: int,
+    start_step: int,
+    floor: np.float32,
 ) -> None:
-    """C[m, n] += A[m, depth] @ B[depth, n], where n is a multiple of `LANES`.
+    """C[m, n] = max(S + A[m, depth] @ B[depth, n], floor), where n is a multiple of `LANES`.
+
+    S is C itself, or a number for each row: a bias, or 0.
 
     Give all places and sizes as variables: for each literal number numba would compile it again.
 
@@ -270,69 +327,57 @@ def multiply(
         m: Rows of C.
         n: Columns of C.
         depth: Columns of A.
+        start: Holds what to start from.
+        start_at: Where the number of the first row is.
+        start_step: From one row's number to the next: 1; 0 if all rows have the same; -1 to start
+            from what is in C.
+        floor: What is lower becomes this: 0 for ReLU, minus infinity for nothing.
     """
     noinline()
-    for j in range(0, n, LANES):
+    # One strip of columns at a time while all of A stays in the cache; else A goes by only once.
+    strip = LANES if m * depth <= _FITS else max(n, LANES)
+    for first in range(0, n, strip):
+        last = min(first + strip, n)
         i = 0
-        while i + 6 <= m:
-            _tile6(
-                c,
-                c_at + i * c_row + j,
-                c_row,
-                a,
-                a_at + i * a_row,
-                a_row,
-                a_k,
-                b,
-                b_at + j,
-                b_row,
-                depth,
-            )
+        while i + TALL <= m:
+            for j in range(first, last, LANES):
+                to, at, s_at = c_at + i * c_row + j, a_at + i * a_row, start_at + i * start_step
+                _tall(
+                    c, to, c_row, a, at, a_row, a_k, b, b_at + j, b_row, depth,
+                    start, s_at, start_step, floor,
+                )  # fmt: skip
+            i += TALL
+        if i + 6 <= m:
+            for j in range(first, last, LANES):
+                to, at, s_at = c_at + i * c_row + j, a_at + i * a_row, start_at + i * start_step
+                _tile6(
+                    c, to, c_row, a, at, a_row, a_k, b, b_at + j, b_row, depth,
+                    start, s_at, start_step, floor,
+                )  # fmt: skip
             i += 6
         if i + 4 <= m:
-            _tile4(
-                c,
-                c_at + i * c_row + j,
-                c_row,
-                a,
-                a_at + i * a_row,
-                a_row,
-                a_k,
-                b,
-                b_at + j,
-                b_row,
-                depth,
-            )
+            for j in range(first, last, LANES):
+                to, at, s_at = c_at + i * c_row + j, a_at + i * a_row, start_at + i * start_step
+                _tile4(
+                    c, to, c_row, a, at, a_row, a_k, b, b_at + j, b_row, depth,
+                    start, s_at, start_step, floor,
+                )  # fmt: skip
             i += 4
         if i + 2 <= m:
-            _tile2(
-                c,
-                c_at + i * c_row + j,
-                c_row,
-                a,
-                a_at + i * a_row,
-                a_row,
-                a_k,
-                b,
-                b_at + j,
-                b_row,
-                depth,
-            )
+            for j in range(first, last, LANES):
+                to, at, s_at = c_at + i * c_row + j, a_at + i * a_row, start_at + i * start_step
+                _tile2(
+                    c, to, c_row, a, at, a_row, a_k, b, b_at + j, b_row, depth,
+                    start, s_at, start_step, floor,
+                )  # fmt: skip
             i += 2
         if i < m:
-            _tile1(
-                c,
-                c_at + i * c_row + j,
-                c_row,
-                a,
-                a_at + i * a_row,
-                a_row,
-                a_k,
-                b,
-                b_at + j,
-                b_row,
-                depth,
-            )
+            for j in range(first, last, LANES):
+                to, at, s_at = c_at + i * c_row + j, a_at + i * a_row, start_at + i * start_step
+                _tile1(
+                    c, to, c_row, a, at, a_row, a_k, b, b_at + j, b_row, depth,
+                    start, s_at, start_step, floor,
+                )  # fmt: skip
 
 
 @part
@@ -353,3 +398,11 @@ def spread(c: Array, c_at: int, lanes: int, values: Array, first: int, m: int) -
     for i in range(m):
         for j in range(0, lanes, LANES):
             _spread16(c, c_at + i * lanes + j, values[first + i])
+
+
+@part
+def fill(array: Array, first: int, last: int, x: Any) -> None:
+    """Set array[first:last] to x."""
+    noinline()
+    for i in range(first, last):
+        array[i] = x

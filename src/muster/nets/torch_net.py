@@ -1,4 +1,4 @@
-"""Any torch module behind the face of `FastMLP`: NumPy in, NumPy out, gradient in a flat vector."""
+"""Any torch module behind the face of `FusedNet`: NumPy in and out, gradient in a flat vector."""
 
 from typing import Any
 
@@ -9,15 +9,25 @@ from torch import Tensor, nn
 
 from muster.errors import OptionError
 from muster.nets.flat import FlatParameters
-from muster.nets.numpy_mlp import FastMLP, fast_mlp
+from muster.nets.fused_net import FusedNet, why_no_fused_net
 from muster.nets.q_network import as_tensors
 
 Array = NDArray[np.float32]
 
 
-def make_net(module: nn.Module, flat: FlatParameters) -> "FastMLP | TorchNet":
-    """Return the fastest way to run a module: by hand where that is possible, else by torch."""
-    return fast_mlp(module, flat) or TorchNet(module, flat)
+def make_net(
+    module: nn.Module, flat: FlatParameters, releases_lock: bool = False
+) -> "FusedNet | TorchNet":
+    """Return the fastest way to run a module: compiled where that is possible, else by torch.
+
+    Args:
+        module: From observations to outputs [B, K].
+        flat: Its parameters.
+        releases_lock: Let other threads run Python during a compiled call.
+    """
+    if why_no_fused_net(module, flat) is None:
+        return FusedNet(module, flat, releases_lock=releases_lock)
+    return TorchNet(module, flat)
 
 
 class TorchNet:
@@ -36,26 +46,27 @@ class TorchNet:
         self._grad: Array | None = None
         self._views: list[Tensor] = []
 
-    def forward(self, obs: Any, training: bool = True) -> Array:
+    def forward(self, obs: Any, beside: Array | None = None, training: bool = True) -> Array:
         """Return q, [B, actions], and keep what `backward` needs.
 
         Args:
-            obs: [B, ...], or a dict or tuple of such.
+            obs: [B, ...], or a dict of such.
+            beside: [B, numbers] that the module reads with them: it then gets a pair.
             training: Whether dropout and batch norm are in training mode.
         """
         self._set_mode(training)
-        tensors = as_tensors(obs)
-        if isinstance(tensors, tuple):
+        tensors = as_tensors(obs if beside is None else (obs, beside))
+        if beside is not None:
             self._last_input = tensors[-1].requires_grad_()
         with torch.enable_grad():
             self._q = self._module(tensors)
         return self._q.detach().numpy()
 
-    def predict(self, obs: Any) -> Array:
+    def predict(self, obs: Any, beside: Array | None = None) -> Array:
         """Return q, [B, actions], in evaluation mode: dropout is off, batch norm does not learn."""
         self._set_mode(training=False)
         with torch.no_grad():
-            q: Tensor = self._module(as_tensors(obs))
+            q: Tensor = self._module(as_tensors(obs if beside is None else (obs, beside)))
         return q.numpy()
 
     def backward(self, dq: Array, grad: Array) -> None:
@@ -78,13 +89,13 @@ class TorchNet:
         q.backward(torch.from_numpy(dq))  # type: ignore[no-untyped-call]
 
     def input_gradient(self, dq: Array) -> Array:
-        """Return the gradient of sum(dq * q) of the last `forward` by the last of its inputs.
+        """Return the gradient of sum(dq * q) of the last `forward` by `beside`.
 
         Args:
             dq: float32 [B, actions].
         """
         q, last = self._take_last(dq), self._last_input
-        assert last is not None, "the module has several inputs"
+        assert last is not None, "forward(obs, beside) came before"
         (gradient,) = torch.autograd.grad(q, last, torch.from_numpy(dq))
         return gradient.numpy()
 

@@ -1,6 +1,7 @@
 """Losses of critics: squared errors, and quantile regression (Dabney et al. 2018).
 
-Both return the loss's gradient by the critic's values and the errors, row by row.
+Both are of some rows of a batch, and return what these add to the loss of the whole batch, its
+gradient by the critics' values, and the errors, row by row.
 """
 
 from typing import NamedTuple
@@ -12,47 +13,52 @@ Array = NDArray[np.float32]
 
 
 class CriticLoss(NamedTuple):
-    """The loss of one critic on a batch."""
+    """What some rows add to the loss of a batch, as a mean over critics."""
 
     loss: float
-    """The weighted mean."""
+    """The weighted sum, divided by the rows of the whole batch."""
     dvalues: Array
-    """[B, outputs], its gradient by the values."""
+    """[B, critics, outputs], each critic's gradient by its values."""
     td_error: Array
-    """[B], value - target; of quantiles, their means."""
+    """[B], value - target, as a mean over critics; of quantiles, their means."""
 
 
-def squared_loss(values: Array, target: Array, weight: Array) -> CriticLoss:
+def squared_loss(values: Array, target: Array, weight: Array, rows: int) -> CriticLoss:
     """Return half the weighted mean of squared errors.
 
     Args:
-        values: [B, 1].
+        values: [B, critics, 1].
         target: [B].
         weight: [B], importance.
+        rows: Of the whole batch.
     """
-    error = values[:, 0] - target
-    weighted = weight * error
-    loss = 0.5 * float(np.mean(weighted * error, dtype=np.float64))
-    dvalues = (weighted / len(error)).astype(np.float32)
-    return CriticLoss(loss, dvalues[:, None], error)
+    error = values[:, :, 0] - target[:, None]
+    weighted = weight[:, None] * error
+    loss = 0.5 * float(np.sum(weighted * error, dtype=np.float64)) / (rows * error.shape[1])
+    dvalues = (weighted / np.float32(rows)).astype(np.float32)
+    return CriticLoss(loss, dvalues[:, :, None], error.mean(axis=1))
 
 
-def quantile_loss(values: Array, targets: Array, weight: Array) -> CriticLoss:
+def quantile_loss(values: Array, targets: Array, weight: Array, rows: int) -> CriticLoss:
     """Return the weighted mean Huber loss of quantile regression, over all pairs.
 
     Args:
-        values: [B, M], quantiles at (2i + 1) / 2M.
+        values: [B, critics, M], quantiles at (2i + 1) / 2M.
         targets: [B, K], samples of what they are quantiles of.
         weight: [B], importance.
+        rows: Of the whole batch.
     """
-    rows, quantiles = values.shape
+    _, critics, quantiles = values.shape
     at = ((np.arange(quantiles, dtype=np.float32) + np.float32(0.5)) / quantiles)[None, :, None]
-    error = targets[:, None, :] - values[:, :, None]  # [B, M, K]
-    slope = np.clip(error, -1, 1)
-    huber = slope * (error - np.float32(0.5) * slope)
-    side = np.abs(at - (error < 0))  # how much an error on this side counts
-    loss = float(np.mean(weight * np.mean(side * huber, axis=(1, 2)), dtype=np.float64))
+    dvalues = np.empty(values.shape, np.float32)
     share = weight[:, None] / np.float32(rows * quantiles)
-    dvalues = -np.mean(side * slope, axis=2) * share
-    td_error = values.mean(axis=1) - targets.mean(axis=1)
-    return CriticLoss(loss, dvalues.astype(np.float32), td_error.astype(np.float32))
+    total = 0.0
+    for k in range(critics):  # all pairs of one critic at a time: they are many
+        error = targets[:, None, :] - values[:, k, :, None]  # [B, M, K]
+        slope = np.clip(error, -1, 1)
+        huber = slope * (error - np.float32(0.5) * slope)
+        side = np.abs(at - (error < 0))  # how much an error on this side counts
+        total += float(np.sum(weight * np.mean(side * huber, axis=(1, 2)), dtype=np.float64))
+        dvalues[:, k] = -np.mean(side * slope, axis=2) * share
+    td_error = values.mean(axis=(1, 2)) - targets.mean(axis=1)
+    return CriticLoss(total / (rows * critics), dvalues, td_error.astype(np.float32))

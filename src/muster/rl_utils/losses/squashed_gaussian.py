@@ -13,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from muster.jit import jit
+
 Array = NDArray[np.float32]
 
 LOWEST_LOG_STD, HIGHEST_LOG_STD = -20.0, 2.0
@@ -34,6 +36,57 @@ class SquashedDraw(NamedTuple):
     """[B, A], where log_std is beyond its bounds."""
 
 
+def draw_numpy(
+    outputs: Array,
+    noise: Array,
+    action: Array,
+    logp: Array,
+    spread: Array,
+    clipped: NDArray[np.bool_],
+) -> None:
+    """Twin of `draw_into`."""
+    mean, raw = np.split(outputs, 2, axis=1)
+    log_std = np.clip(raw, np.float32(LOWEST_LOG_STD), np.float32(HIGHEST_LOG_STD))
+    np.multiply(np.exp(log_std), noise, out=spread)
+    u = mean + spread
+    softplus = np.logaddexp(np.float32(0), np.float32(-2) * u)
+    log_slope = np.float32(2) * (_LOG_2 - u - softplus)  # of tanh at u
+    each = -np.float32(0.5) * noise * noise - log_std - _HALF_LOG_2_PI - log_slope
+    np.tanh(u, out=action)
+    np.sum(each, axis=1, out=logp)
+    np.not_equal(raw, log_std, out=clipped)
+
+
+@jit(draw_numpy)
+def draw_into(
+    outputs: Array,
+    noise: Array,
+    action: Array,
+    logp: Array,
+    spread: Array,
+    clipped: NDArray[np.bool_],
+) -> None:
+    """Write what `draw` returns."""
+    low, high = np.float32(LOWEST_LOG_STD), np.float32(HIGHEST_LOG_STD)
+    zero, half, two = np.float32(0), np.float32(0.5), np.float32(2)
+    count = noise.shape[1]
+    for i in range(noise.shape[0]):
+        total = zero
+        for k in range(count):
+            raw, z = outputs[i, count + k], noise[i, k]
+            log_std = low if raw < low else (high if raw > high else raw)
+            clipped[i, k] = raw != log_std
+            spread[i, k] = np.exp(log_std) * z
+            u = outputs[i, k] + spread[i, k]
+            # softplus(-2 u) is -2 u + log(1 + exp(2 u)) where u is negative
+            below = np.log1p(np.exp(-two * abs(u)))
+            softplus = below if u > zero else below - two * u
+            log_slope = two * (_LOG_2 - u - softplus)
+            total += -half * z * z - log_std - _HALF_LOG_2_PI - log_slope
+            action[i, k] = np.tanh(u)
+        logp[i] = total
+
+
 def draw(outputs: Array, noise: Array) -> SquashedDraw:
     """Draw an action for each row.
 
@@ -41,14 +94,15 @@ def draw(outputs: Array, noise: Array) -> SquashedDraw:
         outputs: [B, 2A], means and then log_std.
         noise: [B, A], standard normal.
     """
-    mean, raw = np.split(outputs, 2, axis=1)
-    log_std = np.clip(raw, np.float32(LOWEST_LOG_STD), np.float32(HIGHEST_LOG_STD))
-    spread = np.exp(log_std) * noise
-    u = mean + spread
-    softplus = np.logaddexp(np.float32(0), np.float32(-2) * u)
-    log_slope = np.float32(2) * (_LOG_2 - u - softplus)  # of tanh at u
-    logp = -np.float32(0.5) * noise * noise - log_std - _HALF_LOG_2_PI - log_slope
-    return SquashedDraw(np.tanh(u), logp.sum(axis=1), spread, raw != log_std)
+    shape = noise.shape
+    drawn = SquashedDraw(
+        np.empty(shape, np.float32),
+        np.empty(len(noise), np.float32),
+        np.empty(shape, np.float32),
+        np.empty(shape, np.bool_),
+    )
+    draw_into(outputs, noise, *drawn)
+    return drawn
 
 
 def best(outputs: Array) -> Array:

@@ -13,16 +13,18 @@ from muster import OptionError
 from muster.nets import (
     MLP,
     DuelingHead,
-    FastMLP,
     FlatParameters,
     Flatten,
+    FusedNet,
     TorchNet,
     build_q_network,
-    fast_mlp,
     make_net,
-    why_not_fast,
 )
+from muster.nets.fused_net import why_no_fused_net
 from muster.nets.q_network import as_tensors
+from muster.nets.tile import FUSED
+
+pytestmark = pytest.mark.skipif(not FUSED, reason="numba cannot compile here")
 
 SHAPES = [  # obs, actions, hidden, batch
     (1, 1, (), 1),
@@ -35,6 +37,9 @@ SHAPES = [  # obs, actions, hidden, batch
     (4, 2, (256, 256), 64),
     (30, 6, (130, 70, 33), 100),
     (2, 3, (1, 1, 1, 1), 2),
+    (376, 17, (400, 300), 70),
+    (4, 2, (512, 512, 512), 20),
+    (5, 3, (600, 33), 65),
 ]
 
 
@@ -52,11 +57,11 @@ def _reference(module, obs, dq):
     return q.detach().numpy(), gradient.numpy()
 
 
-def _assert_same(fast, flat, obs, dq):
+def _assert_same(net, flat, obs, dq):
     q, gradient = _reference(flat.module, obs, dq)
     got = np.full_like(flat.vector, np.nan)
-    np.testing.assert_allclose(fast.forward(obs), q, rtol=1e-5, atol=1e-5)
-    fast.backward(dq, got)
+    np.testing.assert_allclose(net.forward(obs), q, rtol=1e-5, atol=1e-5)
+    net.backward(dq, got)
     np.testing.assert_allclose(got, gradient, rtol=1e-4, atol=1e-5 * np.abs(gradient).max())
 
 
@@ -64,18 +69,53 @@ def _assert_same(fast, flat, obs, dq):
     ("n_obs", "actions", "hidden", "batch", "dueling"),
     [(*shape, False) for shape in SHAPES] + [(*shape, True) for shape in SHAPES if shape[2]],
 )
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("activation", ["relu", "tanh", "gelu", "silu"])
 def test_forward_and_gradient_are_those_of_autograd(
     rng, n_obs, actions, hidden, batch, activation, dueling
 ):
     space = spaces.Box(-1, 1, (n_obs,))
     module = build_q_network(space, actions, hidden, dueling, activation=activation, seed=1)
     flat = FlatParameters(module)
-    fast = fast_mlp(module, flat)
+    net = FusedNet(module, flat)
     for _ in range(2):  # the second time with arrays that were used
         obs = rng.normal(size=(batch, n_obs)).astype(np.float32)
         dq = rng.normal(size=(batch, actions)).astype(np.float32)
-        _assert_same(fast, flat, obs, dq)
+        _assert_same(net, flat, obs, dq)
+
+
+@pytest.mark.parametrize("activation", ["relu", "silu"])
+@pytest.mark.parametrize("releases_lock", [False, True])
+def test_several_networks_side_by_side_read_two_arrays(rng, activation, releases_lock):
+    nets = [MLP(5, (33, 20), 3, activation, layer_norm=True) for _ in range(3)]
+    group = nn.ModuleList(nets)
+    flat = FlatParameters(group)
+    net = FusedNet(group, flat, nets, beside=2, releases_lock=releases_lock)
+    obs, beside = (rng.normal(size=(150, n)).astype(np.float32) for n in (3, 2))
+    d = rng.normal(size=(150, 9)).astype(np.float32)
+    x = torch.from_numpy(np.concatenate([obs, beside], axis=1)).double().requires_grad_()
+    twin = copy.deepcopy(group).double()
+    wanted = torch.cat([each(x) for each in twin], dim=1)
+    wanted.backward(torch.from_numpy(d).double())
+    np.testing.assert_allclose(net.predict(obs, beside), wanted.detach(), rtol=1e-5, atol=1e-5)
+    net.forward(obs, beside)
+    grad = np.full_like(flat.vector, np.nan)
+    net.backward(d, grad)
+    by_weights = torch.cat([p.grad.flatten() for p in twin.parameters()]).numpy()
+    close = {"rtol": 1e-4, "atol": 1e-5 * np.abs(by_weights).max()}
+    np.testing.assert_allclose(grad, by_weights, **close)
+    np.testing.assert_allclose(net.input_gradient(d), x.grad[:, 3:], rtol=1e-4, atol=1e-5)
+    again = np.full_like(flat.vector, np.nan)
+    net.backward(d, again)  # a gradient by inputs changes nothing that one by weights needs
+    assert np.array_equal(again, grad)
+
+
+def test_the_bits_of_a_row_do_not_depend_on_its_neighbours(rng):
+    module = build_q_network(spaces.Box(-1, 1, (7,)), 3, (256, 65), activation="gelu")
+    net = FusedNet(module, FlatParameters(module))
+    obs = rng.normal(size=(200, 7)).astype(np.float32)
+    q = net.predict(obs)
+    for first, last in ((0, 1), (3, 20), (63, 130), (199, 200)):
+        assert np.array_equal(net.predict(obs[first:last]), q[first:last])
 
 
 def test_layers_without_activation_between_them_are_layers_too(rng):
@@ -84,18 +124,18 @@ def test_layers_without_activation_between_them_are_layers_too(rng):
     )
     flat = FlatParameters(module)
     obs, dq = (rng.normal(size=(6, n)).astype(np.float32) for n in (3, 2))
-    _assert_same(fast_mlp(module, flat), flat, obs, dq)
+    _assert_same(FusedNet(module, flat), flat, obs, dq)
 
 
 @pytest.mark.parametrize("space", [spaces.Discrete(6, start=1), spaces.MultiDiscrete([3, 4])])
-def test_one_hot_observations_are_fast_too(rng, space):
+def test_one_hot_observations_are_compiled_too(rng, space):
     module = build_q_network(space, 3, (8,))
     flat = FlatParameters(module)
-    fast = fast_mlp(module, flat)
+    net = FusedNet(module, flat)
     space.seed(0)
     for _ in range(2):  # the second must not see the ones of the first
         obs = np.stack([space.sample() for _ in range(9)])
-        _assert_same(fast, flat, obs, rng.normal(size=(9, 3)).astype(np.float32))
+        _assert_same(net, flat, obs, rng.normal(size=(9, 3)).astype(np.float32))
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int64, np.uint8, np.bool_])
@@ -105,41 +145,41 @@ def test_observations_of_any_type_and_shape_are_read(dtype):
     with torch.no_grad():
         expected = module(as_tensors(obs)).numpy()
     np.testing.assert_allclose(
-        fast_mlp(module, FlatParameters(module)).forward(obs), expected, atol=1e-6
+        FusedNet(module, FlatParameters(module)).forward(obs), expected, atol=1e-6
     )
 
 
-def test_the_fast_twin_is_never_out_of_date():
+def test_the_compiled_network_is_never_out_of_date():
     module = MLP(4, (8,), 2)
     flat = FlatParameters(module)
-    fast = fast_mlp(module, flat)
+    net = FusedNet(module, flat)
     obs = np.ones((3, 4), np.float32)
-    fast.forward(obs)
+    net.forward(obs)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.mul_(2)
         expected = module(torch.from_numpy(obs)).numpy()
-    np.testing.assert_allclose(fast.forward(obs), expected, rtol=1e-5)
+    np.testing.assert_allclose(net.forward(obs), expected, rtol=1e-5)
 
 
 def test_what_was_returned_is_not_written_again():
     module = MLP(4, (8,), 2)
-    fast = fast_mlp(module, FlatParameters(module))
-    first = fast.forward(np.ones((3, 4), np.float32))
+    net = FusedNet(module, FlatParameters(module))
+    first = net.forward(np.ones((3, 4), np.float32))
     kept = first.copy()
-    fast.forward(np.zeros((3, 4), np.float32))
+    net.forward(np.zeros((3, 4), np.float32))
     assert np.array_equal(first, kept)
 
 
 def test_a_second_gradient_vector_gets_the_gradient_too(rng):
     module = build_q_network(spaces.Box(-1, 1, (4,)), 2, (8,), dueling=True)
     flat = FlatParameters(module)
-    fast = fast_mlp(module, flat)
+    net = FusedNet(module, flat)
     obs, dq = (rng.normal(size=(3, n)).astype(np.float32) for n in (4, 2))
-    fast.forward(obs)
+    net.forward(obs)
     one, other = np.zeros_like(flat.vector), np.zeros_like(flat.vector)
-    fast.backward(dq, one)
-    fast.backward(dq, other)
+    net.backward(dq, one)
+    net.backward(dq, other)
     assert one.any()
     assert np.array_equal(one, other)
 
@@ -147,29 +187,29 @@ def test_a_second_gradient_vector_gets_the_gradient_too(rng):
 def test_many_batch_sizes_in_turn_do_no_harm(rng):
     module = build_q_network(spaces.Box(-1, 1, (4,)), 2, (8,))
     flat = FlatParameters(module)
-    fast = fast_mlp(module, flat)
+    net = FusedNet(module, flat)
     for batch in [*range(1, 13), 1, 5]:
         obs, dq = (rng.normal(size=(batch, n)).astype(np.float32) for n in (4, 2))
-        _assert_same(fast, flat, obs, dq)
+        _assert_same(net, flat, obs, dq)
 
 
 def test_nan_comes_through():
     module = MLP(2, (8, 8), 2)
-    fast = fast_mlp(module, FlatParameters(module))
-    q = fast.forward(np.array([[0, np.nan], [1, 1]], np.float32))
+    net = FusedNet(module, FlatParameters(module))
+    q = net.forward(np.array([[0, np.nan], [1, 1]], np.float32))
     assert np.isnan(q[0]).all()
     assert np.isfinite(q[1]).all()
 
 
 def test_threads_do_not_disturb_each_other(rng):
     module = MLP(4, (64, 64), 2)
-    fast = fast_mlp(module, FlatParameters(module))
+    net = FusedNet(module, FlatParameters(module))
     inputs = [rng.normal(size=(8, 4)).astype(np.float32) for _ in range(3)]
-    expected = [fast.forward(obs) for obs in inputs]
+    expected = [net.forward(obs) for obs in inputs]
     wrong = []
 
     def run(obs, right):
-        wrong.extend(1 for _ in range(300) if not np.array_equal(fast.forward(obs), right))
+        wrong.extend(1 for _ in range(300) if not np.array_equal(net.forward(obs), right))
 
     threads = [
         threading.Thread(target=run, args=pair) for pair in zip(inputs, expected, strict=True)
@@ -184,14 +224,14 @@ def test_threads_do_not_disturb_each_other(rng):
 def test_what_does_not_fit_is_refused():
     module = MLP(4, (8,), 2)
     flat = FlatParameters(module)
-    for net in (fast_mlp(module, flat), TorchNet(module, flat)):
-        with pytest.raises(OptionError, match=r"backward got dq of shape \(3, 2\)"):
+    for net in (FusedNet(module, flat), TorchNet(module, flat)):
+        with pytest.raises(OptionError, match=r"backward got .* of shape \(3, 2\)"):
             net.backward(np.zeros((3, 2), np.float32), np.zeros_like(flat.vector))
         net.forward(np.ones((5, 4), np.float32))
-        with pytest.raises(OptionError, match=r"backward got dq of shape \(3, 2\)"):
+        with pytest.raises(OptionError, match=r"backward got .* of shape \(3, 2\)"):
             net.backward(np.zeros((3, 2), np.float32), np.zeros_like(flat.vector))
     with pytest.raises(OptionError, match=r"observations of shape \(4,\) do not fit"):
-        fast_mlp(module, flat).forward(np.ones(4, np.float32))
+        FusedNet(module, flat).forward(np.ones(4, np.float32))
 
 
 class OwnForward(nn.Sequential):
@@ -236,23 +276,25 @@ def _repeated():
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda: OwnForward(nn.Linear(4, 2)), "OwnForward has no fast twin"),
-        (lambda: nn.Sequential(OwnLinear(4, 2)), "OwnLinear has no fast twin"),
-        (lambda: nn.Sequential(nn.Linear(4, 2), nn.Dropout()), "Dropout has no fast twin"),
-        (lambda: nn.Sequential(nn.Linear(4, 2), nn.ReLU()), "from one Linear layer to another"),
-        (lambda: nn.Sequential(nn.ReLU(), nn.Linear(4, 2)), "from one Linear layer to another"),
-        (lambda: nn.Sequential(), "from one Linear layer to another"),
+        (lambda: OwnForward(nn.Linear(4, 2)), "OwnForward has no compiled twin"),
+        (lambda: nn.Sequential(OwnLinear(4, 2)), "OwnLinear has no compiled twin"),
+        (lambda: nn.Sequential(nn.Linear(4, 2), nn.Dropout()), "Dropout has no compiled twin"),
+        (lambda: nn.Sequential(nn.Linear(4, 2), nn.ReLU()), "does not end with a Linear layer"),
+        (lambda: nn.Sequential(nn.ReLU(), nn.Linear(4, 2)), "does not follow a Linear layer"),
+        (lambda: nn.Sequential(), "does not end with a Linear layer"),
         (
             lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Tanh(), nn.Linear(4, 2)),
-            "Tanh follows ReLU",
+            "Tanh does not follow a Linear",
         ),
         (
             lambda: nn.Sequential(nn.Linear(4, 4), DuelingHead(4, 2), nn.Linear(2, 2)),
             "DuelingHead",
         ),
         (lambda: nn.Sequential(nn.Linear(4, 4), Flatten((4,)), nn.Linear(4, 2)), "Flatten"),
+        (lambda: nn.Sequential(nn.Linear(4, 8), nn.Linear(4, 2)), "reads 4 numbers"),
+        (lambda: nn.Sequential(nn.Linear(4, 8), DuelingHead(6, 2)), "reads 6 numbers"),
         (lambda: nn.Linear(4, 2, bias=False), "has no bias"),
-        (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 2)), "no fast twin"),
+        (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 2)), "no compiled twin"),
         (_hooked, "Linear has hooks"),
         (_backward_hooked, "Linear has hooks"),
         (_frozen, "frozen"),
@@ -263,11 +305,10 @@ def _repeated():
 def test_other_modules_go_through_torch_and_the_reason_is_told(make, reason):
     module = make()
     flat = FlatParameters(module)
-    assert reason in why_not_fast(module, flat)
-    assert fast_mlp(module, flat) is None
+    assert reason in why_no_fused_net(module, flat)
     assert isinstance(make_net(module, flat), TorchNet)
 
 
-def test_plain_chains_go_the_fast_way():
+def test_plain_chains_are_compiled():
     for module in (nn.Linear(4, 2), MLP(4, (8,), 2), nn.Sequential(MLP(4, (8,)), nn.Linear(8, 2))):
-        assert isinstance(make_net(module, FlatParameters(module)), FastMLP)
+        assert isinstance(make_net(module, FlatParameters(module)), FusedNet)

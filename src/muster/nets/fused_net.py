@@ -1,0 +1,220 @@
+"""Networks of plain layers without torch: outputs of a batch in one compiled call, and so back.
+
+    why_no_fused_net  the one rule for which networks go this way
+    FusedNet          the face of `TorchNet`, on the kernels of `fused_net_kernels`
+
+For a network of two layers of 64 torch spends most of an update on bookkeeping; for one of two
+layers of 256 this multiplies as fast as BLAS does, without its calls in between.
+"""
+
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from muster.errors import OptionError
+from muster.nets import fused_net_kernels as kernels
+from muster.nets.encoders import Flatten, OneHot
+from muster.nets.flat import FlatParameters, aligned
+from muster.nets.fused_layers import BLOCK, OUT
+from muster.nets.fused_plan import (
+    PlanBuilder,
+    count_parameters,
+    flattened,
+    why_no_chain,
+    why_not_compiled,
+)
+from muster.nets.mlp import DuelingHead
+
+Array = NDArray[np.float32]
+
+
+def why_no_fused_net(
+    module: nn.Module, flat: FlatParameters, nets: Sequence[nn.Module] | None = None
+) -> str | None:
+    """Say what keeps a network from the compiled path, or None if nothing does.
+
+    The rule: it does exactly Linear layers with biases of any width, each maybe with a LayerNorm,
+    then with ReLU, Tanh, GELU, SiLU or nothing, maybe after a `Flatten` or `OneHot`, maybe before a
+    `DuelingHead` if it is alone; every parameter is learnt and used once. Then the hand-written
+    gradient is the whole gradient.
+
+    Args:
+        module: The network.
+        flat: Its parameters.
+        nets: Those that read the inputs side by side, if it is made of several.
+    """
+    parameters = 0
+    for net in nets or [module]:
+        _, layers, dueling = _parts(net)
+        parameters += count_parameters(layers)
+        if dueling is not None and nets is not None:
+            return "DuelingHead has no compiled twin among several networks"
+        if dueling is not None:  # its two layers read one half each: as wide as one that reads all
+            layers = [*layers, nn.Linear(2 * dueling.value.in_features, 1, device="meta")]
+            parameters += count_parameters([dueling.value, dueling.advantage])
+        reason = why_no_chain(layers)
+        if reason is not None:
+            return reason
+        if not layers or type(layers[-1]) is not nn.Linear:
+            return "it does not end with a Linear layer"
+    return why_not_compiled(module, flat, parameters)
+
+
+class _Parts(NamedTuple):
+    """What a network does, in order."""
+
+    encoder: nn.Module | None
+    layers: list[nn.Module]
+    dueling: DuelingHead | None
+
+
+def _parts(net: nn.Module) -> _Parts:
+    chain = list(flattened(net))
+    encoder = chain.pop(0) if chain and type(chain[0]) in (Flatten, OneHot) else None
+    last = chain[-1] if chain else None
+    dueling = last if type(last) is DuelingHead else None
+    return _Parts(encoder, chain if dueling is None else chain[:-1], dueling)
+
+
+class FusedNet:
+    """A network, or several side by side, as compiled calls. Ask `why_no_fused_net` before.
+
+    Reads the flat vector, so it is never out of date. May be used from several threads: each has
+    its own arrays, and `backward` belongs to the last `forward` of the same thread. What a call
+    returns is never written again.
+
+    Args:
+        module: The network.
+        flat: Its parameters.
+        nets: Those that read the inputs side by side; their outputs come one after the other.
+        beside: Numbers that come after an observation: the last of the inputs. Derivatives by
+            these can be had.
+        releases_lock: Let other threads run Python during a call.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        flat: FlatParameters,
+        nets: Sequence[nn.Module] | None = None,
+        beside: int = 0,
+        releases_lock: bool = False,
+    ) -> None:
+        self._flat = flat
+        places = {id(p): flat.names_and_slices[name].start for name, p in module.named_parameters()}
+        parts = [_parts(net) for net in nets or [module]]
+        first = parts[0].layers[0]
+        assert isinstance(first, nn.Linear)
+        self._inputs = first.in_features - beside
+        encoder = parts[0].encoder
+        self._one_hot = encoder.offsets.numpy() if isinstance(encoder, OneHot) else None
+        builder = PlanBuilder(first.in_features, places, range(self._inputs, first.in_features))
+        heads: list[int] = []
+        for _, layers, dueling in parts:
+            last = builder.add(layers)
+            if dueling is None:
+                heads.append(last)
+            else:
+                half = dueling.value.in_features
+                heads += [
+                    builder.add([dueling.value], last),
+                    builder.add([dueling.advantage], last, half),
+                ]
+        self._plan = builder.done()
+        is_dueling = parts[0].dueling is not None
+        widths = self._plan.layers[heads, OUT]
+        self._outputs = int(widths[-1] if is_dueling else widths.sum())
+        self._network = (self._plan.layers, self._plan.plan, np.array(heads, np.int64), is_dueling)
+        self._beside = beside
+        by_threads = kernels.outputs_beside, kernels.gradient_beside
+        self._calls = by_threads if releases_lock else (kernels.outputs, kernels.gradient)
+        self._nothing = np.zeros(0, np.float32)
+        self._local = threading.local()
+
+    def forward(self, obs: Any, beside: Array | None = None, training: bool = True) -> Array:
+        """Return outputs [B, K] of observations [B, ...], and keep what `backward` needs.
+
+        Args:
+            obs: [B, ...].
+            beside: [B, numbers] that come after them.
+            training: Makes no difference: no layer here has two modes.
+        """
+        blocks = -(-len(obs) // BLOCK)
+        local = self._local.__dict__
+        kept = local.get("kept")
+        if kept is None or len(kept) < blocks:
+            kept = local["kept"] = aligned(blocks, self._plan.kept)
+        out = self._compute(obs, beside, kept)
+        local["rows"] = len(out)
+        return out
+
+    def predict(self, obs: Any, beside: Array | None = None) -> Array:
+        """Return the same, for who needs no `backward`: acting and targets."""
+        local = self._local.__dict__
+        kept = local.get("one")
+        if kept is None:
+            kept = local["one"] = aligned(1, self._plan.kept)
+        return self._compute(obs, beside, kept)
+
+    def backward(self, d_out: Array, grad: Array) -> None:
+        """Write the gradient of sum(d_out * outputs) of the last `forward` into a flat vector.
+
+        Args:
+            d_out: float32 [B, K].
+            grad: float32, as long as the flat vector.
+        """
+        self._back(d_out, grad, np.zeros((0, 0), np.float32))
+
+    def input_gradient(self, d_out: Array) -> Array:
+        """Return the gradient of sum(d_out * outputs) of the last `forward` by `beside`.
+
+        Args:
+            d_out: float32 [B, K].
+        """
+        d_in = np.empty((len(d_out), self._beside), np.float32)
+        self._back(d_out, self._nothing, d_in)
+        return d_in
+
+    def _compute(self, obs: Any, beside: Array | None, kept: Array) -> Array:
+        rows = self._rows(obs)
+        if beside is None:
+            beside = np.zeros((len(rows), 0), np.float32)
+        if rows.shape[1] != self._inputs or beside.shape != (len(rows), self._beside):
+            raise OptionError(
+                f"observations of shape {np.shape(obs)} do not fit the network",
+                f"it reads {self._inputs} numbers from each of {len(rows)} observations",
+                "obs[None], if this is a single observation",
+            )
+        out = np.empty((len(rows), self._outputs), np.float32)
+        beside = np.ascontiguousarray(beside, np.float32)
+        self._calls[0](self._flat.vector, *self._network, kept, rows, beside, out)
+        return out
+
+    def _back(self, d_out: Array, grad: Array, d_in: Array) -> None:
+        local = self._local.__dict__
+        if d_out.shape != (local.get("rows"), self._outputs):
+            raise OptionError(
+                f"backward got derivatives of shape {d_out.shape}",
+                "they belong to the outputs of the last forward in this thread",
+                "q = net.forward(obs), then net.backward(dq, grad) with a dq for each q",
+            )
+        work = local.get("work")
+        if work is None:
+            work = local["work"] = aligned(self._plan.work)
+        d_out = np.ascontiguousarray(d_out)
+        network = (self._flat.vector, *self._network)
+        self._calls[1](*network, local["kept"], work, d_out, grad, d_in)
+
+    def _rows(self, obs: Any) -> Array:
+        """Return observations as float32 [n, numbers], the very same array if it is that."""
+        if self._one_hot is not None:
+            places = np.asarray(obs).reshape(len(obs), -1) + self._one_hot
+            rows = np.zeros((len(places), self._inputs), np.float32)
+            np.put_along_axis(rows, places, np.float32(1), axis=1)
+            return rows
+        rows = np.ascontiguousarray(obs, np.float32)
+        return rows if rows.ndim == 2 else rows.reshape(len(rows), -1)

@@ -1,0 +1,234 @@
+"""Networks without a loss as compiled code: outputs of a batch, and the gradient by weights.
+
+    outputs:   rows -> [block by block] every layer -> outputs; what the way back needs is kept
+    gradient:  derivatives by outputs -> every layer backwards -> grad, or derivatives by inputs
+
+Rows come from two arrays side by side: observations, and maybe the actions beside them. What the
+outputs are is said by `heads`: the numbers of last layers, one after the other; with `dueling` two
+of them, the value V and advantages A, are one output V + A - mean(A).
+
+Each kernel exists twice. One keeps Python's lock, for calls of microseconds: beside a busy thread
+it would take milliseconds to get it back. The other gives it up, for threads that share a batch.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.jit import jit
+from muster.nets.fused_layers import (
+    BLOCK,
+    DELTA,
+    HIDDEN,
+    INPUTS,
+    LAYER_PARTS,
+    N_WANTED,
+    OUT,
+    TO_INPUTS,
+    backward,
+    forward,
+)
+from muster.nets.tile import LANES, absent, fill, keep_with, noinline, part
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+_ZERO, _ONE = np.float32(0), np.float32(1)
+
+
+@part
+def put_inputs(rows: Floats, start: int, m: int, kept: Floats, at: int, lanes: int) -> None:
+    """Write m rows from `start` on as [features, lanes], the padding as 0."""
+    noinline()
+    for k in range(rows.shape[1]):
+        place = at + k * lanes
+        for i in range(m):
+            kept[place + i] = rows[start + i, k]
+        fill(kept, place + m, place + lanes, _ZERO)
+
+
+@part
+def take_outputs(
+    layers: Ints, heads: Ints, dueling: bool, kept: Floats, lanes: int, out: Floats, start: int
+) -> None:
+    """Write the outputs of a block to the rows of `out` from `start` on."""
+    noinline()
+    m = min(BLOCK, out.shape[0] - start)
+    if dueling:
+        v_at, a_at = layers[heads[0], HIDDEN], layers[heads[1], HIDDEN]
+        share = _ONE / np.float32(out.shape[1])
+        for i in range(m):
+            mean = _ZERO
+            for k in range(out.shape[1]):
+                mean += kept[a_at + k * lanes + i]
+            base = kept[v_at + i] - mean * share
+            for k in range(out.shape[1]):
+                out[start + i, k] = base + kept[a_at + k * lanes + i]
+        return
+    column = start - start
+    for head in heads:
+        at = layers[head, HIDDEN]
+        for k in range(layers[head, OUT]):
+            for i in range(m):
+                out[start + i, column] = kept[at + k * lanes + i]
+            column += 1
+
+
+@part
+def put_derivatives(
+    layers: Ints, heads: Ints, dueling: bool, d_out: Floats, start: int, work: Floats, lanes: int
+) -> None:
+    """Write the derivatives by the outputs of a block to where `backward` reads them."""
+    noinline()
+    m = min(BLOCK, d_out.shape[0] - start)
+    for head in heads:
+        at = layers[head, DELTA]
+        fill(work, at, at + layers[head, OUT] * lanes, _ZERO)
+    if dueling:
+        v_at, a_at = layers[heads[0], DELTA], layers[heads[1], DELTA]
+        share = _ONE / np.float32(d_out.shape[1])
+        for i in range(m):
+            total = _ZERO
+            for k in range(d_out.shape[1]):
+                total += d_out[start + i, k]
+            work[v_at + i] = total
+            for k in range(d_out.shape[1]):
+                work[a_at + k * lanes + i] = d_out[start + i, k] - total * share
+        return
+    column = start - start
+    for head in heads:
+        at = layers[head, DELTA]
+        for k in range(layers[head, OUT]):
+            for i in range(m):
+                work[at + k * lanes + i] = d_out[start + i, column]
+            column += 1
+
+
+@part
+def _outputs(
+    params: Floats,
+    layers: Ints,
+    plan: Ints,
+    heads: Ints,
+    dueling: bool,
+    kept: NDArray[np.float32],
+    obs: Floats,
+    beside: Floats,
+    out: Floats,
+) -> None:
+    noinline()
+    count = out.shape[0]
+    for block in range((count + BLOCK - 1) // BLOCK):
+        start = block * BLOCK
+        m = min(BLOCK, count - start)
+        lanes = (m + LANES - 1) // LANES * LANES
+        mine = kept[block % kept.shape[0]]
+        put_inputs(obs, start, m, mine, plan[INPUTS], lanes)
+        if beside.shape[1]:
+            put_inputs(beside, start, m, mine, plan[INPUTS] + obs.shape[1] * lanes, lanes)
+        forward(params, layers, plan, mine, lanes)
+        take_outputs(layers, heads, dueling, mine, lanes, out, start)
+
+
+@part
+def _gradient(
+    params: Floats,
+    layers: Ints,
+    plan: Ints,
+    heads: Ints,
+    dueling: bool,
+    kept: NDArray[np.float32],
+    work: Floats,
+    d_out: Floats,
+    grad: Floats,
+    d_in: Floats,
+) -> None:
+    noinline()
+    count = d_out.shape[0]
+    if not count:
+        fill(grad, count, grad.size, _ZERO)
+    for block in range((count + BLOCK - 1) // BLOCK):
+        start = block * BLOCK
+        m = min(BLOCK, count - start)
+        lanes = (m + LANES - 1) // LANES * LANES
+        put_derivatives(layers, heads, dueling, d_out, start, work, lanes)
+        backward(params, grad, layers, plan, kept[block], work, m, lanes, block > 0)
+        if not grad.size:
+            for k in range(plan[N_WANTED]):
+                for i in range(m):
+                    d_in[start + i, k] = work[plan[TO_INPUTS] + k * lanes + i]
+
+
+@jit(absent)
+def outputs(
+    params: Floats,
+    layers: Ints,
+    plan: Ints,
+    heads: Ints,
+    dueling: bool,
+    kept: NDArray[np.float32],
+    obs: Floats,
+    beside: Floats,
+    out: Floats,
+) -> None:
+    """Compute the network for n rows.
+
+    Args:
+        params: The flat vector.
+        layers: See `fused_layers`; so on for plan.
+        plan: See there.
+        heads: See above.
+        dueling: See above.
+        kept: [blocks, room]: a row for each block of rows; or one, if there is no way back.
+        obs: [n, numbers].
+        beside: [n, numbers] that come after them; [n, 0] for none.
+        out: [n, outputs], is written.
+    """
+    _outputs(params, layers, plan, heads, dueling, kept, obs, beside, out)
+
+
+@jit(absent)
+def gradient(
+    params: Floats,
+    layers: Ints,
+    plan: Ints,
+    heads: Ints,
+    dueling: bool,
+    kept: NDArray[np.float32],
+    work: Floats,
+    d_out: Floats,
+    grad: Floats,
+    d_in: Floats,
+) -> None:
+    """Write the gradient of sum(d_out * outputs) of what is in `kept`.
+
+    Args:
+        params: The flat vector; the next five are as in `outputs`.
+        layers: See there.
+        plan: See there.
+        heads: See there.
+        dueling: See there.
+        kept: What `outputs` kept.
+        work: See `fused_layers`.
+        d_out: [n, outputs].
+        grad: As long as the flat vector, is overwritten. Empty: compute derivatives by inputs.
+        d_in: [n, wanted inputs], is written if `grad` is empty.
+    """
+    _gradient(params, layers, plan, heads, dueling, kept, work, d_out, grad, d_in)
+
+
+@jit(absent, releases_lock=True)
+def outputs_beside(*network: Any) -> None:
+    """As `outputs`, without Python's lock."""
+    _outputs(*network)
+
+
+@jit(absent, releases_lock=True)
+def gradient_beside(*network: Any) -> None:
+    """As `gradient`, without Python's lock."""
+    _gradient(*network)
+
+
+for _kernel in (outputs, gradient, outputs_beside, gradient_beside):
+    keep_with(_kernel, *LAYER_PARTS, jit)

@@ -1,0 +1,182 @@
+"""Turns torch layers into what the kernels of `fused_layers` read; says which layers can be.
+
+chains of Linear [LayerNorm] [Tanh, ReLU, GELU, SiLU] -> LayerPlan -> layers, plan, sizes
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from muster.nets import fused_activations as ends
+from muster.nets import fused_layers as shape
+from muster.nets.flat import FlatParameters
+from muster.nets.fused_norm import NORM_EPS
+from muster.nets.tile import FUSED, LANES
+
+Ints = NDArray[np.int64]
+
+_ENDS: dict[type[nn.Module], int] = {
+    nn.Tanh: ends.TANH,
+    nn.ReLU: ends.RELU,
+    nn.GELU: ends.GELU,
+    nn.SiLU: ends.SILU,
+}
+
+
+def flattened(module: nn.Module) -> Iterator[nn.Module]:
+    """Yield what a module does, in order: what is inside a Sequential one by one."""
+    if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
+        for part in module:
+            yield from flattened(part)
+    else:
+        yield module
+
+
+def why_no_chain(parts: Iterable[nn.Module]) -> str | None:
+    """Say why some modules in a row are not Linear layers that end as the kernels know.
+
+    Each Linear layer has a bias, and maybe after it a LayerNorm, and maybe then an activation.
+    """
+    parts = list(parts)
+    for before, part in pairwise([None, *parts]):
+        kind, after = type(part), type(before)
+        if kind not in (nn.Linear, nn.LayerNorm, *_ENDS):
+            return f"{kind.__name__} has no compiled twin, or not at that place"
+        normed = kind in _ENDS and after is nn.LayerNorm
+        if kind is not nn.Linear and after is not nn.Linear and not normed:
+            return f"{kind.__name__} does not follow a Linear layer"
+        if kind is nn.Linear and getattr(part, "bias", None) is None:
+            return "a Linear layer has no bias"
+        if isinstance(part, nn.LayerNorm) and isinstance(before, nn.Linear):
+            usual = part.eps == NORM_EPS and part.elementwise_affine
+            if part.normalized_shape != (before.out_features,) or not usual:
+                return f"{part} is not the usual one"
+        if isinstance(part, nn.GELU) and part.approximate != "none":
+            return f"{part} is not the usual one"
+    layers = [part for part in parts if isinstance(part, nn.Linear)]
+    for one, other in pairwise(layers):  # the kernels would read what is not there
+        if one.out_features != other.in_features:
+            return f"a layer reads {other.in_features} numbers of {one.out_features}"
+    return None
+
+
+def why_not_compiled(module: nn.Module, flat: FlatParameters, parameters: int) -> str | None:
+    """Say what keeps any network from the compiled path, whatever its layers are.
+
+    Args:
+        module: The network.
+        flat: Its parameters.
+        parameters: How many tensors its layers have: each is learnt, and used once.
+    """
+    if not FUSED:
+        return "numba cannot compile here, or has nowhere to keep what it compiled"
+    for part in module.modules():
+        if part._forward_hooks or part._forward_pre_hooks:
+            return f"{type(part).__name__} has hooks"
+        if part._backward_hooks or part._backward_pre_hooks:
+            return f"{type(part).__name__} has hooks"
+    if len(flat.names_and_slices) != parameters:
+        return "a parameter is shared, or belongs to no layer"
+    if not all(parameter.requires_grad for parameter in module.parameters()):
+        return "a parameter is frozen"
+    return None
+
+
+def count_parameters(parts: Iterable[nn.Module]) -> int:
+    """Return how many tensors the layers of a chain have."""
+    return 2 * sum(isinstance(part, nn.Linear | nn.LayerNorm) for part in parts)
+
+
+class Plan(NamedTuple):
+    """What the kernels are called with, and how much room they need."""
+
+    layers: Ints
+    plan: Ints
+    kept: int
+    """Floats of one block that the way back needs."""
+    work: int
+    """Floats that are of no use after it."""
+
+
+class PlanBuilder:
+    """Collects the layers of a network, in the order in which they are computed.
+
+    Args:
+        n_inputs: Numbers of one input.
+        places: Where each parameter begins in the flat vector, by its id.
+        wanted: Which inputs a derivative may be asked for.
+    """
+
+    def __init__(self, n_inputs: int, places: Mapping[int, int], wanted: range = range(0)) -> None:
+        self._places = places
+        self._rows: list[list[int]] = []
+        self._kept = self._work = 0
+        self._plan = np.zeros(7, np.int64)
+        self._plan[shape.N_INPUTS] = n_inputs
+        self._plan[shape.INPUTS] = self.keep(shape.BLOCK * shape.padded(n_inputs))
+        self._plan[shape.WANTED], self._plan[shape.N_WANTED] = wanted.start, len(wanted)
+        self._plan[shape.TO_INPUTS] = self.room(shape.BLOCK * len(wanted))
+
+    def keep(self, floats: int) -> int:
+        """Return where in `kept` there is so much room."""
+        start, self._kept = self._kept, self._kept + -(-floats // LANES) * LANES
+        return start
+
+    def room(self, floats: int) -> int:
+        """Return where in `work` there is so much room."""
+        start, self._work = self._work, self._work + -(-floats // LANES) * LANES
+        return start
+
+    def add(
+        self, parts: Iterable[nn.Module], source: int = -1, first: int = 0, outputs: int = 0
+    ) -> int:
+        """Append the layers of one chain, and return the number of the last one.
+
+        Args:
+            parts: As `why_no_chain` allows.
+            source: The layer that it reads; -1 for the inputs.
+            first: From which feature of that on.
+            outputs: Room that each row of outputs has at least.
+        """
+        for part in parts:
+            if isinstance(part, nn.Linear):
+                n_out = part.out_features
+                size = shape.BLOCK * shape.padded(max(n_out, outputs))
+                row = [-1] * shape.COLUMNS
+                row[shape.IN], row[shape.OUT] = part.in_features, n_out
+                row[shape.WEIGHT] = self._places[id(part.weight)]
+                row[shape.BIAS] = self._places[id(part.bias)]
+                row[shape.END], row[shape.SOURCE], row[shape.FROM] = ends.LINEAR, source, first
+                row[shape.HIDDEN], row[shape.DELTA] = self.keep(size), self.room(size)
+                self._rows.append(row)
+                source, first = len(self._rows) - 1, 0
+            elif isinstance(part, nn.LayerNorm):
+                row = self._rows[-1]
+                row[shape.NORM] = self._places[id(part.weight)]
+                row[shape.NORM_BIAS] = self._places[id(part.bias)]
+                row[shape.UNIT] = self.keep(shape.BLOCK * (row[shape.OUT] + 1))
+                row[shape.SUMS] = self.room(2 * shape.BLOCK)
+            else:
+                row = self._rows[-1]
+                row[shape.END] = _ENDS[type(part)]
+                if row[shape.END] in ends.KEEPS_INPUT:
+                    row[shape.BEFORE] = self.keep(shape.BLOCK * row[shape.OUT])
+        return source
+
+    def done(self) -> Plan:
+        """Return what the kernels read."""
+        layers = np.array(self._rows, np.int64)
+        widest_in, widest_out = (int(layers[:, column].max()) for column in (shape.IN, shape.OUT))
+        transposed, tile = shape.BLOCK * shape.padded(widest_in), LANES * widest_out
+        self._plan[shape.SCRATCH] = self.room(transposed + tile)
+        self._plan[shape.ZERO] = self.room(1)
+        written: set[tuple[int, int]] = set()
+        for row in layers[::-1]:  # the order of the way back
+            place = int(row[shape.SOURCE]), int(row[shape.FROM])
+            row[shape.FIRST] = place not in written
+            written.add(place)
+        return Plan(layers, self._plan, self._kept, self._work)
