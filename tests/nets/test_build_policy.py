@@ -13,11 +13,13 @@ from muster.nets.action_head import ActionHead
 from muster.nets.actor_critic import ActorCritic
 from muster.nets.build_policy import build_policy, make_policy_net
 from muster.nets.fused_policy import FusedPolicy, why_not_fused
+from muster.nets.fused_recurrent import FusedRecurrent
 from muster.nets.impala_cnn import ImpalaCNN
 from muster.nets.normalizer import ObsNorm
 from muster.nets.policy_net import LossTerms
 from muster.nets.q_network import as_tensors
 from muster.nets.recurrent import RecurrentActorCritic, RecurrentPolicy
+from muster.nets.tile import FUSED
 from muster.nets.torch_policy import TorchPolicy
 
 VECTOR = spaces.Box(-1, 1, (4,))
@@ -227,7 +229,9 @@ def test_a_small_standard_network_is_compiled_and_a_changed_one_is_not():
 
 def test_a_network_with_a_memory_gets_its_own_way_to_run():
     module = build_policy(VECTOR, DISCRETE, model="lstm")
-    assert isinstance(make_policy_net(module, FlatParameters(module), DISCRETE), RecurrentPolicy)
+    flat = FlatParameters(module)
+    kind = FusedRecurrent if FUSED else RecurrentPolicy
+    assert isinstance(make_policy_net(module, flat, DISCRETE), kind)
 
 
 @pytest.mark.parametrize("model", [None, "lstm", "nature_cnn", "impala_cnn"])

@@ -76,7 +76,7 @@ def test_forward_and_gradient_are_those_of_autograd(
     space = spaces.Box(-1, 1, (n_obs,))
     module = build_q_network(space, actions, hidden, dueling, activation=activation, seed=1)
     flat = FlatParameters(module)
-    net = FusedNet(module, flat)
+    net = FusedNet(flat, [module])
     for _ in range(2):  # the second time with arrays that were used
         obs = rng.normal(size=(batch, n_obs)).astype(np.float32)
         dq = rng.normal(size=(batch, actions)).astype(np.float32)
@@ -89,7 +89,7 @@ def test_several_networks_side_by_side_read_two_arrays(rng, activation, releases
     nets = [MLP(5, (33, 20), 3, activation, layer_norm=True) for _ in range(3)]
     group = nn.ModuleList(nets)
     flat = FlatParameters(group)
-    net = FusedNet(group, flat, nets, beside=2, releases_lock=releases_lock)
+    net = FusedNet(flat, nets, beside=2, releases_lock=releases_lock)
     obs, beside = (rng.normal(size=(150, n)).astype(np.float32) for n in (3, 2))
     d = rng.normal(size=(150, 9)).astype(np.float32)
     x = torch.from_numpy(np.concatenate([obs, beside], axis=1)).double().requires_grad_()
@@ -111,7 +111,7 @@ def test_several_networks_side_by_side_read_two_arrays(rng, activation, releases
 
 def test_the_bits_of_a_row_do_not_depend_on_its_neighbours(rng):
     module = build_q_network(spaces.Box(-1, 1, (7,)), 3, (256, 65), activation="gelu")
-    net = FusedNet(module, FlatParameters(module))
+    net = FusedNet(FlatParameters(module), [module])
     obs = rng.normal(size=(200, 7)).astype(np.float32)
     q = net.predict(obs)
     for first, last in ((0, 1), (3, 20), (63, 130), (199, 200)):
@@ -124,14 +124,14 @@ def test_layers_without_activation_between_them_are_layers_too(rng):
     )
     flat = FlatParameters(module)
     obs, dq = (rng.normal(size=(6, n)).astype(np.float32) for n in (3, 2))
-    _assert_same(FusedNet(module, flat), flat, obs, dq)
+    _assert_same(FusedNet(flat, [module]), flat, obs, dq)
 
 
 @pytest.mark.parametrize("space", [spaces.Discrete(6, start=1), spaces.MultiDiscrete([3, 4])])
 def test_one_hot_observations_are_compiled_too(rng, space):
     module = build_q_network(space, 3, (8,))
     flat = FlatParameters(module)
-    net = FusedNet(module, flat)
+    net = FusedNet(flat, [module])
     space.seed(0)
     for _ in range(2):  # the second must not see the ones of the first
         obs = np.stack([space.sample() for _ in range(9)])
@@ -145,14 +145,14 @@ def test_observations_of_any_type_and_shape_are_read(dtype):
     with torch.no_grad():
         expected = module(as_tensors(obs)).numpy()
     np.testing.assert_allclose(
-        FusedNet(module, FlatParameters(module)).forward(obs), expected, atol=1e-6
+        FusedNet(FlatParameters(module), [module]).forward(obs), expected, atol=1e-6
     )
 
 
 def test_the_compiled_network_is_never_out_of_date():
     module = MLP(4, (8,), 2)
     flat = FlatParameters(module)
-    net = FusedNet(module, flat)
+    net = FusedNet(flat, [module])
     obs = np.ones((3, 4), np.float32)
     net.forward(obs)
     with torch.no_grad():
@@ -164,7 +164,7 @@ def test_the_compiled_network_is_never_out_of_date():
 
 def test_what_was_returned_is_not_written_again():
     module = MLP(4, (8,), 2)
-    net = FusedNet(module, FlatParameters(module))
+    net = FusedNet(FlatParameters(module), [module])
     first = net.forward(np.ones((3, 4), np.float32))
     kept = first.copy()
     net.forward(np.zeros((3, 4), np.float32))
@@ -174,7 +174,7 @@ def test_what_was_returned_is_not_written_again():
 def test_a_second_gradient_vector_gets_the_gradient_too(rng):
     module = build_q_network(spaces.Box(-1, 1, (4,)), 2, (8,), dueling=True)
     flat = FlatParameters(module)
-    net = FusedNet(module, flat)
+    net = FusedNet(flat, [module])
     obs, dq = (rng.normal(size=(3, n)).astype(np.float32) for n in (4, 2))
     net.forward(obs)
     one, other = np.zeros_like(flat.vector), np.zeros_like(flat.vector)
@@ -187,7 +187,7 @@ def test_a_second_gradient_vector_gets_the_gradient_too(rng):
 def test_many_batch_sizes_in_turn_do_no_harm(rng):
     module = build_q_network(spaces.Box(-1, 1, (4,)), 2, (8,))
     flat = FlatParameters(module)
-    net = FusedNet(module, flat)
+    net = FusedNet(flat, [module])
     for batch in [*range(1, 13), 1, 5]:
         obs, dq = (rng.normal(size=(batch, n)).astype(np.float32) for n in (4, 2))
         _assert_same(net, flat, obs, dq)
@@ -195,7 +195,7 @@ def test_many_batch_sizes_in_turn_do_no_harm(rng):
 
 def test_nan_comes_through():
     module = MLP(2, (8, 8), 2)
-    net = FusedNet(module, FlatParameters(module))
+    net = FusedNet(FlatParameters(module), [module])
     q = net.forward(np.array([[0, np.nan], [1, 1]], np.float32))
     assert np.isnan(q[0]).all()
     assert np.isfinite(q[1]).all()
@@ -203,7 +203,7 @@ def test_nan_comes_through():
 
 def test_threads_do_not_disturb_each_other(rng):
     module = MLP(4, (64, 64), 2)
-    net = FusedNet(module, FlatParameters(module))
+    net = FusedNet(FlatParameters(module), [module])
     inputs = [rng.normal(size=(8, 4)).astype(np.float32) for _ in range(3)]
     expected = [net.forward(obs) for obs in inputs]
     wrong = []
@@ -224,14 +224,14 @@ def test_threads_do_not_disturb_each_other(rng):
 def test_what_does_not_fit_is_refused():
     module = MLP(4, (8,), 2)
     flat = FlatParameters(module)
-    for net in (FusedNet(module, flat), TorchNet(module, flat)):
+    for net in (FusedNet(flat, [module]), TorchNet(module, flat)):
         with pytest.raises(OptionError, match=r"backward got .* of shape \(3, 2\)"):
             net.backward(np.zeros((3, 2), np.float32), np.zeros_like(flat.vector))
         net.forward(np.ones((5, 4), np.float32))
         with pytest.raises(OptionError, match=r"backward got .* of shape \(3, 2\)"):
             net.backward(np.zeros((3, 2), np.float32), np.zeros_like(flat.vector))
     with pytest.raises(OptionError, match=r"observations of shape \(4,\) do not fit"):
-        FusedNet(module, flat).forward(np.ones(4, np.float32))
+        FusedNet(flat, [module]).forward(np.ones(4, np.float32))
 
 
 class OwnForward(nn.Sequential):

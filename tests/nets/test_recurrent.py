@@ -10,8 +10,10 @@ from torch import nn
 from muster import OptionError
 from muster.nets import FlatParameters
 from muster.nets.action_head import ActionHead
+from muster.nets.fused_recurrent import FusedRecurrent, why_not_fused_recurrent
 from muster.nets.policy_net import STATS, LossTerms
 from muster.nets.recurrent import LSTM, RecurrentActorCritic, RecurrentPolicy
+from muster.nets.tile import FUSED
 
 HEADS = {
     "discrete": ActionHead.of(spaces.Discrete(3)),
@@ -23,13 +25,20 @@ T, N, LENGTH = 12, 4, 4
 TERMS = LossTerms(1 / 24, 0.2, 0.0, 0.5, 0.01)
 
 
-def _made(head, space=VECTOR, **options):
+@pytest.fixture(params=[RecurrentPolicy, FusedRecurrent])
+def runner(request):
+    if request.param is FusedRecurrent and not FUSED:
+        pytest.skip("numba cannot compile here")
+    return request.param
+
+
+def _made(runner, head, space=VECTOR, hidden=(16, 8), **options):
     module = RecurrentActorCritic(
-        space, head, (16, 8), generator=torch.Generator().manual_seed(0), **options
+        space, head, hidden, generator=torch.Generator().manual_seed(0), **options
     )
     flat = FlatParameters(module)
     flat.vector[flat.names_and_slices["policy.weight"]] *= 100
-    return module, flat, RecurrentPolicy(module, flat, head)
+    return module, flat, runner(module, flat, head)
 
 
 def _collected(policy, head, rng, obs):
@@ -101,8 +110,8 @@ def test_the_layer_is_torchs_lstm():
 
 
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
-def test_the_gradient_is_that_of_a_plain_loss_step_by_step(rng, head):
-    module, flat, policy = _made(head)
+def test_the_gradient_is_that_of_a_plain_loss_step_by_step(rng, head, runner):
+    module, flat, policy = _made(runner, head)
     rollout = _collected(policy, head, rng, _vectors(rng))
     flat.vector += rng.normal(0, 0.05, flat.vector.size).astype(np.float32)  # it has learnt since
     rows = np.array([0 * N + 3, 2 * N + 2, 1 * N + 1, 1 * N + 0, 0 * N + 1, 2 * N + 0])
@@ -147,8 +156,8 @@ def test_the_gradient_is_that_of_a_plain_loss_step_by_step(rng, head):
 
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
 @pytest.mark.parametrize("normalize_obs", [False, True])
-def test_in_the_first_epoch_every_ratio_is_one(rng, head, normalize_obs):
-    module, flat, policy = _made(head, normalize_obs=normalize_obs)
+def test_in_the_first_epoch_every_ratio_is_one(rng, head, normalize_obs, runner):
+    module, flat, policy = _made(runner, head, normalize_obs=normalize_obs)
     if normalize_obs:
         module.normalizer.parts[0].merge(5, np.full(5, 0.5), np.full(5, 10.0))
     rollout = _collected(policy, head, rng, _vectors(rng))
@@ -162,7 +171,10 @@ def test_in_the_first_epoch_every_ratio_is_one(rng, head, normalize_obs):
 
 def test_normalised_observations_go_in():
     head = HEADS["discrete"]
-    module, plain = _made(head, normalize_obs=True)[0], _made(head)[0]
+    module, plain = (
+        _made(RecurrentPolicy, head, normalize_obs=True)[0],
+        _made(RecurrentPolicy, head)[0],
+    )
     module.normalizer.parts[0].merge(10, np.full(5, 3.0), np.full(5, 40.0))
     expected = plain(torch.full((2, 5), 1.0))
     for made, wanted in zip(module(torch.full((2, 5), 5.0)), expected, strict=True):
@@ -172,7 +184,7 @@ def test_normalised_observations_go_in():
 def test_images_go_through_in_sequences(rng):
     space = spaces.Dict(image=spaces.Box(0, 255, (12, 12, 3), np.uint8), speed=VECTOR)
     head = HEADS["discrete"]
-    _, flat, policy = _made(head, space)
+    _, flat, policy = _made(RecurrentPolicy, head, space)
     image = rng.integers(0, 256, (T, N, 12, 12, 3), dtype=np.uint8)
     rollout = _collected(policy, head, rng, {"image": image, "speed": _vectors(rng)})
     grad, stats = _gradient(policy, flat, rollout, np.arange(12), TERMS._replace(clip=1e-5))
@@ -180,9 +192,9 @@ def test_images_go_through_in_sequences(rng):
     assert all(grad[piece].any() for piece in flat.names_and_slices.values())
 
 
-def test_a_first_step_forgets_whatever_the_state_holds(rng):
+def test_a_first_step_forgets_whatever_the_state_holds(rng, runner):
     head = HEADS["box"]
-    _, _, policy = _made(head)
+    _, _, policy = _made(runner, head)
     obs = _vectors(rng)[0]
     first = np.array([True, False, True, False])
     noise, action = np.zeros((2, N, 2), np.float32)
@@ -204,12 +216,12 @@ def test_a_first_step_forgets_whatever_the_state_holds(rng):
     assert (filled[1:] != before[1:]).all()
 
 
-def test_the_same_inputs_give_the_same_bits(rng):
+def test_the_same_inputs_give_the_same_bits(rng, runner):
     head = HEADS["multi"]
     obs = _vectors(rng)
     seen = set()
     for _ in range(2):
-        _, flat, policy = _made(head)
+        _, flat, policy = _made(runner, head)
         rollout = _collected(policy, head, np.random.default_rng(1), obs)
         grad, stats = _gradient(policy, flat, rollout, np.arange(7))
         seen.add(grad.tobytes() + stats.tobytes() + rollout.state.tobytes())
@@ -218,7 +230,7 @@ def test_the_same_inputs_give_the_same_bits(rng):
 
 def test_dropout_does_not_part_acting_from_learning(rng):
     head = HEADS["discrete"]
-    module, flat, policy = _made(head)
+    module, flat, policy = _made(RecurrentPolicy, head)
     module.trunk.append(nn.Dropout(0.5))
     module.train()
     rollout = _collected(policy, head, rng, _vectors(rng))
@@ -228,7 +240,7 @@ def test_dropout_does_not_part_acting_from_learning(rng):
 
 def test_compiled_goes_through_torch_compile(rng, monkeypatch):
     head = HEADS["discrete"]
-    module, flat, policy = _made(head)
+    module, flat, policy = _made(RecurrentPolicy, head)
     compiled = []
     monkeypatch.setattr(torch, "compile", lambda steps: compiled.append(steps) or steps)
     fast = RecurrentPolicy(module, flat, head, compiled=True)
@@ -238,9 +250,9 @@ def test_compiled_goes_through_torch_compile(rng, monkeypatch):
     assert np.array_equal(_gradient(fast, flat, rollout, np.arange(3))[0], expected)
 
 
-def test_what_a_sequence_cannot_be_made_of_is_refused(rng):
+def test_what_a_sequence_cannot_be_made_of_is_refused(rng, runner):
     head = HEADS["discrete"]
-    _, flat, policy = _made(head)
+    _, flat, policy = _made(runner, head)
     rollout = _collected(policy, head, rng, _vectors(rng))
     with pytest.raises(OptionError, match="has no state or no first"):
         _gradient(policy, flat, rollout._replace(state=None), np.arange(2))
@@ -249,3 +261,48 @@ def test_what_a_sequence_cannot_be_made_of_is_refused(rng):
         _gradient(policy, flat, rollout._replace(state=state), np.arange(2))
     with pytest.raises(OptionError, match=r"hidden=\(\) is not possible"):
         RecurrentActorCritic(VECTOR, head, ())
+
+
+@pytest.mark.skipif(not FUSED, reason="numba cannot compile here")
+@pytest.mark.parametrize("hidden", [(16, 8), (24,), (64, 128), (33, 50), (7, 3)])
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+def test_the_compiled_network_is_that_of_torch_at_every_width(rng, head, hidden):
+    module, flat, policy = _made(RecurrentPolicy, head, hidden=hidden, layer_norm=True)
+    fused = FusedRecurrent(module, flat, head)
+    rollout = _collected(policy, head, rng, _vectors(rng))
+    flat.vector += rng.normal(0, 0.05, flat.vector.size).astype(np.float32)
+    for rows in (np.arange(12), np.array([5]), np.array([11, 2, 7])):
+        expected, expected_stats = _gradient(policy, flat, rollout, rows)
+        grad, stats = _gradient(fused, flat, rollout, rows)
+        np.testing.assert_allclose(grad, expected, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(stats, expected_stats, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.skipif(not FUSED, reason="numba cannot compile here")
+def test_the_bits_of_an_environment_do_not_depend_on_those_beside_it(rng):
+    head = HEADS["box"]
+    _, _, policy = _made(FusedRecurrent, head, hidden=(48, 40))
+    n = 70
+    obs = rng.normal(size=(n, 5)).astype(np.float32)
+    state = rng.normal(size=(n, 80)).astype(np.float32)
+    first = rng.random(n) < 0.2
+    whole, values = state.copy(), np.zeros(n, np.float32)
+    policy.values(obs, values, state, first)
+    actions = policy.best(obs, whole, first)
+    for rows in (slice(0, 1), slice(3, 20), slice(60, 70)):
+        mine, some = state[rows].copy(), np.zeros(rows.stop - rows.start, np.float32)
+        policy.values(obs[rows], some, mine, first[rows])
+        assert np.array_equal(some, values[rows])
+        assert np.array_equal(policy.best(obs[rows], mine, first[rows]), actions[rows])
+        assert np.array_equal(mine, whole[rows])
+
+
+def test_which_networks_with_a_memory_are_compiled():
+    head = HEADS["discrete"]
+    module, flat, _ = _made(RecurrentPolicy, head)
+    assert (why_not_fused_recurrent(module, flat) is None) is FUSED
+    module.trunk.append(nn.Dropout(0.5))
+    assert "Dropout" in why_not_fused_recurrent(module, flat)
+    image = spaces.Box(0, 255, (12, 12, 3), np.uint8)
+    module, flat, _ = _made(RecurrentPolicy, head, image)
+    assert "observations go through" in why_not_fused_recurrent(module, flat)

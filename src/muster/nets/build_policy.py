@@ -17,6 +17,7 @@ from muster.nets.actor_critic import ActorCritic
 from muster.nets.errors import ModelError
 from muster.nets.flat import FlatParameters
 from muster.nets.fused_policy import FusedPolicy, why_not_fused
+from muster.nets.fused_recurrent import FusedRecurrent, why_not_fused_recurrent
 from muster.nets.impala_cnn import check_image, impala_encoder
 from muster.nets.masking import MaskedModel
 from muster.nets.normalizer import ObsNorm
@@ -99,7 +100,7 @@ def make_policy_net(
     head: ActionHead,
     objective: Objective | None = None,
     **options: Any,
-) -> PolicyNet | RecurrentPolicy:
+) -> PolicyNet | RecurrentPolicy | FusedRecurrent:
     """Return the fastest way to run a policy: compiled where that is possible, else by torch.
 
     Args:
@@ -109,9 +110,11 @@ def make_policy_net(
         objective: What is made of them. None: a `ClippedObjective`.
         options: For the ways that go by torch: see `TorchPolicy`, `RecurrentPolicy`.
     """
-    if isinstance(module, RecurrentActorCritic):
-        return RecurrentPolicy(module, flat, head, objective, **options)
     by_torch = options.get("compiled", False)  # who asks for torch.compile gets it
+    if isinstance(module, RecurrentActorCritic):
+        if by_torch or why_not_fused_recurrent(module, flat):
+            return RecurrentPolicy(module, flat, head, objective, **options)
+        return FusedRecurrent(module, flat, head, objective)
     if by_torch or not isinstance(module, ActorCritic) or why_not_fused(module, flat, objective):
         return TorchPolicy(module, flat, head, objective, **options)
     return FusedPolicy(module, flat, head, objective)

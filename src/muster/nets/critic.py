@@ -117,5 +117,5 @@ def make_critic_net(group: CriticGroup, flat: FlatParameters) -> FusedNet | Torc
     if all(type(member.encoder) is Flatten for member in members):
         nets = [member.layers for member in members]
         if why_no_fused_net(group, flat, nets) is None:
-            return FusedNet(group, flat, nets, members[0].action_size, releases_lock=True)
+            return FusedNet(flat, nets, members[0].action_size, releases_lock=True)
     return TorchNet(group, flat)

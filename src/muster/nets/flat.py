@@ -67,6 +67,11 @@ class FlatParameters:
             parameter.data = view
             start = piece.stop
 
+    def places(self) -> dict[int, int]:
+        """Return where each parameter begins in the vector, by the parameter's id."""
+        named = self.module.named_parameters()
+        return {id(parameter): self.names_and_slices[name].start for name, parameter in named}
+
     def copy_from(self, other: "FlatParameters", tau: float = 1.0) -> None:
         """Move the weights towards those of another copy of the same module.
 

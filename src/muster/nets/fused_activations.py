@@ -77,7 +77,8 @@ _E0, _E1, _E2, _E3, _E4, _E5 = _floats(
 
 
 @inlined
-def _tanh_of(x: Any) -> Any:
+def tanh_of(x: Any) -> Any:
+    """Return tanh(x)."""
     z = _FLAT if x > _FLAT else (-_FLAT if x < -_FLAT else x)  # NaN stays NaN
     y = z * z
     p = fma(y, _P13, _P11)
@@ -90,6 +91,12 @@ def _tanh_of(x: Any) -> Any:
     q = fma(y, q, _Q2)
     q = fma(y, q, _Q0)
     return z * p / q
+
+
+@inlined
+def sigmoid_of(x: Any) -> Any:
+    """Return 1 / (1 + exp(-x))."""
+    return _HALF + _HALF * tanh_of(_HALF * x)
 
 
 @inlined
@@ -130,7 +137,7 @@ def tanh(x: Floats) -> None:
     """Replace x by its tanh."""
     noinline()
     for i in range(x.size):
-        x[i] = _tanh_of(x[i])
+        x[i] = tanh_of(x[i])
 
 
 @part
@@ -151,7 +158,7 @@ def finish(h: Floats, before: Floats, end: int) -> None:
         for i in range(h.size):
             x = h[i]
             before[i] = x
-            h[i] = x * (_HALF + _HALF * _tanh_of(_HALF * x))
+            h[i] = x * sigmoid_of(x)
 
 
 @part
@@ -172,5 +179,5 @@ def through_end(d: Floats, h: Floats, before: Floats, end: int) -> None:
     elif end == SILU:
         for i in range(d.size):
             x = before[i]
-            share = _HALF + _HALF * _tanh_of(_HALF * x)
+            share = sigmoid_of(x)
             d[i] *= share * (_ONE + x * (_ONE - share))

@@ -311,7 +311,7 @@ def gradient(
                 for i in range(m):
                     total += work[d_at + (n_out + k) * lanes + i]
                 grad[ends[LOG_STD] + k] = total
-        backward(params, grad, layers, plan, kept, work, m, lanes, start > 0)
+        backward(params, grad, layers, plan, kept, work, m, lanes, start > 0, False)
     return -1
 
 

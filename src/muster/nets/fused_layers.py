@@ -181,8 +181,9 @@ def backward(
     m: int,
     lanes: int,
     adds: bool,
+    to_inputs: bool,
 ) -> None:
-    """Write the gradient to `grad`; or, if that is empty, compute that by the inputs instead.
+    """Write the gradient to `grad`, unless that is empty; and that by the inputs, if it is wanted.
 
     Args:
         params: The flat vector.
@@ -194,6 +195,7 @@ def backward(
         m: Rows.
         lanes: Rows, with padding.
         adds: Add to what is in `grad`: it is of the blocks before.
+        to_inputs: Whether derivatives by inputs are wanted.
     """
     noinline()
     one = lanes // lanes
@@ -258,7 +260,7 @@ def backward(
                 work, to, lanes, params, w_at, one, n_in, work, d_at, lanes, n_in, lanes, n_out,
                 work, zero_at, step, _NO_FLOOR,
             )  # fmt: skip
-        elif not grad.size:
+        elif to_inputs:
             to, count = plan[TO_INPUTS], plan[N_WANTED]
             w_at += plan[WANTED]
             multiply(

@@ -88,9 +88,9 @@ class FusedNet:
     returns is never written again.
 
     Args:
-        module: The network.
-        flat: Its parameters.
-        nets: Those that read the inputs side by side; their outputs come one after the other.
+        flat: The parameters of a module.
+        nets: The part of it that this is: networks that read the inputs side by side; their outputs
+            come one after the other.
         beside: Numbers that come after an observation: the last of the inputs. Derivatives by
             these can be had.
         releases_lock: Let other threads run Python during a call.
@@ -98,21 +98,19 @@ class FusedNet:
 
     def __init__(
         self,
-        module: nn.Module,
         flat: FlatParameters,
-        nets: Sequence[nn.Module] | None = None,
+        nets: Sequence[nn.Module],
         beside: int = 0,
         releases_lock: bool = False,
     ) -> None:
         self._flat = flat
-        places = {id(p): flat.names_and_slices[name].start for name, p in module.named_parameters()}
-        parts = [_parts(net) for net in nets or [module]]
+        parts = [_parts(net) for net in nets]
         first = parts[0].layers[0]
         assert isinstance(first, nn.Linear)
         self._inputs = first.in_features - beside
         encoder = parts[0].encoder
         self._one_hot = encoder.offsets.numpy() if isinstance(encoder, OneHot) else None
-        builder = PlanBuilder(first.in_features, places, range(self._inputs, first.in_features))
+        builder = PlanBuilder(first.in_features, flat, range(self._inputs, first.in_features))
         heads: list[int] = []
         for _, layers, dueling in parts:
             last = builder.add(layers)
@@ -165,18 +163,19 @@ class FusedNet:
 
         Args:
             d_out: float32 [B, K].
-            grad: float32, as long as the flat vector.
+            grad: float32, as long as the flat vector. What belongs to other layers stays as it is.
         """
         self._back(d_out, grad, np.zeros((0, 0), np.float32))
 
-    def input_gradient(self, d_out: Array) -> Array:
+    def input_gradient(self, d_out: Array, grad: Array | None = None) -> Array:
         """Return the gradient of sum(d_out * outputs) of the last `forward` by `beside`.
 
         Args:
             d_out: float32 [B, K].
+            grad: Also write the gradient by the weights there, as `backward` does.
         """
         d_in = np.empty((len(d_out), self._beside), np.float32)
-        self._back(d_out, self._nothing, d_in)
+        self._back(d_out, self._nothing if grad is None else grad, d_in)
         return d_in
 
     def _compute(self, obs: Any, beside: Array | None, kept: Array) -> Array:

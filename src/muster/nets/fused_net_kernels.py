@@ -146,15 +146,14 @@ def _gradient(
 ) -> None:
     noinline()
     count = d_out.shape[0]
-    if not count:
-        fill(grad, count, grad.size, _ZERO)
     for block in range((count + BLOCK - 1) // BLOCK):
         start = block * BLOCK
         m = min(BLOCK, count - start)
         lanes = (m + LANES - 1) // LANES * LANES
         put_derivatives(layers, heads, dueling, d_out, start, work, lanes)
-        backward(params, grad, layers, plan, kept[block], work, m, lanes, block > 0)
-        if not grad.size:
+        to_inputs = d_in.size > 0
+        backward(params, grad, layers, plan, kept[block], work, m, lanes, block > 0, to_inputs)
+        if to_inputs:
             for k in range(plan[N_WANTED]):
                 for i in range(m):
                     d_in[start + i, k] = work[plan[TO_INPUTS] + k * lanes + i]
@@ -212,8 +211,9 @@ def gradient(
         kept: What `outputs` kept.
         work: See `fused_layers`.
         d_out: [n, outputs].
-        grad: As long as the flat vector, is overwritten. Empty: compute derivatives by inputs.
-        d_in: [n, wanted inputs], is written if `grad` is empty.
+        grad: As long as the flat vector: what belongs to these layers is overwritten. Empty if it
+            is not wanted.
+        d_in: [n, wanted inputs], is written. Empty if it is not wanted.
     """
     _gradient(params, layers, plan, heads, dueling, kept, work, d_out, grad, d_in)
 

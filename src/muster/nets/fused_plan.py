@@ -3,7 +3,7 @@
 chains of Linear [LayerNorm] [Tanh, ReLU, GELU, SiLU] -> LayerPlan -> layers, plan, sizes
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -107,12 +107,13 @@ class PlanBuilder:
 
     Args:
         n_inputs: Numbers of one input.
-        places: Where each parameter begins in the flat vector, by its id.
+        flat: All parameters.
         wanted: Which inputs a derivative may be asked for.
     """
 
-    def __init__(self, n_inputs: int, places: Mapping[int, int], wanted: range = range(0)) -> None:
-        self._places = places
+    def __init__(self, n_inputs: int, flat: FlatParameters, wanted: range = range(0)) -> None:
+        self.places = flat.places()
+        """Where each parameter begins in the flat vector, by its id."""
         self._rows: list[list[int]] = []
         self._kept = self._work = 0
         self._plan = np.zeros(7, np.int64)
@@ -148,16 +149,16 @@ class PlanBuilder:
                 size = shape.BLOCK * shape.padded(max(n_out, outputs))
                 row = [-1] * shape.COLUMNS
                 row[shape.IN], row[shape.OUT] = part.in_features, n_out
-                row[shape.WEIGHT] = self._places[id(part.weight)]
-                row[shape.BIAS] = self._places[id(part.bias)]
+                row[shape.WEIGHT] = self.places[id(part.weight)]
+                row[shape.BIAS] = self.places[id(part.bias)]
                 row[shape.END], row[shape.SOURCE], row[shape.FROM] = ends.LINEAR, source, first
                 row[shape.HIDDEN], row[shape.DELTA] = self.keep(size), self.room(size)
                 self._rows.append(row)
                 source, first = len(self._rows) - 1, 0
             elif isinstance(part, nn.LayerNorm):
                 row = self._rows[-1]
-                row[shape.NORM] = self._places[id(part.weight)]
-                row[shape.NORM_BIAS] = self._places[id(part.bias)]
+                row[shape.NORM] = self.places[id(part.weight)]
+                row[shape.NORM_BIAS] = self.places[id(part.bias)]
                 row[shape.UNIT] = self.keep(shape.BLOCK * (row[shape.OUT] + 1))
                 row[shape.SUMS] = self.room(2 * shape.BLOCK)
             else:

@@ -82,15 +82,14 @@ def _plan_of(
     module: ActorCritic, flat: FlatParameters, head: ActionHead, is_q: bool
 ) -> tuple[Plan, NDArray[np.int64]]:
     """Return the plan of the kernels, and the `ends` of theirs."""
-    places = {id(p): flat.names_and_slices[name].start for name, p in module.named_parameters()}
-    builder = PlanBuilder(int(module.encoder.out_features), places)  # type: ignore[arg-type]
+    builder = PlanBuilder(int(module.encoder.out_features), flat)  # type: ignore[arg-type]
     trunk = builder.add(module.trunk)
     ends = np.zeros(7, np.int64)
     ends[kernels.POLICY] = builder.add(module.policy, trunk, outputs=head.outputs)
     ends[kernels.VALUE] = -1 if module.value is None else builder.add(module.value, trunk)
     ends[kernels.WIDTH], ends[kernels.GAUSSIAN] = head.width, head.gaussian
     if module.log_std is not None:
-        ends[kernels.LOG_STD] = places[id(module.log_std)]
+        ends[kernels.LOG_STD] = builder.places[id(module.log_std)]
     ends[kernels.ROWS] = builder.room(2 * shape.BLOCK * shape.padded(head.outputs))
     ends[kernels.Q] = is_q
     return builder.done(), ends

@@ -201,6 +201,40 @@ class LSTM(nn.Module):
         return torch.stack(outputs), state
 
 
+def rows_of_sequences(
+    rollout: Rollout, rows: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], Floats, NDArray[np.bool_]]:
+    """Return the rows of all steps of some sequences, their states before, and `first` of each row.
+
+    Args:
+        rollout: With `state` [T // length, N, state_width] and `first` [T * N]; `length` follows
+            from their shapes.
+        rows: Numbers of S sequences: chunk * N + env, with chunk = t // length.
+
+    Returns:
+        int64 [length * S], all sequences' first steps, then their second ones, and so on;
+        [S, state_width]; bool [length * S].
+    """
+    if rollout.state is None or rollout.first is None:
+        raise OptionError(
+            "the rollout has no state or no first",
+            "a network with a memory is learnt from the states that it had when it acted",
+            "rollout._replace(state=..., first=...)",
+        )
+    chunks, n = rollout.state.shape[:2]
+    length = len(rollout.first) // (chunks * n)
+    if length * chunks * n != len(rollout.first):
+        raise OptionError(
+            f"{len(rollout.first)} rows are not {chunks} chunks of {n} environments",
+            "each environment has the same number of steps in each chunk",
+            "make the steps of a rollout a multiple of the length of a sequence",
+        )
+    steps = (rows // n * length + np.arange(length)[:, None]) * n + rows % n
+    steps = steps.reshape(-1)
+    state = np.take(rollout.state.reshape(chunks * n, -1), rows, axis=0)
+    return steps, state, np.take(rollout.first, steps)
+
+
 class RecurrentPolicy:
     """What agents ask of a network with a memory: as `PolicyNet`, with a state per environment.
 
@@ -293,25 +327,8 @@ class RecurrentPolicy:
             grad: As long as the flat vector; is overwritten.
             stats: One sum for each of the objective's metrics, is overwritten.
         """
-        if rollout.state is None or rollout.first is None:
-            raise OptionError(
-                "the rollout has no state or no first",
-                "a network with a memory is learnt from the states that it had when it acted",
-                "rollout._replace(state=..., first=...)",
-            )
-        chunks, n = rollout.state.shape[:2]
-        length = len(rollout.first) // (chunks * n)
-        if length * chunks * n != len(rollout.first):
-            raise OptionError(
-                f"{len(rollout.first)} rows are not {chunks} chunks of {n} environments",
-                "each environment has the same number of steps in each chunk",
-                "make the steps of a rollout a multiple of the length of a sequence",
-            )
-        # [length, B]: the row of each step of each sequence.
-        steps = (rows // n * length + np.arange(length)[:, None]) * n + rows % n
-        steps = steps.reshape(-1)
-        state = np.take(rollout.state.reshape(chunks * n, -1), rows, axis=0)
-        first = np.take(rollout.first, steps)
+        steps, state, first = rows_of_sequences(rollout, rows)
+        length = len(steps) // len(rows)
         with torch.enable_grad():
             outputs, value, _ = self._run(gather(rollout.obs, steps), state, first, length)
         self._gradient.write(outputs, value, rollout, steps, terms, grad, stats)

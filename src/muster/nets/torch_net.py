@@ -26,7 +26,7 @@ def make_net(
         releases_lock: Let other threads run Python during a compiled call.
     """
     if why_no_fused_net(module, flat) is None:
-        return FusedNet(module, flat, releases_lock=releases_lock)
+        return FusedNet(flat, [module], releases_lock=releases_lock)
     return TorchNet(module, flat)
 
 
