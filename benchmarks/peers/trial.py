@@ -21,8 +21,9 @@ Act = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Recipe:
-    """The PPO that every library is asked for; two hidden layers with tanh, a critic of its own."""
+    """The PPO that every library is asked for; hidden layers with tanh, a critic of its own."""
 
+    env: str = ENV
     num_envs: int = 8
     rollout: int = 128
     epochs: int = 4
@@ -32,7 +33,7 @@ class Recipe:
     gae_lambda: float = 0.95
     clip: float = 0.2
     entropy_coef: float = 0.01
-    hidden: tuple[int, int] = (64, 64)
+    hidden: tuple[int, ...] = (64, 64)
 
     @property
     def batch(self) -> int:

@@ -25,12 +25,14 @@ WARM_LINES = 5
 """Of the metrics, each of some rollouts, before the clock starts. Rollouts of Pong take seconds."""
 
 
-def run(trial: Speed | Solve, workers: int, engine: str = "local") -> dict[str, Any]:
-    """Train on CartPole, and return what was measured."""
+def run(
+    trial: Speed | Solve, workers: int, engine: str = "local", warm_lines: int = WARM_LINES
+) -> dict[str, Any]:
+    """Train, and return what was measured."""
     options = {**ppo_options(trial, workers), "hidden": trial.recipe.hidden, "engine": engine}
     if isinstance(trial, Solve):
         return _solve(trial, options)
-    return speed(ENV, options, trial.seconds)
+    return speed(trial.recipe.env, options, trial.seconds, warm_lines)
 
 
 def pong(trial: Speed, workers: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 from typing import Any
 
 import torch
-from benchmarks.peers.trial import ENV, Trial
+from benchmarks.peers.trial import Trial
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_atari_env, make_vec_env
@@ -32,8 +32,8 @@ class Tell(BaseCallback):
 
 
 def run(trial: Trial, algorithm: Any = PPO, activation: Any = torch.nn.Tanh) -> None:
-    """Train on CartPole until the trial is finished."""
-    envs = make_vec_env(ENV, n_envs=trial.recipe.num_envs, seed=trial.seed)
+    """Train until the trial is finished."""
+    envs = make_vec_env(trial.recipe.env, n_envs=trial.recipe.num_envs, seed=trial.seed)
     shape = {"net_arch": list(trial.recipe.hidden), "activation_fn": activation}
     _train(trial, algorithm, "MlpPolicy", envs, policy_kwargs=shape)
 

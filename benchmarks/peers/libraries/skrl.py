@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium
 import torch
-from benchmarks.peers.trial import ENV, EPISODES, Solve, Trial
+from benchmarks.peers.trial import EPISODES, Solve, Trial
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from skrl.agents.torch.ppo import PPO
 from skrl.envs.wrappers.torch import wrap_env
@@ -20,7 +20,7 @@ from skrl.utils import set_seed
 class Actor(CategoricalMixin, Model):
     """The policy."""
 
-    def __init__(self, env: Any, hidden: tuple[int, int]) -> None:
+    def __init__(self, env: Any, hidden: tuple[int, ...]) -> None:
         Model.__init__(self, **_spaces(env))
         CategoricalMixin.__init__(self)
         self.net = _net(self.num_observations, hidden, self.num_actions)
@@ -33,7 +33,7 @@ class Actor(CategoricalMixin, Model):
 class Critic(DeterministicMixin, Model):
     """The value of a state."""
 
-    def __init__(self, env: Any, hidden: tuple[int, int]) -> None:
+    def __init__(self, env: Any, hidden: tuple[int, ...]) -> None:
         Model.__init__(self, **_spaces(env))
         DeterministicMixin.__init__(self)
         self.net = _net(self.num_observations, hidden, 1)
@@ -65,7 +65,7 @@ def run(trial: Trial) -> None:
     torch.set_num_threads(trial.threads)
     set_seed(trial.seed)
     recipe = trial.recipe
-    envs: Any = gymnasium.make_vec(ENV, num_envs=recipe.num_envs, vectorization_mode="sync")
+    envs: Any = gymnasium.make_vec(recipe.env, num_envs=recipe.num_envs, vectorization_mode="sync")
     episodes: Any = ()
     if isinstance(trial, Solve):  # skrl's own count of returns is slower
         envs = RecordEpisodeStatistics(envs, buffer_length=EPISODES)
@@ -109,12 +109,9 @@ def _spaces(env: Any) -> dict[str, Any]:
     }
 
 
-def _net(inputs: int, hidden: tuple[int, int], outputs: int) -> torch.nn.Sequential:
-    first, second = hidden
-    return torch.nn.Sequential(
-        torch.nn.Linear(inputs, first),
-        torch.nn.Tanh(),
-        torch.nn.Linear(first, second),
-        torch.nn.Tanh(),
-        torch.nn.Linear(second, outputs),
-    )
+def _net(inputs: int, hidden: tuple[int, ...], outputs: int) -> torch.nn.Sequential:
+    layers: list[torch.nn.Module] = []
+    for width in hidden:
+        layers += [torch.nn.Linear(inputs, width), torch.nn.Tanh()]
+        inputs = width
+    return torch.nn.Sequential(*layers, torch.nn.Linear(inputs, outputs))

@@ -49,11 +49,9 @@ def why_not_fused_recurrent(module: nn.Module, flat: FlatParameters) -> str | No
         return f"{type(module.lstm).__name__} has no compiled twin"
     before = list(flattened(_before(module)))
     heads = [head for head in (module.policy, module.value) if head is not None]
-    chains: list[list[nn.Module]] = [before, *([head] for head in heads)]
-    for chain in chains:
-        reason = why_no_chain(chain)
-        if reason is not None:
-            return reason
+    reason = why_no_chain(before)
+    if reason is not None:
+        return reason
     parameters = count_parameters([*before, *heads]) + _RECURRENT + (module.log_std is not None)
     return why_not_compiled(module, flat, parameters)
 
