@@ -1,6 +1,7 @@
 """Ctrl-C at every moment of a command's first seconds, for every verb and engine.
 
     python -m benchmarks.faults.ctrl_c --step 0.1 --json benchmarks/results/ctrl_c.json
+    python -m benchmarks.faults.ctrl_c --step 0.1 --after 5 --first 10 --only eval bench
 
 A command is the foreground job of a terminal of its own, and the terminal sends Ctrl-C to all of
 the job. It must leave within some seconds with code 130 (or have ended by itself before), say no
@@ -159,13 +160,13 @@ def one_trial(kind: str, moment: float, done: Path, tally: Tally) -> bool:
     return landed
 
 
-def attempt(kind: str, step: float, first_seconds: float, done: Path) -> dict[str, Any]:
-    """Try one kind at every moment, until it ends by itself before.
+def attempt(kind: str, step: float, after: float, first: float, done: Path) -> dict[str, Any]:
+    """Try one kind at every moment of some seconds, until it ends by itself before.
 
     Not at 0: then Python itself is still starting, and has not come to muster's first line.
     """
     tally = Tally(kind)
-    for number in range(1, int(first_seconds / step) + 1):
+    for number in range(round(after / step) + 1, round(first / step) + 1):
         if not one_trial(kind, number * step, done, tally):
             break
     return tally.report()
@@ -176,6 +177,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Press Ctrl-C at every moment of a command.")
     parser.add_argument("--step", type=float, default=0.1, help="seconds between moments (0.1)")
     parser.add_argument("--first", type=float, default=15.0, help="of the first so many (15)")
+    parser.add_argument("--after", type=float, default=0.0, help="but not of the first so many (0)")
     parser.add_argument("--only", nargs="+", choices=list(KINDS), help="only these")
     parser.add_argument("--json", type=Path, help="write the summary to this file")
     options = parser.parse_args()
@@ -190,13 +192,13 @@ def main() -> None:
             run_dir=str(done),
         )  # fmt: skip
         for kind in options.only or list(KINDS):
-            found[kind] = attempt(kind, options.step, options.first, done)
-            found[kind]["step"] = options.step
-            violations += found[kind]["violations"]
-            print(f"{kind}: {found[kind]}"[:1500], file=sys.stderr, flush=True)
+            name = f"{kind}, {options.after:g} to {options.first:g} s, every {options.step:g} s"
+            found[name] = attempt(kind, options.step, options.after, options.first, done)
+            violations += found[name]["violations"]
+            print(f"{name}: {found[name]}"[:1500], file=sys.stderr, flush=True)
             if options.json:
                 summary = {
-                    "command": f"python -m benchmarks.faults.ctrl_c --step {options.step}",
+                    "command": "python -m benchmarks.faults.ctrl_c",
                     "muster": muster.__version__,
                     "python": platform.python_version(),
                     "kinds": found,

@@ -103,6 +103,13 @@ MUTATIONS = {
         "            sums = np.zeros(_SUMS)\n            agent.weights.vector[0] += 1e-3\n",
         "a worker that takes over goes on with other weights",
     ),
+    "kills of roles": Mutation(
+        ("role_kills", "--algo", "dqn", "--role", "learner", "--count", "2"),
+        "recipes/replay.py",
+        "    if task.router.resumed and store.last() is not None:\n",
+        "    if False:\n",
+        "a learner that was killed begins anew",
+    ),
     "whole runs": Mutation(
         ("whole_runs", "--only", "ppo-serial", "--count", "5"),
         "recipes/in_step.py",

@@ -27,6 +27,14 @@ class Report:
 
     def add(self, seed: int, got: dict[str, Any], faulty: bool) -> None:
         """Take the outcome of one trial: t_* are times, numbers are summed, `landed` is proof."""
+        if self._lines is not None:
+            line = {"kind": self.kind, "seed": seed, "fault": faulty, "got": got}
+            with open(self._lines, "a") as file:
+                file.write(json.dumps(line, default=str) + "\n")
+        self.count(seed, dict(got), faulty)
+
+    def count(self, seed: int, got: dict[str, Any], faulty: bool) -> None:
+        """Take the outcome of one trial that has its line already."""
         if faulty:
             count = int(got.pop("n", 1))
             self.n += count
@@ -46,10 +54,6 @@ class Report:
                 self.sums[name] += value
             else:
                 self.figures[name] = value
-        if self._lines is not None:
-            line = {"kind": self.kind, "seed": seed, "fault": faulty, "broken": broken, **got}
-            with open(self._lines, "a") as file:
-                file.write(json.dumps(line, default=str) + "\n")
 
     def summary(self) -> dict[str, Any]:
         """Return the figures."""

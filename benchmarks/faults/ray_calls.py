@@ -18,26 +18,24 @@ from benchmarks.machines import Machines
 TO_ACTORS = "CoreWorkerService.grpc_client.PushTask"
 """Every call of an actor: all that driver and node actors say to each other."""
 ALL = "*"
+PREPARE = "NodeManagerService.grpc_client.PrepareBundleResources"
 STARTING = [
-    ("NodeManagerService.grpc_client.PrepareBundleResources", "req"),
-    *(
-        (method, kind)
-        for method in (
-            "NodeManagerService.grpc_client.CommitBundleResources",
-            "ray::rpc::PlacementGroupInfoGcsService.grpc_client.CreatePlacementGroup",
-            "ray::rpc::PlacementGroupInfoGcsService.grpc_client.WaitPlacementGroupUntilReady",
-            "ray::rpc::ActorInfoGcsService.grpc_client.RegisterActor",
-            "ray::rpc::ActorInfoGcsService.grpc_client.CreateActor",
-            "NodeManagerService.grpc_client.RequestWorkerLease",
-            "ray::rpc::ControlPlanePubSubGcsService.grpc_client.GcsSubscriberCommandBatch",
-            "ray::rpc::ControlPlanePubSubGcsService.grpc_client.GcsSubscriberPoll",
-            TO_ACTORS,
-        )
-        for kind in ("req", "resp")
-    ),
+    (method, kind)
+    for method in (
+        PREPARE,
+        "NodeManagerService.grpc_client.CommitBundleResources",
+        "ray::rpc::PlacementGroupInfoGcsService.grpc_client.CreatePlacementGroup",
+        "ray::rpc::PlacementGroupInfoGcsService.grpc_client.WaitPlacementGroupUntilReady",
+        "ray::rpc::ActorInfoGcsService.grpc_client.RegisterActor",
+        "ray::rpc::ActorInfoGcsService.grpc_client.CreateActor",
+        "NodeManagerService.grpc_client.RequestWorkerLease",
+        "ray::rpc::ControlPlanePubSubGcsService.grpc_client.GcsSubscriberCommandBatch",
+        "ray::rpc::ControlPlanePubSubGcsService.grpc_client.GcsSubscriberPoll",
+        TO_ACTORS,
+    )
+    for kind in ("req", "resp")
 ]
-"""Calls that Ray makes until a run has begun. Not the answer to PrepareBundleResources: a machine
-then keeps its resources for nobody, and only a cluster of the run's own can be started anew."""
+"""Calls that Ray makes until a run has begun, on the way there and back."""
 _LOOPS = 12
 _STARTS = 5
 

@@ -2,20 +2,24 @@
 
     python -m benchmarks.faults.ray_faults --json benchmarks/results/ray_faults.json
     python -m benchmarks.faults.ray_faults --kind K4-gcs K8 --trials 2
+    python -m benchmarks.faults.ray_faults --kind K7-all --lines FILE --seconds 500   # and again
 
 Run it from the repository, as root, on Linux: several machines are network namespaces
 (benchmarks/machines.py). The names are those of the fault catalogue. What has to come of each is in
 ray_scene.py. A fault comes at a seeded moment and is proved to have landed; one trial more in six
 is without a fault. With --json, results are written after each trial, and kinds that are in the
-file and not asked for are kept, so that several may be tried at once. Exit code 1 if anything was
-violated.
+file and not asked for are kept, so that several may be tried at once. With --lines, trials that
+have a line in that file are counted and not repeated, so a long kind may be tried in pieces. Exit
+code 1 if anything was violated.
 """
 
 import argparse
 import json
+import math
 import signal
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,22 +38,33 @@ KINDS: dict[str, Callable[[int, bool], dict[str, Any]]] = {
 
 
 def attempt(
-    kind: str, trials: int, lines: Path | None, tell: Callable[[dict[str, Any]], None]
+    kind: str,
+    trials: int,
+    lines: Path | None,
+    until: float,
+    tell: Callable[[dict[str, Any]], None],
 ) -> int:
     """Try one kind, with and without the fault, and return how often it went wrong.
 
     Args:
         kind: Which.
         trials: How many, with the fault.
-        lines: Where to add one JSON line per trial; None for nowhere.
+        lines: Where to add one JSON line per trial, and where earlier ones are; None for nowhere.
+        until: When to begin no more trials, by time.monotonic.
         tell: Called with the summary after each trial.
     """
     run = KINDS[kind]
     report = Report(kind, (run.__doc__ or "").strip().split("\n")[0], lines)
     plan = [(seed, True) for seed in range(trials)]
     plan += [(seed, False) for seed in range(max(1, trials // 6))]
+    for seed, faulty, got in _done(kind, lines):
+        if (seed, faulty) in plan:
+            plan.remove((seed, faulty))
+            report.count(seed, got, faulty)
     try:
         for seed, faulty in plan:
+            if time.monotonic() > until:
+                break
             try:
                 got = run(seed, faulty)
             except Exception as error:  # whatever it is, the trial did not pass
@@ -64,23 +79,35 @@ def attempt(
     return len(report.violations)
 
 
+def _done(kind: str, lines: Path | None) -> Iterator[tuple[int, bool, dict[str, Any]]]:
+    """Return what a file has of earlier trials: seed, whether with a fault, and what came of it."""
+    if lines is not None and lines.exists():
+        for line in map(json.loads, lines.read_text().splitlines()):
+            if line["kind"] == kind:
+                yield line["seed"], line["fault"], line["got"]
+
+
 def main() -> None:
     """Try everything, and write what came of it where it was asked for."""
     parser = argparse.ArgumentParser(description="Try every known fault of Ray under a run.")
     parser.add_argument("--kind", nargs="+", choices=list(KINDS), help="only these")
     parser.add_argument("--trials", type=int, default=20, help="of each kind, with a fault (20)")
     parser.add_argument("--json", type=Path, help="write the result to this file")
-    parser.add_argument("--lines", type=Path, help="add one JSON line per trial to this file")
+    parser.add_argument("--lines", type=Path, help="keep one JSON line per trial in this file")
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="after which no trial is begun (no limit)"
+    )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # machines must not stay behind
     about = machine()
+    until = time.monotonic() + options.seconds
 
     def tell(kind: str, summary: dict[str, Any]) -> None:
         if options.json:
             write(options.json, about, {kind: summary})
 
     violations = sum(
-        attempt(kind, options.trials, options.lines, partial(tell, kind))
+        attempt(kind, options.trials, options.lines, until, partial(tell, kind))
         for kind in options.kind or list(KINDS)
     )
     sys.exit(1 if violations else 0)

@@ -10,6 +10,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -154,11 +155,21 @@ class Run:
 
     def comes_to_the_moment(self, rng: random.Random) -> None:
         """Wait for a seeded moment in mid-training, from the first checkpoint on."""
-        saved = self.run / "checkpoints" / "last.json"
-        self.wait(saved.exists, "training to begin", START_WITHIN)
+        self.wait(saved_in(self.run).exists, "training to begin", START_WITHIN)
         at = self.lines() + rng.randrange(1, 4)  # each is of four rollouts
         self.wait(lambda: self.lines() >= at, "the moment of the fault", START_WITHIN)
         time.sleep(rng.uniform(0.0, 0.2))
+
+    def begins_or_ends(self) -> bool:
+        """Wait for the first line of metrics; False if the run ends before."""
+        deadline = time.monotonic() + START_WITHIN
+        while not self.lines():
+            if self.driver.poll() is not None:
+                return False
+            if time.monotonic() > deadline:
+                raise Broken(f"it hangs: training did not begin in {START_WITHIN:g} s")
+            time.sleep(0.01)
+        return True
 
     # ---- what comes of it
 
@@ -230,6 +241,11 @@ def command_of(pid: int) -> str:
     return ""
 
 
+def saved_in(run: Path) -> Path:
+    """Return the file that names a run's last checkpoint."""
+    return run / "checkpoints" / "last.json"
+
+
 def result_of(run: Path) -> tuple[int, str]:
     """Return steps and weights of a run."""
     result = json.loads((run / "result.json").read_text())
@@ -272,9 +288,15 @@ def running(place: Path, seed: int, *more: str, **options: Any) -> Iterator[Run]
 
 
 def resumes(place: Path, seed: int, **options: Any) -> float:
-    """Go on with a run that has ended, and return how long that took; it must come out right."""
+    """Go on with a run that has ended, and return how long that took; it must come out right.
+
+    One that ended before its first checkpoint has nothing to go on with, and is begun anew.
+    """
     started = time.monotonic()
-    with running(place, seed, "--resume", **options) as run:
+    is_saved = saved_in(place / "run").exists()
+    if not is_saved:
+        shutil.rmtree(place / "run", ignore_errors=True)
+    with running(place, seed, *(["--resume"] if is_saved else []), **options) as run:
         try:
             run.driver.wait(END_WITHIN)
         except subprocess.TimeoutExpired:
@@ -308,12 +330,12 @@ def try_on(
     seed %= SEEDS
     with tempfile.TemporaryDirectory(prefix="ray-fault-") as folder:
         place = Path(folder)
+        since = time.monotonic()
         with running(place, seed, **options) as run:
-            if from_the_start:
-                run.wait(run.lines, "training to begin", START_WITHIN)
-            else:
+            if not from_the_start:
                 run.comes_to_the_moment(rng)
-            since = time.monotonic()
+            if not from_the_start or run.begins_or_ends():
+                since = time.monotonic()
             got = {} if fault is None else {"landed": 1, **fault(run, rng)}
             got.update(run.verdict(seed, got.pop("at", since)))
             run.leaves_nothing(GONE_WITHIN, NODE)

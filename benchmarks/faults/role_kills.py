@@ -1,6 +1,7 @@
 """Learner, evaluator and actors of a run with replay killed: what is lost, and does it go on?
 
     python -m benchmarks.faults.role_kills --json benchmarks/results/role_kills.json
+    python -m benchmarks.faults.role_kills --algo sac --role learner --count 2
 
 Each trial is `muster train ALGO` on four nodes, in environments whose steps are numbered. One node
 gets SIGKILL when the run has come so far; that it landed is proved by its process having gone and
@@ -8,8 +9,10 @@ the run having replaced a node. Then, by the replay of the last checkpoint: no s
 when an actor or the evaluator was killed, the steps of each environment are there without a gap
 (what an actor had not sent when it died is not counted as done by anybody); `env_steps` is what was
 stored; and as many samples were drawn for each insert as was asked for. A learner goes on from its
-last checkpoint: what came after it is gone, from replay and from the counters. Trials without a
-kill go through the same code. Exit code 1 if anything was violated.
+last checkpoint: what came after it is gone, from replay and from the counters, and that is one gap
+in the steps of each environment; what came before it is there. Trials without a kill go through the
+same code. With --json, what the file has of other algorithms and roles is kept. Exit code 1 if
+anything was violated.
 """
 
 import argparse
@@ -22,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -126,14 +130,16 @@ def judged(place: Path, role: str | None) -> list[str]:
     for name, number in seen.tolist():
         numbers[name].append(number)
     for name, found in numbers.items():
-        if len(found) != len(set(found)):
+        found.sort()
+        apart = [after - before for before, after in pairwise(found)]
+        if 0 in apart:
             wrong.append(f"environment {name} has steps twice")
-        gaps = max(found) - min(found) + 1 - len(set(found))
-        if gaps and role != "learner":
+        gaps = [each - 1 for each in apart if each > 1]
+        if len(gaps) > (role == "learner"):
             wrong.append(f"{gaps} steps of environment {name} are missing")
-        if min(found) and role != "learner":
-            wrong.append(f"environment {name} begins with step {min(found)}")
-    if role != "learner" and len(seen) != result["env_steps"]:
+        if found[0]:
+            wrong.append(f"environment {name} begins with step {found[0]}")
+    if len(seen) != result["env_steps"]:
         wrong.append(f"{len(seen)} steps are stored and {result['env_steps']} are counted")
     drawn = result["train_iter"] / (result["env_steps"] - START)
     if abs(drawn / RATIO - 1) > 0.02:
@@ -153,6 +159,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the summary to this file")
     options = parser.parse_args()
     found: dict[str, Any] = {}
+    if options.json and options.json.exists():
+        found = json.loads(options.json.read_text())["roles"]
     for algo in options.algo:
         for role, count in [(None, 3), *((role, options.count) for role in options.role)]:
             name = f"{algo} {role or 'no kill'}"
@@ -165,7 +173,8 @@ def main() -> None:
             found[name] = tally.report()
     violations = sum(each["violations"] for each in found.values())
     command = "python -m benchmarks.faults.role_kills"
-    write({"command": command, **machine(), "violations": violations, **found}, options.json)
+    about = {"command": command, **machine(), "violations": violations}
+    write({**about, "roles": found}, options.json)
     raise SystemExit(1 if violations else 0)
 
 

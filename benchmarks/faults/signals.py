@@ -40,7 +40,7 @@ MUSTER = Path(sys.executable).with_name("muster")
 TELLING = "benchmarks.faults.telling_env:Telling-v0"
 TIMEOUT = 30.0
 AT_ONCE = 2.0
-"""Seconds that a second signal may take."""
+"""Seconds that a second signal may take, without those in which others had the processor."""
 FOR_EVER = 10**9
 SMALL = {
     "--num-envs": 2,
@@ -79,6 +79,11 @@ def never_saved(checkpoints: Path, first_due: int) -> bool:
     return bool(names) and all(found and int(found[1]) <= first_due for found in partial)
 
 
+def _seconds_in_queue(pid: int) -> float:
+    """Return for how long the main thread of a process could run, and others had the processor."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+
+
 class Trial:
     """One run of the command, and what is sent to it.
 
@@ -109,7 +114,7 @@ class Trial:
         self.started = time.monotonic()
         self._stderr = open(place / "stderr", "w+b")  # noqa: SIM115  # closed by `close`
         self.process = self._command({}, self._stderr)
-        self.seconds_to_exit = 0.0
+        self.seconds_to_exit = self.seconds_in_queue = 0.0
         self.had_saved = False
         """Whether a complete checkpoint was there before the last signal."""
 
@@ -181,16 +186,25 @@ class Trial:
 
     def end(self) -> tuple[int | None, str]:
         """Wait for the exit; return its code (None: it had to be killed) and what it complained."""
-        started = time.monotonic()
-        code: int | None
-        try:
-            code = self.process.wait(TIMEOUT)
-        except subprocess.TimeoutExpired:
-            code = None
-            self.process.kill()
-        self.seconds_to_exit = time.monotonic() - started
+        code = self.process.poll()
+        if code is None:
+            code = self._wait_for_exit()
         self._stderr.seek(0)
         return code, self._stderr.read().decode(errors="replace")
+
+    def _wait_for_exit(self) -> int | None:
+        pid, started = self.process.pid, time.monotonic()
+        queued = _seconds_in_queue(pid)
+        # Not `Popen.wait`: the figures of a process are gone once it has been waited for.
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        while not (ended := os.waitid(os.P_PID, pid, flags)):
+            if time.monotonic() - started > TIMEOUT:
+                self.process.kill()
+                break
+            time.sleep(0.002)
+        self.seconds_to_exit = time.monotonic() - started
+        self.seconds_in_queue = _seconds_in_queue(pid) - queued
+        return self.process.wait() if ended else None
 
     def close(self) -> None:
         """See to it that nothing of it is left."""
@@ -253,8 +267,9 @@ def _judge(
         problems.append(f"exit code {code}")
     if left not in allowed and not in_start:
         problems.append(left)
-    if details.get("limit") and trial.seconds_to_exit > details["limit"]:
-        problems.append(f"{trial.seconds_to_exit:.1f} s")
+    took = trial.seconds_to_exit - trial.seconds_in_queue
+    if details.get("limit") and took > details["limit"]:
+        problems.append(f"{took:.1f} s")
     if problems:
         details["complaint"] = complaint[-2000:]
     tally.add(left, not problems, signal=sent.name, problems=problems, **details)

@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from muster.errors import OptionError
+
 pytest.importorskip("ray")
 pytestmark = pytest.mark.timeout(300)
 
@@ -39,6 +41,8 @@ def main():
         return task.run(max_step=3, end="own").total_step
 
 if __name__ == "__main__":
+    if "KEPT" in os.environ:  # a Ray that cannot be told to release
+        placement.release = lambda groups, bundles: None
     ray.init, placement.placement_group = start_cluster, request_group
     print(Parallel.runner(2, engine="ray")(main), len(clusters), len(groups))
 """
@@ -46,7 +50,7 @@ SLOW = pytest.mark.slow
 COMMIT, PREPARE = "CommitBundleResources", "PrepareBundleResources"
 
 
-def run(folder, call, kind):
+def run(folder, call, kind, **variables):
     """Run the program while one call is lost; return clusters started and groups requested."""
     program = folder / "program.py"
     program.write_text(PROGRAM)
@@ -55,7 +59,9 @@ def run(folder, call, kind):
     config = {f"NodeManagerService.grpc_client.{call}": lost} if call else {}
     done = subprocess.run(
         [sys.executable, program],
-        env=os.environ | ({"RAY_testing_rpc_failure": json.dumps(config)} if config else {}),
+        env=os.environ
+        | variables
+        | ({"RAY_testing_rpc_failure": json.dumps(config)} if config else {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -75,6 +81,8 @@ def run(folder, call, kind):
         pytest.param(COMMIT, "resp", marks=SLOW),
         pytest.param(COMMIT, "in_flight", marks=SLOW),
         pytest.param(PREPARE, "req", marks=SLOW),
+        (PREPARE, "resp"),
+        pytest.param(PREPARE, "in_flight", marks=SLOW),
     ],
 )
 def test_a_run_whose_placement_is_lost_asks_for_it_again(tmp_path, call, kind):
@@ -85,8 +93,35 @@ def test_a_run_whose_placement_is_lost_asks_for_it_again(tmp_path, call, kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["resp", "in_flight"])
 def test_a_cluster_of_its_own_that_cannot_place_a_run_any_more_is_started_anew(tmp_path, kind):
-    clusters, groups = run(tmp_path, PREPARE, kind)
+    clusters, groups = run(tmp_path, PREPARE, kind, KEPT="1")
     assert clusters == 2 and groups > 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "most", "expected"),
+    [(None, 300, 35), ("600", 300, 300), ("10", 300, 35), (None, 9, 9)],
+)
+def test_a_joined_cluster_that_places_nothing_is_given_up_within_a_minute(
+    monkeypatch, asked, most, expected
+):
+    from muster.engines.ray import placement
+
+    now = [0.0]
+
+    def wait_in_vain(group, until):
+        now[0] = until
+        return False
+
+    monkeypatch.setattr(placement.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(placement, "_is_placed", wait_in_vain)
+    monkeypatch.setattr(placement, "placement_group", lambda *args, **options: object())
+    for name in ("remove_placement_group", "release", "_refresh_resources"):
+        monkeypatch.setattr(placement, name, lambda *args: None)
+    if asked is not None:
+        monkeypatch.setenv("MUSTER_RAY_WAIT", asked)
+    with pytest.raises(OptionError, match="no room for 2 nodes"):
+        placement.reserve([{"CPU": 1.0}] * 2, most, is_own=False)
+    assert now[0] == expected
 
 
 @pytest.mark.slow

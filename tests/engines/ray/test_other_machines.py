@@ -54,18 +54,20 @@ def test_a_machine_that_cannot_run_nodes_is_named_with_the_fix(tmp_path, kind):
         run = machines.start(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         said, _ = run.communicate(timeout=120)
     install = f"pip install muster-rl=={__version__}"
+    log = tmp_path / "run" / "logs" / "main.log"
     if kind == "none":
         wanted = [
             f"muster: the machine {where} has no muster",
             "  why: nodes of this program are to run there, and need it",
-            f"  try: {install} there, in the Python that runs Ray",
+            f"  try: {install} there, in the Python that runs Ray; look into {log}",
         ]
     else:
         wanted = [
             f"muster: the machine {where} has muster 0.0.9; "
             f"the program that started it has muster {__version__}",
             "  why: what nodes send each other is only understood between equal versions",
-            f"  try: {install} on every machine of the cluster",
+            f"  try: {install} on every machine of the cluster; look into {log}",
         ]
     assert said.splitlines() == wanted
     assert run.returncode == 1
+    assert "Traceback" in log.read_text()

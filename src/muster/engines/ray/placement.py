@@ -5,7 +5,8 @@ Ray 2.60 does not survive the loss of one call while it places a group:
     lost call            what Ray does then                            what helps
     commit               tries the same group again, for ever          a new group
     prepare              the head counts the resources as taken        machines report theirs anew
-    answer to a prepare  the machine keeps them for nobody, for ever   a new cluster (engine.py)
+    answer to a prepare  the machine keeps them for nobody, for ever   release.py, or else a new
+                                                                       cluster (engine.py)
 """
 
 import contextlib
@@ -21,6 +22,8 @@ from ray.util.placement_group import (
 )
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from muster.engines.ray.release import release
+from muster.engines.ray.supply import patience
 from muster.errors import ClusterError, MusterError, OptionError
 
 _ray: Any = ray  # its types leave out `nodes`
@@ -28,6 +31,8 @@ _FIRST_SECONDS = 5.0
 """Until a group is requested again; twice as long each time. Ray takes milliseconds."""
 _OWN_SECONDS = 3 * _FIRST_SECONDS
 """In all, on a cluster of our own: nobody else can have its resources."""
+_JOINED_SECONDS = 7 * _FIRST_SECONDS
+"""In all, on one that others use as well: `check_supply` has just seen that there is room."""
 _LOOK_EVERY = 1.0
 _REPORT_SECONDS = 5.0
 _LITTLE = 0.001
@@ -42,26 +47,30 @@ def reserve(bundles: Sequence[Mapping[str, float]], seconds: float, is_own: bool
 
     Args:
         bundles: The resources of each node.
-        seconds: How long to try.
+        seconds: How long to try at most.
         is_own: Whether the cluster was started for this run.
 
     Raises:
         NotPlacedError: A cluster of our own did not place it.
         OptionError: The resources did not become free in time.
     """
-    if is_own:
-        seconds = min(seconds, _OWN_SECONDS)
+    limit = _OWN_SECONDS if is_own else max(_JOINED_SECONDS, patience() or 0.0)
+    seconds = min(seconds, limit)
     until = time.monotonic() + seconds
-    patience = _FIRST_SECONDS
+    attempt_seconds = _FIRST_SECONDS
+    removed = []
     while True:
         group = placement_group([dict(bundle) for bundle in bundles], strategy="PACK")
-        if _is_placed(group, min(until, time.monotonic() + patience)):
+        if _is_placed(group, min(until, time.monotonic() + attempt_seconds)):
             return group
         remove_placement_group(group)
+        removed.append(group)
+        # All of them, each time: a call of an earlier one may have come late.
+        release(removed, bundles)
         if time.monotonic() >= until:
             raise _not_placed(len(bundles), seconds, is_own)
         _refresh_resources()
-        patience *= 2
+        attempt_seconds *= 2
 
 
 def _is_placed(group: Any, until: float) -> bool:

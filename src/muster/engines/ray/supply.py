@@ -37,9 +37,9 @@ def check_supply(needs: Mapping[str, Resources]) -> None:
         OptionError: Naming need and supply.
     """
     wanted = {name: _as_resources(need) for name, need in needs.items()}
-    patience = _patience()
-    grows = patience is not None
-    seconds = _WAIT_SECONDS if patience is None else patience
+    asked = patience()
+    grows = asked is not None
+    seconds = _WAIT_SECONDS if asked is None else asked
     totals, free = _machines()
     if not grows:
         _refuse_impossible(wanted, totals, free)
@@ -158,7 +158,8 @@ def _ask_to_grow(bundles: Sequence[Resources]) -> None:
     request_resources(bundles=[dict(bundle) for bundle in bundles])
 
 
-def _patience() -> float | None:
+def patience() -> float | None:
+    """Return how many seconds the user wants to wait for resources; None if nothing was said."""
     text = os.environ.get(_WAIT_VARIABLE)
     if not text:
         return None

@@ -157,6 +157,8 @@ class ClusterWatch:
         here = core.NodeID.from_hex(self._node)
         client = None
         while not self._closing.wait(_ASK_EVERY):
+            if self.is_lost():  # a lost head is not asked: Ray would wait for it, whoever closes
+                return
             with contextlib.suppress(self._ray.exceptions.RayError, OSError, RuntimeError):
                 client = client or core.GcsClient(address=self._address)
                 (is_alive,) = client.check_alive([here], timeout=_ANSWER_SECONDS)
