@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.data.shards import global_weights, locate, positions, split
+from muster.data.shard_book import ShardBook
+from muster.data.shards import global_weights, locate, positions
 from muster.data.sum_tree import SumTree
 from muster.errors import OptionError
 
@@ -66,6 +67,12 @@ def test_a_mass_that_changed_after_the_split_is_weighed_by_how_it_was_drawn():
     # Both shards held 1 when the batch was split; the second had grown to 4 when it drew.
     weight = global_weights(np.array([0, 1]), np.array([1.0, 0.25]), [1.0, 1.0], 1.0)
     np.testing.assert_allclose(weight, [0.25, 1.0])
+
+
+def split(size, masses, rng):
+    """Return how many rows of a prioritized batch each shard is asked for."""
+    asked = ShardBook(len(masses), True, rng).ask((size,), masses)
+    return np.bincount(asked.shard, minlength=len(masses))
 
 
 @settings(deadline=None)

@@ -57,16 +57,6 @@ def locate(where: Floats, masses: Sequence[float] | Floats) -> tuple[Ints, Float
     return shard.astype(np.int64), np.clip(within, 0.0, _BELOW_ONE)
 
 
-def split(batch_size: int, masses: Sequence[float] | Floats, rng: np.random.Generator) -> Ints:
-    """Return how many of a batch each shard is to draw, int64 [shards].
-
-    For shards that draw for themselves: on average in proportion to their masses, and never
-    further from it than one draw at each border between two shards.
-    """
-    shard, _ = locate(positions(batch_size, rng, stratified=True), masses)
-    return np.bincount(shard, minlength=len(masses)).astype(np.int64)
-
-
 def global_weights(
     shard: Ints, chance: Floats, masses: Sequence[float] | Floats, beta: float
 ) -> NDArray[np.float32]:

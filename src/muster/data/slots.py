@@ -17,6 +17,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from muster.data.obs import map_obs
 from muster.errors import OptionError
 
 Array = NDArray[Any]
@@ -162,28 +163,9 @@ def obs_parts(obs: Any) -> dict[str, Array]:
     return {"": obs}
 
 
-def at(obs: Any, index: Any) -> Any:
-    """Return `obs[index]`, of each part if it is a dict."""
-    if isinstance(obs, dict):
-        return {key: part[index] for key, part in obs.items()}
-    return obs[index]
-
-
-def put(obs: Any, index: Any, value: Any) -> None:
-    """Do `obs[index] = value`, for each part if it is a dict."""
-    if isinstance(obs, dict):
-        for key, part in obs.items():
-            part[index] = value[key]
-    else:
-        obs[index] = value
-
-
 def rows_of(obs: Any, steps: int) -> Any:
     """Return the first `steps` of [T + 1, N, ...] as rows [steps * N, ...], without a copy."""
-    if isinstance(obs, Mapping):
-        return {key: rows_of(part, steps) for key, part in obs.items()}
-    count = steps * obs.shape[1]
-    return obs[:steps].reshape(count, *obs.shape[2:])
+    return map_obs(lambda part: part[:steps].reshape(steps * part.shape[1], *part.shape[2:]), obs)
 
 
 def _field(space: gym.Space[Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:

@@ -8,6 +8,7 @@ alone                 ReplayBuffer
 from typing import Any
 
 from muster.data import (
+    VERSION,
     ReplayBuffer,
     ReplayShard,
     SamplesPerInsert,
@@ -24,6 +25,8 @@ ON_FAILURE = {
     "replay": "restart",
     "actor": "restart",
 }
+_TURN = 64
+"""Fragments that an actor sends to one shard before the next: n-step returns end with a turn."""
 
 
 def roles_of(job: Job) -> dict[str, int]:
@@ -48,7 +51,7 @@ def buffer_alone(job: Job, spaces: Spaces) -> ReplayBuffer:
 def replay_to_send_to(job: Job, spaces: Spaces, router: Router) -> ReplayBuffer | ShardFeed:
     """Return what an actor pushes into."""
     if job.cfg.replay_shards:
-        return ShardFeed(_shards(job), first=router.node_id)
+        return ShardFeed(_shards(job), first=router.node_id, turn=_TURN)
     return _buffer_at_learner(job, spaces)
 
 
@@ -72,7 +75,9 @@ def shard_of_replay(job: Job, spaces: Spaces, router: Router) -> ReplayShard:
     """Return what a node of the role `replay` is."""
     capacity = _rows(job) * job.options.num_envs
     return ReplayShard(
-        lambda: _buffer(job, spaces, capacity), router.node_id, generation=router.incarnation
+        lambda: _buffer(job, spaces, capacity, columns=(VERSION,)),
+        router.node_id,
+        generation=router.incarnation,
     )
 
 
