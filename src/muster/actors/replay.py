@@ -30,6 +30,7 @@ from muster.data.block import block_of
 from muster.data.checks import check_count, check_reachable
 from muster.data.shard_book import ShardBook
 from muster.data.shard_state import Answer, ShardState
+from muster.data.shards import Turns
 from muster.data.steps import Source
 from muster.seeding import generator
 
@@ -69,8 +70,8 @@ class ReplayBuffer:
             wait who are ahead. None: nobody waits for anybody.
         error_buffer: How far samples may be ahead or behind, in samples.
         in_flight: Calls that one client may have under way.
-        turn: Fragments that a client stores in one shard before it is the next one's turn; n-step
-            returns go on over the fragments of one turn.
+        turn: Transitions that a client stores in one shard before it is the next one's turn; n-step
+            returns end with a turn. Without it, a quarter of what a shard holds.
         max_restarts: How often a shard may be started again.
         seed: Of the generators that draw.
         **options: For Ray, of each shard, such as `resources`.
@@ -93,7 +94,7 @@ class ReplayBuffer:
         samples_per_insert: float | None = None,
         error_buffer: float | None = None,
         in_flight: int = 4,
-        turn: int = 16,
+        turn: int | None = None,
         max_restarts: int = 3,
         seed: int = 0,
         **options: Any,
@@ -102,14 +103,13 @@ class ReplayBuffer:
             "shards": shards,
             "in_flight": in_flight,
             "min_size": min_size,
-            "turn": turn,
         }.items():
             check_count(name, value, 1)
         check_reachable("min_size", min_size, size)
         self.prioritized = prioritized
         self.beta = beta
         self._in_flight = in_flight
-        self._turn = turn
+        self._turn = max(1, size // shards // 4) if turn is None else turn
         self._seed = seed
         settings = {"num_cpus": 0, "max_restarts": max_restarts, **options}
         check_room({f"replay shard {k}": needs_of(settings) for k in range(shards)})
@@ -149,8 +149,8 @@ class ReplayBuffer:
         rng = generator(self._seed, "client", name)
         self._book = ShardBook(len(self._shards), self.prioritized, rng)
         self._life = uuid.uuid4().hex
-        self._first = int(rng.integers(len(self._shards)))
-        self._sent = 0
+        first = int(rng.integers(len(self._shards)))
+        self._turns = Turns(len(self._shards), first, self._turn)
         self._confirmed = 0
         self._fragments: deque[_Sent] = deque()
         self._updates: deque[tuple[str, Any]] = deque()
@@ -185,9 +185,8 @@ class ReplayBuffer:
             return None
         while len(self._fragments) >= self._in_flight:
             self._settle(self._fragments.popleft())
-        shard = (self._first + self._sent // self._turn) % len(self._shards)
-        self._sent += 1
-        arguments = (data, version, Source(self._life, self._sent))
+        shard, number = self._turns.next(len(data))
+        arguments = (data, version, Source(self._life, number))
         ref = self._shards[shard].actor.store.remote(*arguments)
         self._fragments.append(_Sent(ref, shard, arguments, len(data)))
         return int(total)

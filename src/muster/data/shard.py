@@ -18,6 +18,7 @@ from muster.data.feed import Fragment
 from muster.data.replay import ReplayBuffer
 from muster.data.shard_state import ShardState
 from muster.data.shard_talk import Order, Report
+from muster.data.shards import Turns
 from muster.data.steps import Source
 from muster.flow import Channel, Parcelled
 
@@ -43,12 +44,10 @@ def reports_channel(name: str, learner: str | int) -> Channel:
 class ShardFeed:
     """Sends experience to the shards in turn: none lost, none twice, bounded.
 
-    n-step returns and sequences go on over the fragments of one turn, and end with it.
-
     Args:
         shards: Node ids.
         first: Whose turn it is first; different for each node that acts, so that they spread.
-        turn: Fragments that one shard gets before it is the next one's turn.
+        turn: Transitions that one shard gets before it is the next one's turn (`Turns`).
         in_flight: Fragments that this node may have sent to a shard and not seen read.
         name: Of the replay.
     """
@@ -61,12 +60,8 @@ class ShardFeed:
         in_flight: int = 2,
         name: str = "replay",
     ) -> None:
-        check_count("number of shards", len(shards), 1)
-        check_count("turn", turn, 1)
+        self._turns = Turns(len(shards), first, turn)
         self._channels = [fragments_channel(name, shard, in_flight) for shard in shards]
-        self._first = first
-        self._turn = turn
-        self._sent = 0
 
     @property
     def waited(self) -> float:
@@ -82,9 +77,8 @@ class ShardFeed:
         note: Any = None,
     ) -> bool:
         """Send to the next shard, and wait while it has no room; as `ReplayBuffer.push` does."""
-        shard = (self._first + self._sent // self._turn) % len(self._channels)
-        self._sent += 1
-        return self._channels[shard].put(Fragment(data, version, self._sent, note))
+        shard, number = self._turns.next(len(data))
+        return self._channels[shard].put(Fragment(data, version, number, note))
 
 
 class ReplayShard:

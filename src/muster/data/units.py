@@ -83,7 +83,3 @@ class Unroll:
 
     def __post_init__(self) -> None:
         check_count("length", self.length, 1)
-
-
-Drawn = Transition | Sequence
-"""What replay gives."""

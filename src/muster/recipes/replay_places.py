@@ -9,6 +9,7 @@ from typing import Any
 
 from muster.data import (
     VERSION,
+    Column,
     ReplayBuffer,
     ReplayShard,
     SamplesPerInsert,
@@ -25,8 +26,6 @@ ON_FAILURE = {
     "replay": "restart",
     "actor": "restart",
 }
-_TURN = 64
-"""Fragments that an actor sends to one shard before the next: n-step returns end with a turn."""
 
 
 def roles_of(job: Job) -> dict[str, int]:
@@ -51,7 +50,9 @@ def buffer_alone(job: Job, spaces: Spaces) -> ReplayBuffer:
 def replay_to_send_to(job: Job, spaces: Spaces, router: Router) -> ReplayBuffer | ShardFeed:
     """Return what an actor pushes into."""
     if job.cfg.replay_shards:
-        return ShardFeed(_shards(job), first=router.node_id, turn=_TURN)
+        # n-step returns end with a turn; and no shard is filled while another is empty.
+        turn = max(1, _rows(job) * job.options.num_envs // 4)
+        return ShardFeed(_shards(job), first=router.node_id, turn=turn)
     return _buffer_at_learner(job, spaces)
 
 
@@ -75,7 +76,7 @@ def shard_of_replay(job: Job, spaces: Spaces, router: Router) -> ReplayShard:
     """Return what a node of the role `replay` is."""
     capacity = _rows(job) * job.options.num_envs
     return ReplayShard(
-        lambda: _buffer(job, spaces, capacity, columns=(VERSION,)),
+        lambda: _buffer(job, spaces, capacity, VERSION),
         router.node_id,
         generation=router.incarnation,
     )
@@ -110,13 +111,16 @@ def _buffer_at_learner(job: Job, spaces: Spaces) -> ReplayBuffer:
     )
 
 
-def _buffer(job: Job, spaces: Spaces, capacity: int, **options: Any) -> ReplayBuffer:
+def _buffer(
+    job: Job, spaces: Spaces, capacity: int, *columns: Column, **options: Any
+) -> ReplayBuffer:
     cfg = job.cfg
     return ReplayBuffer(
         capacity,
         *spaces,
         num_envs=job.options.num_envs,
-        n_step=cfg.n_step,
+        unit=cfg.unit,
+        columns=(*cfg.SCHEMA, *columns),
         gamma=cfg.gamma,
         prioritized=cfg.prioritized,
         alpha=cfg.alpha,
