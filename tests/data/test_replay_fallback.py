@@ -10,7 +10,7 @@ from histories import World, run, vector_buffer
 
 from muster import jit
 from muster.data import ReplayBuffer, Sequence, StepBlock, Transition, kernels, sum_tree
-from muster.data.steps import Source
+from muster.data.steps import FragmentSource
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def play_sequences(prioritized):
         rows = [worlds[turn % 2].step(*(rng.random((2, 3)) < 0.1)) for _ in range(4)]
         data = StepBlock.of(*(np.stack(each) for each in zip(*rows, strict=True)))
         for buffer in buffers:
-            buffer.push(data, source=Source(turn % 2, 1 + turn // 2))
+            buffer.push(data, source=FragmentSource(turn % 2, 1 + turn // 2))
             batch = buffer.sample(7)
             if batch is not None:
                 batches.append(batch)

@@ -10,7 +10,7 @@ from muster import OptionError
 from muster.data import VERSION, StepBlock
 from muster.data.shard_book import ShardBook
 from muster.data.shard_state import ShardState
-from muster.data.steps import Source
+from muster.data.steps import FragmentSource
 
 
 def fragment(world, steps=4):
@@ -33,7 +33,7 @@ class Program:
 
     def store(self, shard, data=None, number=None):
         self.number += 1
-        source = Source("actor", number or self.number)
+        source = FragmentSource("actor", number or self.number)
         answer = self.states[shard].store(data or fragment(self.world), self.number, source)
         self.book.begin(shard, answer.generation)
         self.book.saw(shard, answer.contents)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from muster import OptionError
 from muster.data import PRIORITY, Column, ReplayBuffer, Sequence, StepBlock, Transition, Unroll
-from muster.data.steps import Source
+from muster.data.steps import FragmentSource
 
 GAMMA = 0.9
 NOTE = Column("note", np.dtype(np.float32), (2,))
@@ -46,7 +46,7 @@ class Actor:
                 chains.extend([[], []][bool(chains) :])
             return
         first = buffer.inserted
-        buffer.push(data, source=Source(self.name, self.number))
+        buffer.push(data, source=FragmentSource(self.name, self.number))
         for env, chains in enumerate(self.chains):
             if not chains:
                 chains.append([])

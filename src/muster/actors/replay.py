@@ -31,7 +31,7 @@ from muster.data.checks import check_count, check_reachable
 from muster.data.shard_book import ShardBook
 from muster.data.shard_state import Answer, ShardState
 from muster.data.shards import Turns
-from muster.data.steps import Source
+from muster.data.steps import FragmentSource
 from muster.seeding import generator
 
 _PATIENCE = 30.0
@@ -71,7 +71,7 @@ class ReplayBuffer:
         error_buffer: How far samples may be ahead or behind, in samples.
         in_flight: Calls that one client may have under way.
         turn: Transitions that a client stores in one shard before it is the next one's turn; n-step
-            returns end with a turn. Without it, a quarter of what a shard holds.
+            returns end with a turn. Without it, 1,024, or a quarter of what a shard holds.
         max_restarts: How often a shard may be started again.
         seed: Of the generators that draw.
         **options: For Ray, of each shard, such as `resources`.
@@ -109,7 +109,7 @@ class ReplayBuffer:
         self.prioritized = prioritized
         self.beta = beta
         self._in_flight = in_flight
-        self._turn = max(1, size // shards // 4) if turn is None else turn
+        self._turn = min(1_024, max(1, size // shards // 4)) if turn is None else turn
         self._seed = seed
         settings = {"num_cpus": 0, "max_restarts": max_restarts, **options}
         check_room({f"replay shard {k}": needs_of(settings) for k in range(shards)})
@@ -186,7 +186,7 @@ class ReplayBuffer:
         while len(self._fragments) >= self._in_flight:
             self._settle(self._fragments.popleft())
         shard, number = self._turns.next(len(data))
-        arguments = (data, version, Source(self._life, number))
+        arguments = (data, version, FragmentSource(self._life, number))
         ref = self._shards[shard].actor.store.remote(*arguments)
         self._fragments.append(_Sent(ref, shard, arguments, len(data)))
         return int(total)

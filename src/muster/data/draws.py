@@ -16,7 +16,7 @@ from muster.data.obs import Array
 from muster.data.priorities import Priorities, check_errors
 from muster.data.schema import PRIORITY
 from muster.data.sequences import SequenceStarts
-from muster.data.steps import Source, Steps
+from muster.data.steps import FragmentSource, Steps
 from muster.data.store import TransitionStore
 from muster.data.units import Sequence, Transition
 
@@ -71,7 +71,7 @@ class Draws:
         given = np.reshape(columns[PRIORITY.name], -1)
         return check_errors(np.arange(given.size), given)[1]
 
-    def insert(self, steps: Steps, size: Floats | None, source: Source | None) -> None:
+    def insert(self, steps: Steps, size: Floats | None, source: FragmentSource | None) -> None:
         """Store steps, and have them drawn; `size` is what `check` returned."""
         first = self._store.inserted
         continued = self._store.add(steps, source)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from muster.data.block import StepBlock
-from muster.data.steps import Source
+from muster.data.steps import FragmentSource
 from muster.flow import Channel, register_dataclass
 
 
@@ -70,14 +70,14 @@ class Feed(FragmentLog):
         self._sent += 1
         return self._channel.put(Fragment(data, version, self._sent, note))
 
-    def receive(self) -> tuple[Fragment, Source] | None:
+    def receive(self) -> tuple[Fragment, FragmentSource] | None:
         """Wait for the next fragment; None when the run finished and none is left."""
         parcel = self._channel.get_with_source()
         if parcel is None:
             return None
         fragment: Fragment = parcel.value
         self.add(fragment.version, fragment.note)
-        return fragment, Source((parcel.sender, parcel.incarnation), fragment.number)
+        return fragment, FragmentSource((parcel.sender, parcel.incarnation), fragment.number)
 
     def waiting(self) -> int:
         """Return how many fragments can be received at once."""

@@ -30,7 +30,7 @@ from muster.data.feed import Feed
 from muster.data.limiter import SamplesPerInsert
 from muster.data.obs import Array
 from muster.data.schema import PRIORITY, VERSION, Column, Schema
-from muster.data.steps import Source, Steps, check_block, check_step
+from muster.data.steps import FragmentSource, Steps, check_block, check_step
 from muster.data.store import TransitionStore
 from muster.data.units import Sequence, Transition
 from muster.errors import OptionError, TaskError
@@ -185,7 +185,7 @@ class ReplayBuffer:
         *,
         version: int = 0,
         note: Any = None,
-        source: Source | None = None,
+        source: FragmentSource | None = None,
     ) -> bool:
         """Store what a collector returned: all of it or, if it does not fit, nothing.
 
@@ -243,7 +243,9 @@ class ReplayBuffer:
             )
         return self.feed
 
-    def _insert(self, steps: Steps, columns: dict[str, Any], source: Source | None = None) -> None:
+    def _insert(
+        self, steps: Steps, columns: dict[str, Any], source: FragmentSource | None = None
+    ) -> None:
         expected = self._draws.check(columns)
         with self._lock:
             self._draws.insert(steps, expected, source)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from muster.data.batch import SequenceBatch
 from muster.data.kernels import TERMINATED
-from muster.data.steps import Source
+from muster.data.steps import FragmentSource
 from muster.data.store import Paths
 from muster.data.units import Sequence
 
@@ -54,7 +54,9 @@ class SequenceStarts:
         self._begins = np.zeros(capacity, np.bool_)
         """Of a sequence's first step, by id modulo capacity: whether it begins an episode."""
 
-    def add(self, first: int, end: NDArray[Any], source: Source | None, continued: bool) -> Ints:
+    def add(
+        self, first: int, end: NDArray[Any], source: FragmentSource | None, continued: bool
+    ) -> Ints:
         """Return the ids at which sequences begin that these steps made complete.
 
         Args:

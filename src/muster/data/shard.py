@@ -17,9 +17,9 @@ from muster.data.checks import check_count
 from muster.data.feed import Fragment
 from muster.data.replay import ReplayBuffer
 from muster.data.shard_state import ShardState
-from muster.data.shard_talk import Order, Report
+from muster.data.shard_talk import ShardOrder, ShardReport
 from muster.data.shards import Turns
-from muster.data.steps import Source
+from muster.data.steps import FragmentSource
 from muster.flow import Channel, Parcelled
 
 UNDER_WAY = 32
@@ -111,9 +111,9 @@ class ReplayShard:
         self._fragments = fragments_channel(name, shard, in_flight)
         self._orders = orders_channel(name, shard, beside=self._fragments)
         self._reports = reports_channel(name, learner)
-        self._held: deque[tuple[Fragment, Source]] = deque()
+        self._held: deque[tuple[Fragment, FragmentSource]] = deque()
         self._session: int | None = None
-        self._reports.put(Report("hello"))
+        self._reports.put(ShardReport("hello"))
 
     def serve(self) -> bool:
         """Wait until there is something to do, and do it. False when the run is over."""
@@ -127,16 +127,16 @@ class ReplayShard:
         while len(self._held) < self._hold and len(self._fragments):
             parcel = self._fragments.get_with_source()
             assert parcel is not None
-            source = Source((parcel.sender, parcel.incarnation), parcel.value.number)
+            source = FragmentSource((parcel.sender, parcel.incarnation), parcel.value.number)
             self._held.append((parcel.value, source))
             self._offer(parcel.value)
         return True
 
     def _handle(self, parcelled: Parcelled) -> None:
-        order: Order = parcelled.value
+        order: ShardOrder = parcelled.value
         state = self._state
         if order.verb == "hello":
-            self._reports.put(Report("hello"))
+            self._reports.put(ShardReport("hello"))
         elif order.generation != state.generation:
             return  # it was for a process that has died
         elif order.verb == "begin":
@@ -150,7 +150,7 @@ class ReplayShard:
                 state.learn(order.generation, order.learned)
             self._do(order)
 
-    def _do(self, order: Order) -> None:
+    def _do(self, order: ShardOrder) -> None:
         if order.verb == "insert":
             fragment, source = self._held.popleft()
             self._state.store(fragment.data, fragment.version, source)
@@ -168,4 +168,4 @@ class ReplayShard:
 
     def _report(self, verb: str, given: Any = None) -> None:
         assert self._session is not None
-        self._reports.put(Report(verb, self._session, self._state.contents(), given))
+        self._reports.put(ShardReport(verb, self._session, self._state.contents(), given))

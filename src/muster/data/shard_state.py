@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from muster.data.block import StepBlock
 from muster.data.replay import ReplayBuffer
-from muster.data.steps import Source
+from muster.data.steps import FragmentSource
 from muster.flow import register_dataclass
 
 _REMEMBERED = 256
@@ -84,7 +84,7 @@ class ShardState:
             self._buffer.load_state_dict(state)
             self._buffer.cut_episodes()
 
-    def store(self, data: StepBlock, version: int, source: Source) -> Answer:
+    def store(self, data: StepBlock, version: int, source: FragmentSource) -> Answer:
         """Keep a fragment, once however often it comes."""
         seen = self._seen.setdefault(source.name, deque(maxlen=_REMEMBERED))
         if source.number not in seen:

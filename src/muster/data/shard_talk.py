@@ -25,7 +25,7 @@ register_dataclass(SequenceBatch)
 
 @register_dataclass
 @dataclass(slots=True, eq=False)
-class Order:
+class ShardOrder:
     """What the learner asks of a shard."""
 
     verb: str
@@ -40,7 +40,7 @@ class Order:
 
 @register_dataclass
 @dataclass(slots=True, eq=False)
-class Report:
+class ShardReport:
     """What a shard says."""
 
     verb: str

@@ -22,7 +22,7 @@ from muster.data.limiter import SamplesPerInsert
 from muster.data.obs import Array
 from muster.data.shard import orders_channel, reports_channel
 from muster.data.shard_book import Asked, ShardBook
-from muster.data.shard_talk import Order, Report
+from muster.data.shard_talk import ShardOrder, ShardReport
 from muster.errors import OptionError
 from muster.flow import Channel, gathering
 
@@ -96,7 +96,7 @@ class ShardedReplay:
         self._saved: dict[int, dict[str, Any]] = {}
         self._to_load: dict[int, dict[str, Any]] = {}
         for each in self._shards:
-            each.orders.put(Order("hello"))
+            each.orders.put(ShardOrder("hello"))
 
     def __len__(self) -> int:
         """Return the number of transitions that can be sampled."""
@@ -247,7 +247,7 @@ class ShardedReplay:
 
     def _order(self, number: int, verb: str, given: Any = None) -> None:
         generation, learned = self.book.shards[number].generation, self.book.take_errors(number)
-        self._shards[number].orders.put(Order(verb, generation, learned, given))
+        self._shards[number].orders.put(ShardOrder(verb, generation, learned, given))
 
     def _on_message(self, wait: bool = False) -> bool:
         """Take in what the shards have said; with `wait` at least one report, unless it is over."""
@@ -273,7 +273,7 @@ class ShardedReplay:
         self._asked = {n: asked for n, asked in self._asked.items() if not asked.lacks(number)}
         self._order(number, "begin", self._to_load.get(number))
 
-    def _note(self, number: int, generation: int, report: Report) -> None:
+    def _note(self, number: int, generation: int, report: ShardReport) -> None:
         shard = self._shards[number]
         if generation != self.book.shards[number].generation or report.session != self._session:
             return

@@ -14,7 +14,7 @@ from muster.data.schema import TRUNCATED as CUT
 from muster.errors import OptionError
 
 
-class Source(NamedTuple):
+class FragmentSource(NamedTuple):
     """Who collected a fragment: one that has the next number of the same one continues it."""
 
     name: Hashable

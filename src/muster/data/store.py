@@ -23,7 +23,7 @@ from muster.data.finals import FinalObs
 from muster.data.kernels import OPEN, TRUNCATED
 from muster.data.obs import Array, Obs
 from muster.data.schema import REWARD, Column, Schema
-from muster.data.steps import Source, Steps
+from muster.data.steps import FragmentSource, Steps
 from muster.errors import OptionError
 
 _END = Column("end", np.dtype(np.uint8))
@@ -69,7 +69,7 @@ class TransitionStore:
         columns = [*self._obs, self._action, self._reward, self._end, *self._columns]
         return sum(column.nbytes for column in columns) + self._finals.nbytes
 
-    def add(self, steps: Steps, source: Source | None = None) -> bool:
+    def add(self, steps: Steps, source: FragmentSource | None = None) -> bool:
         """Store checked steps, over the oldest ones where there is no room.
 
         Args:
@@ -132,7 +132,7 @@ class TransitionStore:
             values = [column[self._row, new] for column in self._obs]
             self._finals.keep(row * self.num_envs + new, values)
 
-    def _link(self, source: Source) -> bool:
+    def _link(self, source: FragmentSource) -> bool:
         """Link the source's last row to the next one; whether nothing is missing between."""
         oldest = self.inserted - len(self)
         number, last = self._last.get(source.name, (source.number, -1))

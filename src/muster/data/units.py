@@ -24,6 +24,11 @@ class Transition:
     def __post_init__(self) -> None:
         check_count("n_step", self.n, 1)
 
+    @property
+    def steps(self) -> int:
+        """Steps that one draw may read."""
+        return self.n
+
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
@@ -59,6 +64,11 @@ class Sequence:
                 "has must not be burn-in",
                 f"Sequence({self.length}, overlap={self.length // 2}, burn_in={self.length // 2})",
             )
+
+    @property
+    def steps(self) -> int:
+        """Steps that one draw may read."""
+        return self.length
 
     @property
     def stride(self) -> int:

@@ -50,8 +50,9 @@ def buffer_alone(job: Job, spaces: Spaces) -> ReplayBuffer:
 def replay_to_send_to(job: Job, spaces: Spaces, router: Router) -> ReplayBuffer | ShardFeed:
     """Return what an actor pushes into."""
     if job.cfg.replay_shards:
-        # n-step returns end with a turn; and no shard is filled while another is empty.
-        turn = max(1, _rows(job) * job.options.num_envs // 4)
+        # Returns and sequences end with a turn; and no shard is filled while another is empty.
+        steps = min(_rows(job) // 4, 16 * max(8, job.cfg.unit.steps))
+        turn = max(1, steps * job.options.num_envs)
         return ShardFeed(_shards(job), first=router.node_id, turn=turn)
     return _buffer_at_learner(job, spaces)
 
