@@ -70,8 +70,12 @@ def check_step(
     now = schema.obs.split("obs", obs, lead)
     did, earned = schema.action.check(action, lead), REWARD.check(reward, lead)
     then = schema.obs.split("next_obs", next_obs, lead)
-    end = _ends(TERMINATED.check(terminated, lead), CUT.check(truncated, lead))
-    finals = [each[end != 0] for each in then] if end.any() else [each[:0] for each in then]
+    over, cut = TERMINATED.check(terminated, lead), CUT.check(truncated, lead)
+    if np.count_nonzero(over) or np.count_nonzero(cut):
+        end = _ends(over, cut)
+        finals = [each[end != 0] for each in then]
+    else:  # nearly always, and a tenth of the price
+        end, finals = np.zeros(lead, np.uint8), [each[:0] for each in then]
     more = [each[None] for each in _check_columns(schema, columns, lead)]
     return Steps(
         [each[None] for each in now], then, did[None], earned[None], end[None], finals, more
@@ -92,6 +96,8 @@ def check_block(schema: Schema, num_envs: int, block: StepBlock) -> Steps:
 
 
 def _check_columns(schema: Schema, given: Mapping[str, Any], lead: tuple[int, ...]) -> list[Array]:
+    if not schema.columns:
+        return []
     absent = sorted({each.name for each in schema.columns} - given.keys())
     if absent:
         raise OptionError(

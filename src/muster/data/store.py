@@ -80,9 +80,11 @@ class TransitionStore:
             Whether they continue what the source, or whoever added last, had added.
         """
         continued = self.inserted > 0 if source is None else self._link(source)
-        for start in range(0, len(steps.end), self.rows):
-            whole = len(steps.end) <= self.rows
-            self._write(steps if whole else steps.part(start, start + self.rows))
+        if len(steps.end) <= self.rows:
+            self._write(steps)
+        else:
+            for start in range(0, len(steps.end), self.rows):
+                self._write(steps.part(start, start + self.rows))
         if source is not None:
             self._last[source.name] = source.number, self.inserted - self.num_envs
             self._follows[self._newest] = 0
@@ -94,7 +96,7 @@ class TransitionStore:
         count, row = len(steps.end), self._row
         after = (row + count) % (self.rows + 1)
         # The rows after the first are the oldest ones', once the store is full.
-        self._finals.release(sum(map(np.count_nonzero, self._parts(self._end, row + 1, count))))
+        self._finals.release(self._count_ends(row + 1, count))
         for column, value in zip(self._obs, steps.obs, strict=True):
             self._put(column, row, value)
         for column, value in zip(self._obs, steps.after, strict=True):
@@ -104,7 +106,7 @@ class TransitionStore:
         self._put(self._end, row, steps.end)
         for column, value in zip(self._columns, steps.columns, strict=True):
             self._put(column, row, value)
-        if steps.finals[0].size or steps.end.any():
+        if len(steps.finals[0]):
             t, env = np.nonzero(steps.end)
             slots = (row + t) % (self.rows + 1) * self.num_envs + env
             self._finals.keep(slots, steps.finals)
@@ -155,12 +157,12 @@ class TransitionStore:
             column[row:] = values[:room]
             column[: len(values) - room] = values[room:]
 
-    def _parts(self, column: Array, row: int, count: int) -> list[Array]:
-        """Return `count` rows from `row` on as one or two views."""
-        ring = self.rows + 1
-        row %= ring
-        first = column[row : row + count]
-        return [first] if len(first) == count else [first, column[: count - len(first)]]
+    def _count_ends(self, row: int, count: int) -> int:
+        """Return how many ends there are in `count` rows from `row` on."""
+        row %= self.rows + 1
+        found = int(np.count_nonzero(self._end[row : row + count]))
+        over = row + count - (self.rows + 1)
+        return found + int(np.count_nonzero(self._end[:over])) if over > 0 else found
 
     def read(
         self, ids: NDArray[np.int64], powers: NDArray[np.float64]
