@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from muster.actors import ReplayBuffer, cluster
-from muster.data import Transitions
+from muster.data import StepBlock
 
 SIZES: dict[str, tuple[spaces.Box[Any], int]] = {
     "cartpole": (spaces.Box(-5, 5, (4,), np.float32), 100_000),
@@ -32,7 +32,7 @@ COUNTED = 8
 Figures = dict[str, float]
 
 
-def fragment(space: spaces.Box[Any]) -> Transitions:
+def fragment(space: spaces.Box[Any]) -> StepBlock:
     """Return steps with random content."""
     rng = np.random.default_rng(0)
     shape = (STEPS + 1, ENVS, *space.shape)
@@ -40,7 +40,7 @@ def fragment(space: spaces.Box[Any]) -> Transitions:
         obs: Any = rng.integers(0, 256, shape, np.uint8)
     else:
         obs = rng.random(shape, np.float32)
-    return Transitions(
+    return StepBlock.of(
         obs=obs[:-1],
         action=rng.integers(0, 2, (STEPS, ENVS)),
         reward=rng.random((STEPS, ENVS), np.float32),

@@ -14,12 +14,13 @@ from gymnasium import spaces
 
 from muster import Task
 from muster.data import (
+    VERSION,
     ReplayBuffer,
     ReplayShard,
     SamplesPerInsert,
     ShardedReplay,
     ShardFeed,
-    Transitions,
+    StepBlock,
 )
 
 STEPS, ENVS = 4, 2
@@ -39,7 +40,7 @@ def fragment(actor, number):
     no = np.zeros((STEPS, ENVS), bool)
     action = item.astype(np.int64) % 5
     # An episode of one step each: then next_obs is not what the next step has as obs.
-    return Transitions(obs, action, np.cos(item), obs + 0.5, no, ~no)
+    return StepBlock.of(obs, action, np.cos(item), obs + 0.5, no, ~no)
 
 
 def check(batch, items=None):
@@ -50,7 +51,7 @@ def check(batch, items=None):
     np.testing.assert_array_equal(batch.next_obs, batch.obs + 0.5)
     assert (item.astype(np.int64) % 100_000 // SIZE == batch.obs[..., 2]).all()
     assert items is None or np.isin(item, items).all()
-    assert (batch.version == batch.obs[..., 2] + 1).all()
+    assert (batch.columns["version"] == batch.obs[..., 2] + 1).all()
 
 
 def error_of(item):
@@ -60,7 +61,14 @@ def error_of(item):
 
 def make_buffer(capacity, prioritized=False, **options):
     return ReplayBuffer(
-        capacity, OBS, ACTION, num_envs=ENVS, prioritized=prioritized, alpha=0.8, **options
+        capacity,
+        OBS,
+        ACTION,
+        num_envs=ENVS,
+        prioritized=prioritized,
+        alpha=0.8,
+        columns=[VERSION],
+        **options,
     )
 
 
@@ -215,14 +223,14 @@ def late_priorities():
 
         def masses(replay):
             replay.sample(4)
-            return [each.contents.mass for each in replay._shards]
+            return [each.contents.mass for each in replay.book.shards]
 
         def fill_anew(replay):
             """Store until each shard has nothing in it that it had before: two fragments."""
-            wanted = [each.contents.inserted + 2 * SIZE for each in replay._shards]
+            wanted = [each.contents.inserted + 2 * SIZE for each in replay.book.shards]
             while any(
                 each.contents.inserted < least
-                for each, least in zip(replay._shards, wanted, strict=True)
+                for each, least in zip(replay.book.shards, wanted, strict=True)
             ):
                 replay.limiter = SamplesPerInsert(1e-3, replay.inserted + SIZE, 1.0)
                 replay.limiter.note_insert(replay.inserted)
@@ -273,7 +281,7 @@ def killed_shard(kill, shards, prioritized, loops, log):
             told["notes"] += [tuple(note) for note in replay.feed.notes]
             replay.feed.notes.clear()
             told["sizes"].append(len(replay))
-            generations = [shard.generation for shard in replay._shards]
+            generations = [shard.generation for shard in replay.book.shards]
             for _ in range(2):
                 batch = replay.sample(32)
                 if batch is None:
@@ -295,7 +303,7 @@ def killed_shard(kill, shards, prioritized, loops, log):
                 return None
             told["inserted"] = replay.inserted
             told["contents"] = [
-                (each.contents.stored, each.contents.mass) for each in replay._shards
+                (each.contents.stored, each.contents.mass) for each in replay.book.shards
             ]
             return told
 
@@ -359,7 +367,7 @@ def save_contents(shards, prioritized, fragments):
             batch = replay.sample(32)
             replay.update_priorities(batch.index, error_of(batch.obs[:, 0]))
             state = replay.state_dict()
-            masses = [shard.contents.mass for shard in replay._shards]
+            masses = [shard.contents.mass for shard in replay.book.shards]
             return state, replay.inserted, len(replay), masses
 
         return program.run(learn, fragments)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from muster import OptionError
-from muster.data import ReplayBuffer, Transitions
+from muster.data import ReplayBuffer, StepBlock
 
 
 def through_a_file(state):
@@ -60,7 +60,7 @@ class SavedAtAnyPoint(RuleBasedStateMachine):
     @rule(steps=st.integers(1, 4))
     def push(self, steps):
         data = [self._step(0.2) for _ in range(steps)]
-        together = Transitions(*(np.stack(each) for each in zip(*data, strict=True)))
+        together = StepBlock.of(*(np.stack(each) for each in zip(*data, strict=True)))
         self.plain.push(together)
         self.saved.push(together)
 

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.data.shards import global_weights, locate, positions, split
+from muster.data.shard_book import ShardBook
+from muster.data.shards import Turns, global_weights, locate, positions
 from muster.data.sum_tree import SumTree
 from muster.errors import OptionError
 
@@ -68,6 +69,12 @@ def test_a_mass_that_changed_after_the_split_is_weighed_by_how_it_was_drawn():
     np.testing.assert_allclose(weight, [0.25, 1.0])
 
 
+def split(size, masses, rng):
+    """Return how many rows of a prioritized batch each shard is asked for."""
+    asked = ShardBook(len(masses), True, rng).ask((size,), masses)
+    return np.bincount(asked.shard, minlength=len(masses))
+
+
 @settings(deadline=None)
 @given(
     # A mass is 0 or a sum of priorities: shares of denormals are no exact numbers.
@@ -98,3 +105,12 @@ def test_the_end_of_all_masses_belongs_to_the_last_shard_that_has_any():
 def test_masses_that_nothing_can_be_drawn_from_are_refused(masses):
     with pytest.raises(OptionError, match="masses="):
         locate(np.array([0.5]), masses)
+
+
+def test_a_shard_has_its_turn_until_it_got_so_many_transitions():
+    turns = Turns(3, first=4, turn=20)
+    assert [turns.next(8) for _ in range(8)] == [
+        (1, 1), (1, 2), (1, 3), (2, 4), (2, 5), (2, 6), (0, 7), (0, 8)
+    ]  # fmt: skip
+    one_each = Turns(2, first=0, turn=1)
+    assert [one_each.next(8)[0] for _ in range(4)] == [0, 1, 0, 1]

@@ -4,16 +4,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from muster.data.obs import at, put
 from muster.data.slots import (
     SlotPlan,
     Slots,
     action_field,
-    at,
     join_obs,
     nbytes,
     obs_fields,
     obs_parts,
-    put,
     rows_of,
 )
 from muster.errors import OptionError

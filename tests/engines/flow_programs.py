@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from muster import Context, StepTimer, Task
-from muster.data import ReplayBuffer, SamplesPerInsert, Transitions
+from muster.data import ReplayBuffer, SamplesPerInsert, StepBlock
 from muster.errors import TaskError
 from muster.flow import Channel, GradientSum, ParameterServer
 
@@ -73,7 +73,7 @@ def _transitions(node, start, steps=4, envs=2):
     number = start + np.arange(steps * envs).reshape(steps, envs)
     obs = np.stack([np.full_like(number, node), number], axis=-1).astype(np.float32)
     none = np.zeros((steps, envs), bool)
-    return Transitions(
+    return StepBlock.of(
         obs=obs,
         action=np.zeros((steps, envs), np.int64),
         reward=number.astype(np.float32),

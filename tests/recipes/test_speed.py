@@ -57,7 +57,7 @@ def test_a_run_with_replay_counts_the_samples_of_its_updates(tmp_path, workers):
 
 def a_worker(is_first=True, size=1):
     worker = SimpleNamespace(
-        rollouts=SimpleNamespace(env_seconds=0.0, act_seconds=0.0),
+        rollouts=SimpleNamespace(actor=SimpleNamespace(env_seconds=0.0, act_seconds=0.0)),
         group=SimpleNamespace(learn_seconds=0.0, wait_seconds=0.0),
         team=SimpleNamespace(index=0 if is_first else 1, size=size),
         agent=SimpleNamespace(train_iter=0, threads=1, passes_of_sample=3.0),
@@ -74,7 +74,7 @@ def a_speed(worker, job=None):
 def do_loop(worker, speed, seconds, apart, finish=False):
     """Have a loop that took `seconds`, some of them in middleware that is not training."""
     speed._timer.summary = lambda: {name: {"last": spent} for name, spent in apart.items()}
-    worker.rollouts.env_seconds += 2
+    worker.rollouts.actor.env_seconds += 2
     worker.group.learn_seconds += 1
     worker.agent.train_iter += 8
     ctx = Context()

@@ -1,9 +1,12 @@
 """Collector, Learner and Evaluator with real environments and small policies."""
 
+import tracemalloc
+
 import gymnasium as gym
 import numpy as np
 import pytest
 
+from muster.data import PRIORITY, Column, ReplayBuffer
 from muster.envs import make_envs
 from muster.errors import OptionError, TaskError
 from muster.workers import Collector, Evaluator, Learner, evaluate_policy
@@ -103,3 +106,64 @@ def test_nonsense_is_refused():
         evaluate_policy(Always(0), Countdown, 0)
     with pytest.raises(OptionError, match="steps=0"):
         Collector(Always(0), make_envs(Countdown), steps=0)
+
+
+class Large(gym.Env):
+    """Observations that are large beside everything else; an episode is cut after five steps."""
+
+    observation_space = gym.spaces.Box(0, 255, (100, 1000), np.uint8)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros((100, 1000), np.uint8), {}
+
+    def step(self, action):
+        self.steps += 1
+        obs = np.full((100, 1000), self.steps, np.uint8)
+        return obs, 1.0, False, self.steps == 5, {}
+
+
+def test_a_step_is_copied_once_into_the_block_and_once_into_replay():
+    """So nothing but the block is made on the way: not a list of steps, nor a second block."""
+    envs = make_envs(Large, 2)
+    space = envs.single_observation_space, envs.single_action_space
+    collector, buffer = Collector(Always(0), envs, steps=16), ReplayBuffer(64, *space, num_envs=2)
+    for _ in range(5):  # replay has all its memory
+        buffer.push(collector.collect())
+    tracemalloc.start()
+    block = collector.collect()
+    _, collecting = tracemalloc.get_traced_memory()
+    tracemalloc.reset_peak()
+    before, _ = tracemalloc.get_traced_memory()
+    buffer.push(block)
+    _, storing = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    row = 2 * 100 * 1000
+    # 17 rows, the final observations of six ends, and a few rows inside the environments.
+    assert block.seen.nbytes == 17 * row and block.finals.nbytes == 3 * row
+    assert collecting < (17 + 2 * 3 + 6) * row
+    assert storing - before < row
+
+
+class Writer(Always):
+    """A policy that says besides what it thinks of each step."""
+
+    schema = (PRIORITY, Column("thought", np.dtype(np.float32), (2,)))
+
+    def write(self, rows):
+        rows["priority"][:] = 3.0
+        rows["thought"][:] = [1.0, 2.0]
+
+
+def test_a_policy_with_a_schema_fills_its_columns_and_replay_gives_them_back():
+    envs = make_envs(Countdown, 3, seed=0)
+    space = envs.single_observation_space, envs.single_action_space
+    collector = Collector(Writer(0), envs, steps=4)
+    buffer = ReplayBuffer(
+        60, *space, num_envs=3, columns=Writer.schema, prioritized=True, alpha=1.0
+    )
+    buffer.push(collector.collect())
+    assert buffer.mass == pytest.approx(36.0, rel=1e-5)
+    assert buffer.sample(5).columns["thought"].tolist() == [[1.0, 2.0]] * 5

@@ -22,6 +22,7 @@ from muster.actors.parameters import ParameterServer
 from muster.actors.replay import ReplayBuffer
 from muster.actors.sampled_batch import SampledBatch
 from muster.errors import OptionError
+from muster.flow.ledger import LagCount
 
 _LOOK_UP = 1.0
 """Seconds that a wait for a batch goes on without a look at whether it is still wanted."""
@@ -121,7 +122,7 @@ class Updater:
         self._incarnation = time.time_ns()
         self._sequence = 0
         self._report = LearningReport(learner)
-        self._lags = [0, 0.0, 0]
+        self._lags = LagCount()
         self._stopping = False
         self._agent.load_parts({"policy": server.get_weights()})
 
@@ -145,9 +146,7 @@ class Updater:
             self._server.leave(self._learner, self._incarnation)
         self._buffer.flush()
         report.version = pulled.version
-        if report.updates:
-            least, total, most = self._lags
-            report.data_lag = (int(least), total / report.updates, int(most))
+        report.data_lag = self._lags.least, self._lags.mean, self._lags.most
         return report
 
     @contextmanager
@@ -179,16 +178,8 @@ class Updater:
             version=version,
         )
         report.updates += 1
-        self._note_lag(version - batch.version)
+        lags = version - batch.version
+        self._lags.add(int(lags.min()), float(lags.mean()), int(lags.max()))
         self._buffer.update_priorities(batch, self._agent.td_error)
         self._agent.follow(pulled.weights, pulled.version)
         return pulled
-
-    def _note_lag(self, lags: NDArray[Any]) -> None:
-        least, total, most = self._lags
-        first = self._report.updates == 1
-        self._lags = [
-            int(lags.min()) if first else min(least, int(lags.min())),
-            total + float(lags.mean()),
-            max(most, int(lags.max())),
-        ]

@@ -142,11 +142,7 @@ class ParameterServer(Block):
                 raise failure(self.name, error) from None
 
     def counts(self) -> dict[str, Any]:
-        """Return what was done so far.
-
-        `version`; `gradients` applied and `repeated` ones, which were not; `applied`, those of each
-        learner; `lag_min`, `lag_mean` and `lag_max`, in versions, of those that were applied.
-        """
+        """Return what was done so far; see `VersionLedger.counts`."""
         found: dict[str, Any] = self._ask("counts")
         return found
 

@@ -4,8 +4,8 @@
     sample_batch(n) -> gate (may I?) -> masses of all shards -> each draws its part -> one batch
     update_priorities(batch, td_error) -> the shards they are from, if these still live
 
-A shard that dies is started again, empty, and the others go on. How a batch is split, and what its
-weights are, is `muster.data.shards`; a shard itself is a `muster.data.ReplayBuffer`.
+A shard that dies is started again, empty, and the others go on. What a shard is, how a batch is
+split and what its weights are is in `muster.data` (`ShardState`, `ShardBook`); this carries calls.
 """
 
 import time
@@ -13,9 +13,9 @@ import uuid
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from muster.actors.block import Block
@@ -23,12 +23,16 @@ from muster.actors.calls import Call, failure
 from muster.actors.errors import ReplayEmptyError
 from muster.actors.gate import Gate
 from muster.actors.ray_here import check_room, need_ray, needs_of
-from muster.actors.sampled_batch import SampledBatch, mixed, transitions_of
-from muster.actors.shard import Shard
-from muster.data import Transitions
-from muster.data.shards import split
-from muster.errors import OptionError
-from muster.seeding import derive_seed, generator
+from muster.actors.sampled_batch import SampledBatch
+from muster.data import VERSION, StepBlock
+from muster.data import ReplayBuffer as Rows
+from muster.data.block import block_of
+from muster.data.checks import check_count, check_reachable
+from muster.data.shard_book import ShardBook
+from muster.data.shard_state import Answer, ShardState
+from muster.data.shards import Turns
+from muster.data.steps import FragmentSource
+from muster.seeding import generator
 
 _PATIENCE = 30.0
 """Seconds that shards are asked again while none of them answers."""
@@ -66,6 +70,8 @@ class ReplayBuffer:
             wait who are ahead. None: nobody waits for anybody.
         error_buffer: How far samples may be ahead or behind, in samples.
         in_flight: Calls that one client may have under way.
+        turn: Transitions that a client stores in one shard before it is the next one's turn; n-step
+            returns end with a turn. Without it, 1,024, or a quarter of what a shard holds.
         max_restarts: How often a shard may be started again.
         seed: Of the generators that draw.
         **options: For Ray, of each shard, such as `resources`.
@@ -88,18 +94,26 @@ class ReplayBuffer:
         samples_per_insert: float | None = None,
         error_buffer: float | None = None,
         in_flight: int = 4,
+        turn: int | None = None,
         max_restarts: int = 3,
         seed: int = 0,
         **options: Any,
     ) -> None:
-        _check_sizes(size, shards=shards, in_flight=in_flight, min_size=min_size)
+        for name, value in {
+            "shards": shards,
+            "in_flight": in_flight,
+            "min_size": min_size,
+        }.items():
+            check_count(name, value, 1)
+        check_reachable("min_size", min_size, size)
         self.prioritized = prioritized
         self.beta = beta
         self._in_flight = in_flight
+        self._turn = min(1_024, max(1, size // shards // 4)) if turn is None else turn
         self._seed = seed
         settings = {"num_cpus": 0, "max_restarts": max_restarts, **options}
         check_room({f"replay shard {k}": needs_of(settings) for k in range(shards)})
-        rows = {
+        rows: dict[str, Any] = {
             "capacity": -(-size // shards),
             "obs_space": obs_space,
             "action_space": action_space,
@@ -108,15 +122,11 @@ class ReplayBuffer:
             "gamma": gamma,
             "prioritized": prioritized,
             "alpha": alpha,
+            "columns": (VERSION,),
         }
+        make = {"make_buffer": partial(Rows, **rows)}
         self._shards = [
-            Block(
-                f"replay shard {k}",
-                Shard,
-                {"rows": {**rows, "seed": derive_seed(seed, "shard", k)}},
-                settings,
-            )
-            for k in range(shards)
+            Block(f"replay shard {k}", ShardState, make, settings) for k in range(shards)
         ]
         limits = {
             "min_size": min_size,
@@ -127,7 +137,7 @@ class ReplayBuffer:
         self._be_client(uuid.uuid4().hex)
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("prioritized", "beta", "_in_flight", "_seed", "_shards", "_gate")
+        names = ("prioritized", "beta", "_in_flight", "_turn", "_seed", "_shards", "_gate")
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -136,14 +146,14 @@ class ReplayBuffer:
 
     def _be_client(self, name: str) -> None:
         self._me = name
-        self._rng = generator(self._seed, "client", name)
+        rng = generator(self._seed, "client", name)
+        self._book = ShardBook(len(self._shards), self.prioritized, rng)
         self._life = uuid.uuid4().hex
-        self._next = int(self._rng.integers(len(self._shards)))
-        self._sequence = 0
+        first = int(rng.integers(len(self._shards)))
+        self._turns = Turns(len(self._shards), first, self._turn)
         self._confirmed = 0
         self._fragments: deque[_Sent] = deque()
         self._updates: deque[tuple[str, Any]] = deque()
-        self._generations: dict[int, int] = {}
         self._answered = 0.0  # when a shard did last
 
     def join(self, name: str) -> int:
@@ -155,7 +165,7 @@ class ReplayBuffer:
         self._be_client(name)
         return int(self._ask("join", name))
 
-    def store(self, batch: Transitions | Mapping[str, Any], version: int = 0) -> int | None:
+    def store(self, batch: StepBlock | Mapping[str, Any], version: int = 0) -> int | None:
         """Store steps [T, N, ...] of one worker, and wait while there is no room for them.
 
         Args:
@@ -168,18 +178,17 @@ class ReplayBuffer:
         Raises:
             BlockError: A shard refused what was stored in an earlier call, or none is left.
         """
-        data = batch if isinstance(batch, Transitions) else transitions_of(batch)
+        data = batch if isinstance(batch, StepBlock) else block_of(batch)
         confirmed, self._confirmed = self._confirmed, 0
         total = self._ask("reserve", self._me, len(data), confirmed)
         if total is None:
             return None
         while len(self._fragments) >= self._in_flight:
             self._settle(self._fragments.popleft())
-        self._sequence += 1
-        self._next = (self._next + 1) % len(self._shards)
-        arguments = (self._life, self._sequence, data, version)
-        ref = self._shards[self._next].actor.store.remote(*arguments)
-        self._fragments.append(_Sent(ref, self._next, arguments, len(data)))
+        shard, number = self._turns.next(len(data))
+        arguments = (data, version, FragmentSource(self._life, number))
+        ref = self._shards[shard].actor.store.remote(*arguments)
+        self._fragments.append(_Sent(ref, shard, arguments, len(data)))
         return int(total)
 
     def flush(self) -> int:
@@ -207,10 +216,7 @@ class ReplayBuffer:
         Raises:
             ReplayEmptyError: There were too few in that time.
         """
-        if batch_size < 1:
-            raise OptionError(
-                f"batch_size={batch_size} is not possible", "it is 1 or more", "batch_size=32"
-            )
+        check_count("batch_size", batch_size, 1)
         began = self._answered = time.monotonic()
         granted = self._ask("take", batch_size, timeout)
         if granted is None:
@@ -234,18 +240,14 @@ class ReplayBuffer:
 
         Returns at once; at most `in_flight` such calls are under way.
         """
-        if not self.prioritized:
-            return
-        td_error = np.asarray(td_error)
-        for life in {(int(s), int(g)) for s, g in zip(batch.shard, batch.generation, strict=True)}:
-            shard, generation = life
-            mine = (batch.shard == shard) & (batch.generation == generation)
+        self._book.note_errors(batch.index, td_error)
+        for number, shard in enumerate(self._book.shards):
+            if not shard.errors:
+                continue
             while len(self._updates) >= self._in_flight:
                 self._fetch_update()
-            block = self._shards[shard]
-            ref = block.actor.update_priorities.remote(
-                generation, batch.index[mine], td_error[mine]
-            )
+            block, learned = self._shards[number], self._book.take_errors(number)
+            ref = block.actor.learn.remote(shard.generation, learned)
             self._updates.append((block.name, ref))
 
     def seal(self) -> None:
@@ -256,7 +258,7 @@ class ReplayBuffer:
         """Return `inserted`, `confirmed`, `sampled`, `lost_shards`, and `stored` in each shard."""
         counts: dict[str, Any] = self._ask("counts")
         self._answered = time.monotonic()
-        counts["stored"] = [0 if seen is None else seen[2] for seen in self._look()]
+        counts["stored"] = [0 if seen is None else seen.contents.stored for seen in self._look()]
         return counts
 
     @property
@@ -287,7 +289,7 @@ class ReplayBuffer:
         while True:
             block = self._shards[sent.shard]
             try:
-                generation = need_ray().get(sent.ref)
+                answer = need_ray().get(sent.ref)
             except errors.RayActorError as error:
                 if time.monotonic() > give_up:
                     raise failure(block.name, error) from None
@@ -300,7 +302,7 @@ class ReplayBuffer:
             except errors.RayError as error:
                 raise failure(block.name, error) from None
             else:
-                self._saw(sent.shard, generation)
+                self._saw(sent.shard, answer)
                 self._confirmed += sent.count
                 return
 
@@ -308,27 +310,28 @@ class ReplayBuffer:
         """Draw a batch from the shards that are there; None if they have nothing now."""
         masses = [1.0]
         if len(self._shards) > 1:
-            masses = [0.0 if seen is None else seen[1] for seen in self._look()]
+            masses = [0.0 if seen is None else seen.contents.mass for seen in self._look()]
             if not any(masses):
                 return None
-        counts = split(count, masses, self._rng)
-        asked = {k: int(n) for k, n in enumerate(counts) if n}
-        refs = {k: self._shards[k].actor.sample.remote(n) for k, n in asked.items()}
+        asked = self._book.ask((count,), masses)
+        refs = {k: self._shards[k].actor.draw.remote(asked.wanted(k)) for k in asked.rows}
         drawn = {k: self._fetched(k, ref) for k, ref in refs.items()}
-        if any(each is None or each.batch is None for each in drawn.values()):
-            return None  # a shard was lost on the way: all of it again
-        return mixed(drawn, np.asarray(masses), beta if self.prioritized else None)
+        for k, answer in drawn.items():
+            if answer is None or answer.batch is None:
+                return None  # a shard was lost on the way: all of it again
+            self._book.answer(asked, k, answer.batch, answer.chance)
+        return SampledBatch.of(self._book.batch(asked, beta))
 
-    def _look(self) -> list[tuple[int, float, int] | None]:
-        """Return the life, mass and size of each shard; None for one that is away."""
+    def _look(self) -> list[Answer | None]:
+        """Return what each shard holds; None for one that is away."""
         refs = [block.actor.look.remote() for block in self._shards]
         return [self._fetched(k, ref) for k, ref in enumerate(refs)]
 
-    def _fetched(self, shard: int, ref: Any) -> Any:
+    def _fetched(self, shard: int, ref: Any) -> Answer | None:
         """Return what a shard answered, or None if it is away."""
         errors = need_ray().exceptions
         try:
-            answer = need_ray().get(ref)
+            answer: Answer = need_ray().get(ref)
         except errors.RayActorError as error:
             if time.monotonic() - self._answered > _PATIENCE:
                 raise failure(self._shards[shard].name, error) from None
@@ -336,13 +339,13 @@ class ReplayBuffer:
         except errors.RayError as error:
             raise failure(self._shards[shard].name, error) from None
         self._answered = time.monotonic()
-        self._saw(shard, answer[0])
+        self._saw(shard, answer)
         return answer
 
-    def _saw(self, shard: int, generation: int) -> None:
-        if self._generations.get(shard) != generation:
-            self._generations[shard] = generation
-            self._ask("saw", shard, generation)
+    def _saw(self, shard: int, answer: Answer) -> None:
+        if self._book.begin(shard, answer.generation):
+            self._ask("saw", shard, answer.generation)
+        self._book.saw(shard, answer.contents)
 
     def _fetch_update(self) -> None:
         name, ref = self._updates.popleft()
@@ -353,18 +356,3 @@ class ReplayBuffer:
             pass  # a shard that is gone has no priorities
         except errors.RayError as error:
             raise failure(name, error) from None
-
-
-def _check_sizes(size: int, **counts: int) -> None:
-    for name, value in counts.items():
-        if not isinstance(value, int) or value < 1:
-            raise OptionError(
-                f"{name}={value!r} is not possible", "it is a number, 1 or more", f"{name}=1"
-            )
-    min_size = counts["min_size"]
-    if min_size > size:
-        raise OptionError(
-            f"min_size={min_size} is not possible",
-            f"the buffer holds {size} transitions, so it would wait for ever",
-            f"size={10 * min_size}",
-        )

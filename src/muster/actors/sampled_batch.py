@@ -1,28 +1,28 @@
-"""`SampledBatch`: what a replay buffer in shards draws, put together from the shards' parts."""
+"""`SampledBatch`: what a replay buffer in shards draws, under the names that others give it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.actors.shard import ShardSample, joined
-from muster.data import Batch, Transitions
-from muster.data.shards import global_weights
-from muster.errors import OptionError
+from muster.data import VERSION, Batch
 
 
 @dataclass(slots=True, eq=False)
 class SampledBatch(Batch):
     """Transitions of all shards, leading shape [B]. Arrays are own."""
 
-    version: NDArray[np.int64]
-    """Of the weights that chose the actions."""
-    shard: NDArray[np.int64]
-    """Where each row is from; `index` is its number there."""
-    generation: NDArray[np.int64]
-    """Which life of that shard."""
+    @classmethod
+    def of(cls, batch: Batch) -> Self:
+        """Return the same arrays as one of these."""
+        return cls(**{each.name: getattr(batch, each.name) for each in fields(batch)})
+
+    @property
+    def version(self) -> NDArray[np.int64]:
+        """Of the weights that chose the actions."""
+        found: NDArray[np.int64] = self.columns[VERSION.name]
+        return found
 
     def as_dict(self) -> dict[str, Any]:
         """Return the columns under the names that a plain replay buffer would give them.
@@ -36,46 +36,3 @@ class SampledBatch(Batch):
             "next_states": self.next_obs,
             "dones": (self.discount == 0).astype(np.float32),
         }
-
-
-def mixed(
-    drawn: dict[int, ShardSample], masses: NDArray[np.float64], beta: float | None
-) -> SampledBatch:
-    """Return one batch of what several shards drew."""
-    batches = [each.batch for each in drawn.values() if each.batch is not None]
-    batch = joined(batches)
-    sizes = [len(each.index) for each in batches]
-    shard = np.repeat(np.fromiter(drawn, np.int64), sizes)
-    if beta is not None:
-        chance = np.concatenate([each.chance for each in drawn.values()])
-        batch.weight = global_weights(shard, chance, masses, beta)
-    return SampledBatch(
-        batch.obs,
-        batch.action,
-        batch.reward,
-        batch.next_obs,
-        batch.discount,
-        batch.weight,
-        batch.index,
-        np.concatenate([each.version for each in drawn.values()]),
-        shard,
-        np.repeat(np.array([each.generation for each in drawn.values()], np.int64), sizes),
-    )
-
-
-def transitions_of(fields: Mapping[str, Any]) -> Transitions:
-    """Return the steps that a dict of arrays holds, or refuse it."""
-    names = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
-    if set(fields) != set(names):
-        raise OptionError(
-            f"a batch of {sorted(fields)} cannot be stored",
-            f"its fields are {', '.join(names)}, of shape [T, N, ...]",
-            "buffer.store(collector.collect())",
-        )
-
-    def arrays(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: np.asarray(each) for key, each in value.items()}
-        return np.asarray(value)
-
-    return Transitions(**{name: arrays(fields[name]) for name in names})

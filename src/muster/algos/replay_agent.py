@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.algos.batches import BatchSlice, TransitionBatch
+from muster.data.schema import Column
 from muster.errors import OptionError
 from muster.nets import FlatParameters, NonFiniteError
 from muster.rl_utils import get_epsilon_greedy_fn
@@ -54,6 +55,12 @@ class ReplayAgent(ABC):
         """q - target of the last update, [B], or of the last `update_many`, [K, B]."""
         self.beta = get_epsilon_greedy_fn(cfg.beta_start, cfg.beta_end, cfg.horizon, "linear")
         """From environment steps to the exponent of importance weights, for prioritised replay."""
+
+    @property
+    def schema(self) -> tuple[Column, ...]:
+        """What it writes besides when it explores."""
+        columns: tuple[Column, ...] = self.cfg.SCHEMA
+        return columns
 
     @abstractmethod
     def act(self, obs: Any) -> Array:

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from muster.algos.options import (
     MOST_ROWS,
@@ -15,6 +15,9 @@ from muster.algos.options import (
     refuse_together,
 )
 from muster.errors import OptionError
+
+if TYPE_CHECKING:
+    from muster.data.units import Sequence, Transition
 
 MOST_SHARDS = 64
 """One learner has to hear all of them."""
@@ -32,6 +35,8 @@ class ReplayConfig(ABC):
     """The option that says how many updates there are."""
     PROGRAM: ClassVar[str] = "replay"
     """The training program: a learner with replay, alone or with actors."""
+    SCHEMA: ClassVar[tuple[Any, ...]] = ()
+    """`Column`s that actors write besides; the agent's `write(rows)` fills them."""
     OF_RUNS: ClassVar[Mapping[str, Any]] = {}
     """Options of every run that have another default here."""
 
@@ -75,6 +80,13 @@ class ReplayConfig(ABC):
         if self.n_step >= self.buffer_size:
             why = "no sum of rewards would ever be complete"
             refuse_together(f"n_step={self.n_step}", size, why, "n_step=1")
+
+    @property
+    def unit(self) -> "Transition | Sequence":
+        """What one draw from replay is."""
+        from muster.data.units import Transition  # with numba: reading options needs none
+
+        return Transition(self.n_step)
 
     @abstractmethod
     def updates_per_step_exactly(self) -> Fraction:

@@ -1,7 +1,6 @@
 """A video that is written picture by picture, so that its length needs no memory."""
 
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 KINDS = (".mp4", ".mov", ".mkv", ".webm", ".avi", ".gif")
@@ -25,12 +24,7 @@ class Film:
         """Return it."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         """Finish the file."""
         if self._writer is not None:
             self._writer.close()

@@ -2,8 +2,10 @@
 
 from typing import Any, Protocol
 
-from muster.data.batch import Array, Batch, Transitions
+from muster.data.batch import Batch
+from muster.data.block import StepBlock
 from muster.data.feed import FragmentLog
+from muster.data.obs import Array
 
 
 class Takes(Protocol):
@@ -11,7 +13,7 @@ class Takes(Protocol):
 
     def push(
         self,
-        data: Transitions,
+        data: StepBlock,
         cur_collector_envstep: int | None = None,
         *,
         version: int = 0,
@@ -44,7 +46,7 @@ class Receives(Protocol):
 
     @property
     def inserted(self) -> int:
-        """Transitions ever stored."""
+        """StepBlock ever stored."""
 
     @property
     def feed(self) -> FragmentLog | None:

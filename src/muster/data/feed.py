@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from muster.data.batch import Transitions
+from muster.data.block import StepBlock
+from muster.data.steps import FragmentSource
 from muster.flow import Channel, register_dataclass
 
 
@@ -12,14 +13,16 @@ from muster.flow import Channel, register_dataclass
 class Fragment:
     """Some steps of one node's environments, and what is to be known of them."""
 
-    data: Transitions
+    data: StepBlock
     version: int
     """Of the weights that chose the actions."""
+    number: int
+    """Of the fragments that its sender has sent, from 1: the next one continues it."""
     note: Any = field(default=None)
     """Whatever its sender wants to be told with it."""
 
 
-register_dataclass(Transitions)
+register_dataclass(StepBlock)
 
 
 class FragmentLog:
@@ -50,6 +53,7 @@ class Feed(FragmentLog):
     def __init__(self, name: str, home: str | int, in_flight: int = 4) -> None:
         super().__init__()
         self._channel = Channel(f"replay.{name}", home, in_flight)
+        self._sent = 0
 
     @property
     def is_home(self) -> bool:
@@ -61,18 +65,19 @@ class Feed(FragmentLog):
         """Seconds that sending has waited for room so far."""
         return self._channel.waited
 
-    def send(self, fragment: Fragment) -> bool:
+    def send(self, data: StepBlock, version: int, note: Any) -> bool:
         """Send, and wait while there is no room. False if the run finished first."""
-        return self._channel.put(fragment)
+        self._sent += 1
+        return self._channel.put(Fragment(data, version, self._sent, note))
 
-    def receive(self) -> Transitions | None:
+    def receive(self) -> tuple[Fragment, FragmentSource] | None:
         """Wait for the next fragment; None when the run finished and none is left."""
-        fragment = self._channel.get()
-        if fragment is None:
+        parcel = self._channel.get_with_source()
+        if parcel is None:
             return None
+        fragment: Fragment = parcel.value
         self.add(fragment.version, fragment.note)
-        data: Transitions = fragment.data
-        return data
+        return fragment, FragmentSource((parcel.sender, parcel.incarnation), fragment.number)
 
     def waiting(self) -> int:
         """Return how many fragments can be received at once."""

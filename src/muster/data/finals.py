@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.data.batch import Array
-from muster.data.layout import Field
+from muster.data.obs import Array
+from muster.data.schema import Column
 
 _FIRST_SIZE = 16
 
@@ -25,7 +25,7 @@ class FinalObs:
         limit: Transitions, and so final observations, that there can be at once.
     """
 
-    def __init__(self, fields: Sequence[Field], slots: int, limit: int) -> None:
+    def __init__(self, fields: Sequence[Column], slots: int, limit: int) -> None:
         self.at = np.zeros(slots, np.uint32)
         """Of every slot whose transition ended an episode: the place of its observation here."""
         self._limit = limit

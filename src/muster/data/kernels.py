@@ -12,11 +12,15 @@ stands beside its NumPy twin (see `muster.jit`).
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.data.batch import Array
+from muster.data.obs import Array
 from muster.jit import jit
 
 TERMINATED = 1
 TRUNCATED = 2
+OPEN = 4
+"""The last row of a fragment: nothing ended, but the next row is not its continuation. What
+followed is among the final observations; where its source goes on, `follows` says how many rows on,
+and 0 while it has not."""
 
 
 def resolve_numpy(
@@ -27,6 +31,7 @@ def resolve_numpy(
     reward: NDArray[np.float32],
     end: NDArray[np.uint8],
     final_at: NDArray[np.uint32],
+    follows: NDArray[np.uint32],
     slot: NDArray[np.int64],
     next_at: NDArray[np.int64],
     total: NDArray[np.float32],
@@ -34,6 +39,7 @@ def resolve_numpy(
 ) -> None:
     """Twin of `resolve`."""
     at = ids % reward.size
+    following = ids.copy()
     slot[:] = at
     going = np.ones(ids.size, np.bool_)
     exact = np.zeros(ids.size)
@@ -42,13 +48,16 @@ def resolve_numpy(
     for k in range(powers.size - 1):
         exact[going] += powers[k] * reward[at[going]]
         steps[going] += 1
-        ended = going & (end[at] != 0)
-        next_at[ended] = -1 - final_at[at[ended]].astype(np.int64)
-        terminated |= ended & (end[at] & TERMINATED != 0)
-        going &= ~ended
-        at = (at + num_envs) % reward.size
-        next_at[going] = at[going]
-        going &= ids + (k + 1) * num_envs < stop
+        aside = going & (end[at] != 0)
+        next_at[aside] = -1 - final_at[at[aside]].astype(np.int64)
+        terminated |= aside & (end[at] & TERMINATED != 0)
+        rows = np.where(end[at] == OPEN, follows[at // num_envs].astype(np.int64), 1)
+        going &= ~aside | ((end[at] == OPEN) & (rows > 0))
+        at = (at + rows * num_envs) % reward.size
+        following += rows * num_envs
+        on = going & ~aside
+        next_at[on] = at[on]
+        going &= following < stop
     total[:] = exact
     discount[:] = np.where(terminated, 0.0, powers[steps])
 
@@ -62,6 +71,7 @@ def resolve(
     reward: NDArray[np.float32],
     end: NDArray[np.uint8],
     final_at: NDArray[np.uint32],
+    follows: NDArray[np.uint32],
     slot: NDArray[np.int64],
     next_at: NDArray[np.int64],
     total: NDArray[np.float32],
@@ -75,8 +85,9 @@ def resolve(
         num_envs: Distance between two steps of one environment.
         powers: gamma^0 .. gamma^n.
         reward: Of every slot.
-        end: Of every slot: 0, or TERMINATED and TRUNCATED added.
+        end: Of every slot: 0, or TERMINATED and TRUNCATED added, or OPEN.
         final_at: Of every slot with an end: the place of its final observation.
+        follows: Of every row that is OPEN: how many rows on it is continued.
         slot: Out: where each transition starts.
         next_at: Out: where its last step led to.
         total: Out: the discounted sum of its rewards.
@@ -94,18 +105,98 @@ def resolve(
             exact += powers[k] * reward[at]
             k += 1
             ended = end[at]
+            step = num_envs
             if ended != 0:
                 next_at[b] = -1 - np.int64(final_at[at])
-                break
-            at += num_envs
+                if ended != OPEN or k == powers.size - 1:
+                    break
+                step = num_envs * np.int64(follows[at // num_envs])  # type: ignore[assignment]
+                if step == 0:
+                    break
+            at += step
             if at >= slots:
                 at -= slots
-            following += num_envs
+            following += step
             if k == powers.size - 1 or following >= stop:
                 next_at[b] = at
                 break
         total[b] = exact
         discount[b] = 0.0 if ended & TERMINATED else powers[k]
+
+
+def follow_numpy(
+    ids: NDArray[np.int64],
+    stop: int,
+    num_envs: int,
+    end: NDArray[np.uint8],
+    final_at: NDArray[np.uint32],
+    follows: NDArray[np.uint32],
+    path: NDArray[np.int64],
+    count: NDArray[np.int64],
+) -> None:
+    """Twin of `follow`."""
+    for b, first in enumerate(ids.tolist()):
+        following, at, count[b] = first, first % end.size, 0
+        path[b, 0] = at
+        while count[b] < path.shape[1] - 1:
+            count[b] += 1
+            rows = follows[at // num_envs] if end[at] == OPEN else 1
+            aside = end[at] != 0 and (end[at] != OPEN or not rows)
+            following += int(rows) * num_envs
+            path[b, count[b] :] = -1 - int(final_at[at]) if aside else following % end.size
+            if aside or following >= stop:
+                break
+            at = following % end.size
+
+
+@jit(follow_numpy)
+def follow(
+    ids: NDArray[np.int64],
+    stop: int,
+    num_envs: int,
+    end: NDArray[np.uint8],
+    final_at: NDArray[np.uint32],
+    follows: NDArray[np.uint32],
+    path: NDArray[np.int64],
+    count: NDArray[np.int64],
+) -> None:
+    """Follow each transition to its episode's end, the newest row, or for L steps.
+
+    Args:
+        ids: Where to begin, [B].
+        stop: The first id that does not exist yet.
+        num_envs: Distance between two steps of one environment.
+        end: Of every slot.
+        final_at: Of every slot with an end: the place of its final observation.
+        follows: Of every row that is OPEN: how many rows on it is continued.
+        path: Out, [B, L + 1]: the slot of each step, and then, up to the end of the row, where the
+            last one led to.
+        count: Out, [B]: the steps that there are.
+    """
+    slots = end.size
+    length = path.shape[1] - 1
+    for b in range(ids.size):
+        following = ids[b]
+        at = following % slots
+        k = 0
+        then = at
+        while k < length:
+            path[b, k] = at
+            k += 1
+            step = num_envs
+            if end[at] == OPEN:
+                step = num_envs * np.int64(follows[at // num_envs])  # type: ignore[assignment]
+            if end[at] != 0 and (end[at] != OPEN or step == 0):
+                then = -1 - np.int64(final_at[at])
+                break
+            following += step
+            at = following % slots
+            then = at
+            if following >= stop:
+                break
+        count[b] = k
+        for rest in range(k, length + 1):
+            path[b, rest] = then
 
 
 def take_numpy(store: Array, slot: NDArray[np.int64], out: Array) -> None:

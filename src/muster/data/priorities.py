@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.data.batch import Array
+from muster.data.obs import Array
 from muster.data.sum_tree import SumTree
 from muster.errors import OptionError
 
@@ -45,10 +45,40 @@ class Priorities:
         """Return the p^alpha of ids that are stored."""
         return self._tree.at(np.asarray(ids, np.int64) % self._capacity)
 
-    def add(self, first: int, count: int) -> None:
-        """Give the new ids first .. first + count - 1, all of one row, the largest priority."""
+    def add(self, first: int, count: int, size: NDArray[np.float64] | None = None) -> None:
+        """Give the new ids first .. first + count - 1 a priority: the largest, or of their errors.
+
+        Args:
+            first: The first of them.
+            count: How many.
+            size: [count], of errors that actors have found; else all get the largest so far.
+        """
+        if size is not None:
+            ids = np.arange(first, first + count)
+            self.put(ids[-self._capacity :], size[-self._capacity :])
+        else:
+            self._fill(first, count, self.largest)
+
+    def clear(self, first: int, count: int) -> None:
+        """Have nothing drawn of the new ids first .. first + count - 1."""
+        self._fill(first, count, 0.0)
+
+    def put(self, ids: NDArray[np.int64], size: NDArray[np.float64] | None = None) -> None:
+        """Set the priorities of stored ids by the size of their errors; without: the largest."""
+        value = np.full(ids.size, self.largest)
+        if size is not None:
+            value = (size.ravel() + EPS) ** self._alpha
+        if ids.size:
+            self._tree.put(ids.ravel().astype(np.int64) % self._capacity, value)
+            self.largest = max(self.largest, float(value.max()))
+
+    def _fill(self, first: int, count: int, value: float) -> None:
+        first, count = first + max(0, count - self._capacity), min(count, self._capacity)
         start = first % self._capacity
-        self._tree.fill(start, start + count, self.largest)
+        room = min(count, self._capacity - start)
+        self._tree.fill(start, start + room, value)
+        if room < count:
+            self._tree.fill(0, count - room, value)
 
     def draw(
         self, uniform: NDArray[np.float64], inserted: int, beta: float
@@ -82,10 +112,7 @@ class Priorities:
         late = ids < inserted - stored
         if late.any():
             ids, size = ids[~late], size[~late]
-        if ids.size:
-            value = (size.ravel() + EPS) ** self._alpha
-            self._tree.put(ids.ravel().astype(np.int64) % self._capacity, value)
-            self.largest = max(self.largest, float(value.max()))
+        self.put(ids, size)
 
     def state(self, inserted: int) -> dict[str, Any]:
         """Return a copy of the priorities, oldest first."""
@@ -94,13 +121,13 @@ class Priorities:
             "largest": self.largest,
         }
 
-    def check(self, state: dict[str, Any], inserted: int) -> None:
-        """Raise OptionError if `load` cannot take this."""
+    def check(self, state: dict[str, Any], inserted: int, least: float) -> None:
+        """Raise OptionError if `load` cannot take this, or one of them is not above `least`."""
         values = np.asarray(state["priorities"])
         wanted = (min(inserted, self._capacity),)
         fine = values.dtype == np.float64 and values.shape == wanted
-        all_values = np.append(values, state["largest"])
-        if not fine or not ((all_values > 0) & (all_values < _TOO_LARGE)).all():
+        within = (values > least).all() and (values < _TOO_LARGE).all()
+        if not fine or not within or not 0 < state["largest"] < _TOO_LARGE:
             raise OptionError(
                 f"priorities are {values.dtype} {values.shape}, the largest {state['largest']!r}",
                 f"they are {wanted} float64 numbers above 0",

@@ -1,7 +1,7 @@
 """The replay buffer: what was experienced, kept in order, given back at random.
 
     collector -> add / push -> TransitionStore (rows of vector steps; the oldest is overwritten)
-    sample: random ids (uniform, or from Priorities) -> n-step transitions computed now -> Batch
+    sample: random ids (uniform, or from Priorities) -> what the unit makes of them now -> Batch
     update_priorities(batch.index, td_error) -> Priorities
 
 Everything random comes from one generator, and `state_dict` holds it, so a buffer that was saved
@@ -9,12 +9,15 @@ and loaded goes on with the same bits.
 """
 
 import threading
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.data.batch import Array, Batch, Transitions
+from muster.data.batch import Batch, SequenceBatch
+from muster.data.block import StepBlock
 from muster.data.checks import (
     check_complete,
     check_count,
@@ -22,11 +25,14 @@ from muster.data.checks import (
     check_made_for,
     check_reachable,
 )
-from muster.data.feed import Feed, Fragment
-from muster.data.layout import ObsLayout, field_of
+from muster.data.draws import Draws
+from muster.data.feed import Feed
 from muster.data.limiter import SamplesPerInsert
-from muster.data.priorities import Priorities
+from muster.data.obs import Array
+from muster.data.schema import PRIORITY, VERSION, Column, Schema
+from muster.data.steps import FragmentSource, Steps, check_block, check_step
 from muster.data.store import TransitionStore
+from muster.data.units import Sequence, Transition
 from muster.errors import OptionError, TaskError
 
 _FORMAT = 1
@@ -38,8 +44,8 @@ class ReplayBuffer:
     Each observation is stored once: the next observation of a transition is what the same
     environment's next `add` has as `obs`. This is relied upon, not checked. Where it does not hold
     (the environments were made anew), say so with `cut_episodes`. n-step returns are computed when
-    sampled; they end where the episode ends and at the newest row, with the discount that belongs
-    to the steps they took.
+    sampled; they go on over pushes, end where the episode ends and at the newest row, and have the
+    discount that belongs to the steps they took.
 
     Args:
         capacity: Transitions to remember; rounded down to full rows of `num_envs`.
@@ -56,10 +62,12 @@ class ReplayBuffer:
         seed: Of the generator that draws.
         home: In a parallel run, the node where the transitions are: `role.<name>`, `node.<id>` or
             an id. All others only `push`, which sends them there, and `receive` there takes them
-            in. Each push of another node is a piece of its own: n-step returns do not go beyond
-            it. Without this, every node has a buffer of its own.
+            in. Without this, every node has a buffer of its own.
         limiter: At home, how many samples there are to be for each insert.
         name: Tells several such buffers apart.
+        columns: What actors write besides, and batches have in `columns`. `VERSION` is filled in by
+            `push`; `PRIORITY` is what new transitions are drawn by, instead of the largest so far.
+        unit: What one draw is; `Transition(n_step)` without it.
     """
 
     def __init__(
@@ -78,27 +86,31 @@ class ReplayBuffer:
         home: str | int | None = None,
         limiter: SamplesPerInsert | None = None,
         name: str = "replay",
+        columns: Iterable[Column] = (),
+        unit: Transition | Sequence | None = None,
     ) -> None:
         check_count("num_envs", num_envs, 1)
         check_count("capacity", capacity, num_envs)
-        check_count("n_step", n_step, 1)
         check_count("min_size", min_size, 0)
         check_count("seed", seed, 0)
         for option, fraction in (("gamma", gamma), ("alpha", alpha), ("beta", beta)):
             check_fraction(option, fraction)
-        layout = ObsLayout(obs_space)
-        action = field_of("action_space", action_space)
-        self._store = TransitionStore(capacity // num_envs, num_envs, layout, action)
+        self.unit = Transition(n_step) if unit is None else unit
+        """What one draw is."""
+        self.schema = Schema(obs_space, action_space, tuple(columns))
+        """What a step is made of."""
+        self._store = TransitionStore(capacity // num_envs, num_envs, self.schema)
         self.capacity = self._store.rows * num_envs
         self.num_envs = num_envs
-        self.n_step = n_step
         self.gamma = gamma
         self.prioritized = prioritized
         self.beta = beta
         self.min_size = min_size
         check_reachable("min_size", min_size, self.capacity)
-        self._priorities = Priorities(self.capacity, alpha) if prioritized else None
-        self._powers = np.asarray([gamma**k for k in range(n_step + 1)])
+        self._draws = Draws(
+            self._store, self.unit, alpha if prioritized else None, self.schema.has(PRIORITY)
+        )
+        self._powers = np.asarray([gamma**k for k in range(self.unit.n + 1)])
         self._rng = np.random.Generator(np.random.PCG64(seed))
         self._lock = threading.Lock()
         self.limiter = limiter
@@ -107,11 +119,13 @@ class ReplayBuffer:
         self._made_for = {
             "capacity": self.capacity,
             "num_envs": num_envs,
-            "obs_space": layout.description,
-            "action_space": action.description,
+            "obs_space": self.schema.obs.description,
+            "action_space": self.schema.action.description,
             "alpha": float(alpha) if prioritized else None,
         }
-        self._state_keys = frozenset(self.state_dict())
+        if isinstance(self.unit, Sequence):
+            self._made_for["unit"] = str(unit)
+        self._state_keys = frozenset(self.state_dict()) - {"columns"}
 
     def __len__(self) -> int:
         """Return the number of transitions that can be sampled."""
@@ -125,20 +139,19 @@ class ReplayBuffer:
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays; those of a buffer that is not full yet are not all in memory."""
-        return self._store.nbytes + (self._priorities.nbytes if self._priorities else 0)
+        priorities = self._draws.priorities
+        return self._store.nbytes + (priorities.nbytes if priorities else 0)
 
     @property
     def mass(self) -> float:
         """What a draw is in proportion to: the sum of all p^alpha; uniform: the transitions."""
         with self._lock:
-            return float(len(self._store)) if self._priorities is None else self._priorities.total
+            return self._draws.mass
 
     def chance(self, index: Array) -> NDArray[np.float64]:
         """Return how probable each of these stored transitions, by `batch.index`, is to draw."""
         with self._lock:
-            if self._priorities is None:
-                return np.full(np.shape(index), 1.0 / len(self._store))
-            return self._priorities.of(index) / self._priorities.total
+            return self._draws.chance(index)
 
     def add(
         self,
@@ -148,6 +161,7 @@ class ReplayBuffer:
         next_obs: object,
         terminated: object,
         truncated: object,
+        **columns: object,
     ) -> None:
         """Store one vector step; everything is copied.
 
@@ -158,21 +172,20 @@ class ReplayBuffer:
             next_obs: What it led to, like `obs`; at an episode's end its final observation.
             terminated: Bool [N].
             truncated: Bool [N]; where both are set, terminated counts.
+            **columns: What the actor wrote besides, [N, ...] each.
         """
-        lead = (self.num_envs,)
-        step = self._store.check(lead, obs, action, reward, next_obs, terminated, truncated)
-        with self._lock:
-            if self._priorities is not None:
-                self._priorities.add(self._store.inserted, self.num_envs)
-            self._store.add(step)
+        given = obs, action, reward, next_obs, terminated, truncated
+        step = check_step(self.schema, self.num_envs, *given, **columns)
+        self._insert(step, columns)
 
     def push(
         self,
-        data: Transitions,
+        data: StepBlock,
         cur_collector_envstep: int | None = None,
         *,
         version: int = 0,
         note: Any = None,
+        source: FragmentSource | None = None,
     ) -> bool:
         """Store what a collector returned: all of it or, if it does not fit, nothing.
 
@@ -181,12 +194,17 @@ class ReplayBuffer:
         Args:
             data: Steps [T, N, ...] of the same environments that the last ones came from.
             cur_collector_envstep: The collector's counter; nothing here depends on it.
-            version: Of the weights that chose the actions; only sent along.
+            version: Of the weights that chose the actions.
             note: What else to send along.
+            source: Whose steps they are, where several push in turn: they continue what the same
+                source pushed before.
         """
         if self.feed is not None and not self.feed.is_home:
-            return self.feed.send(Fragment(data, version, note))
-        self._store_all(data)
+            return self.feed.send(data, version, note)
+        if self.schema.has(VERSION) and VERSION.name not in data.columns:
+            versions = np.broadcast_to(np.int64(version), data.terminated.shape)
+            data = replace(data, columns={**data.columns, VERSION.name: versions})
+        self._insert(check_block(self.schema, self.num_envs, data), data.columns, source)
         if self.limiter is not None:
             self.limiter.note_insert(len(data))
         return True
@@ -200,14 +218,11 @@ class ReplayBuffer:
         """
         feed = self._feed_at_home()
         while self._wants_more(samples, feed):
-            data = feed.receive()
-            if data is None:
+            received = feed.receive()
+            if received is None:
                 return False
-            self._store_all(data)
-            # The next piece may be another node's: nothing continues this one.
-            self.cut_episodes()
-            if self.limiter is not None:
-                self.limiter.note_insert(len(data))
+            fragment, source = received
+            self.push(fragment.data, version=fragment.version, source=source)
         if self.limiter is not None:
             self.limiter.note_sample(samples)
         return True
@@ -228,31 +243,12 @@ class ReplayBuffer:
             )
         return self.feed
 
-    def _store_all(self, data: Transitions) -> None:
-        count = len(data.terminated)
-        obs, action, reward, next_obs, terminated, truncated = self._store.check(
-            (count, self.num_envs),
-            data.obs,
-            data.action,
-            data.reward,
-            data.next_obs,
-            data.terminated,
-            data.truncated,
-        )
+    def _insert(
+        self, steps: Steps, columns: dict[str, Any], source: FragmentSource | None = None
+    ) -> None:
+        expected = self._draws.check(columns)
         with self._lock:
-            for t in range(count):
-                if self._priorities is not None:
-                    self._priorities.add(self._store.inserted, self.num_envs)
-                self._store.add(
-                    (
-                        [each[t] for each in obs],
-                        action[t],
-                        reward[t],
-                        [each[t] for each in next_obs],
-                        terminated[t],
-                        truncated[t],
-                    )
-                )
+            self._draws.insert(steps, expected, source)
 
     def cut_episodes(self, envs: object = None) -> None:
         """Say that running episodes are not continued: what is added next starts new ones.
@@ -270,12 +266,12 @@ class ReplayBuffer:
                 "buffer.cut_episodes()",
             )
         with self._lock:
-            self._store.cut(chosen)
+            self._draws.cut(chosen)
 
     def sample(
         self, batch_size: int, train_iter: int | None = None, *, beta: float | None = None
-    ) -> Batch | None:
-        """Draw transitions, with replacement.
+    ) -> Any:
+        """Draw transitions, or sequences, with replacement.
 
         Args:
             batch_size: How many.
@@ -283,28 +279,30 @@ class ReplayBuffer:
             beta: Instead of the constructor's; without effect where replay is uniform.
 
         Returns:
-            None while fewer than max(batch_size, min_size) transitions are stored.
+            A Batch, or a SequenceBatch where that is the unit. None while fewer than
+            max(batch_size, min_size) transitions are stored, or no sequence is complete.
         """
         if beta is not None:
             check_fraction("beta", beta)
         with self._lock:
             if not self._ready(batch_size):
                 return None
-            if self._priorities is None:
+            priorities = self._draws.priorities
+            if not self.prioritized or priorities is None:
                 return self._draw_uniform((batch_size,))
-            ids, weight = self._priorities.draw(
+            ids, weight = priorities.draw(
                 self._rng.random(batch_size),
                 self._store.inserted,
                 self.beta if beta is None else beta,
             )
             return self._read(ids, weight)
 
-    def sample_many(self, count: int, batch_size: int) -> Batch | None:
+    def sample_many(self, count: int, batch_size: int) -> Any:
         """Draw what `count` calls of `sample` would, as one Batch of leading shape [count, B].
 
         Only where replay is uniform: priorities would change between the calls.
         """
-        if self._priorities is not None:
+        if self.prioritized:
             raise OptionError(
                 "sample_many() of a prioritized buffer is not possible",
                 "each batch changes the priorities that the next one is drawn by",
@@ -314,28 +312,26 @@ class ReplayBuffer:
         with self._lock:
             return self._draw_uniform((count, batch_size)) if self._ready(batch_size) else None
 
-    def draw_at(self, where: NDArray[np.float64]) -> Batch:
+    def draw_at(self, where: NDArray[np.float64]) -> Any:
         """Read what lies at these parts, in [0, 1), of `mass`: what is random chose them.
 
         For a buffer that is a shard of several (`data/shards.py`). All weights are 1.
         """
         with self._lock:
-            if self._priorities is None:
-                ids = self._ids_at(where)
-            else:
-                ids = self._priorities.ids_at(where, self._store.inserted)
-            return self._read(ids, np.ones(ids.shape, np.float32))
+            return self._read(self._draws.ids_at(where), np.ones(where.shape, np.float32))
 
     @property
     def largest(self) -> float:
         """The largest p^alpha that was ever known, which is what new transitions get."""
-        return 1.0 if self._priorities is None else self._priorities.largest
+        priorities = self._draws.priorities
+        return 1.0 if priorities is None else priorities.largest
 
     def expect(self, largest: float) -> None:
         """Give new transitions no less than this p^alpha, which is known elsewhere."""
-        if self._priorities is not None:
+        priorities = self._draws.priorities
+        if priorities is not None:
             with self._lock:
-                self._priorities.largest = max(self._priorities.largest, largest)
+                priorities.largest = max(priorities.largest, largest)
 
     def update_priorities(self, index: Array, td_error: Array) -> None:
         """Set the priorities of sampled transitions; those overwritten since are passed over.
@@ -344,27 +340,26 @@ class ReplayBuffer:
 
         Args:
             index: `batch.index`.
-            td_error: Of the same shape, of either sign.
+            td_error: Of the same shape, of either sign; for sequences `unit.priority(...)`.
 
         Raises:
             OptionError: a td_error is not finite, or the arrays do not fit.
         """
-        if self._priorities is not None:
+        priorities = self._draws.priorities
+        if self.prioritized and priorities is not None:
             with self._lock:
-                self._priorities.update(index, td_error, self._store.inserted, len(self._store))
+                priorities.update(index, td_error, self._store.inserted, len(self._store))
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of everything: contents (oldest first), priorities and random state."""
         with self._lock:
-            state = {
+            return {
                 "format": _FORMAT,
                 "made_for": dict(self._made_for),
                 "rng": self._rng.bit_generator.state,
                 **self._store.state(),
+                **self._draws.state(),
             }
-            if self._priorities is not None:
-                state |= self._priorities.state(self._store.inserted)
-            return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on exactly where the buffer stood that `state` is from.
@@ -381,11 +376,7 @@ class ReplayBuffer:
         bits = np.random.PCG64()
         bits.state = state["rng"]
         with self._lock:
-            if self._priorities is not None:
-                self._priorities.check(state, state["inserted"])
-            self._store.load(state)
-            if self._priorities is not None:
-                self._priorities.load(state, self._store.inserted)
+            self._draws.load(state)
             self._rng = np.random.Generator(bits)
 
     def _ready(self, batch_size: int) -> bool:
@@ -393,21 +384,18 @@ class ReplayBuffer:
         if batch_size < 1 or wanted > self.capacity:
             check_count("batch_size", batch_size, 1)
             check_reachable("batch_size", batch_size, self.capacity)
-        return len(self._store) >= wanted
+        return len(self._store) >= wanted and self._draws.mass > 0
 
-    def _draw_uniform(self, shape: tuple[int, ...]) -> Batch:
+    def _draw_uniform(self, shape: tuple[int, ...]) -> Any:
         weight = np.empty(shape, np.float32)
         weight.fill(1.0)
-        return self._read(self._ids_at(self._rng.random(shape)), weight)
+        return self._read(self._draws.ids_at(self._rng.random(shape)), weight)
 
-    def _ids_at(self, where: NDArray[np.float64]) -> NDArray[np.int64]:
-        # Not rng.integers, which takes five times as long. A number below 1 times a size never
-        # rounds up to the size, and the bias, stored / 2^53, is too small to be seen.
-        stored = len(self._store)
-        ids = (where * stored).astype(np.int64)
-        ids += self._store.inserted - stored
-        return ids
-
-    def _read(self, ids: NDArray[np.int64], weight: Array) -> Batch:
-        obs, action, reward, next_obs, discount = self._store.read(ids, self._powers)
-        return Batch(obs, action, reward, next_obs, discount, weight, ids)
+    def _read(self, ids: NDArray[np.int64], weight: Array) -> Batch | SequenceBatch:
+        starts = self._draws.starts
+        if starts is None:
+            obs, action, reward, next_obs, discount, columns = self._store.read(ids, self._powers)
+            return Batch(obs, action, reward, next_obs, discount, weight, ids, columns)
+        flat = ids.reshape(-1)
+        paths = self._store.read_paths(flat, starts.unit.length)
+        return starts.batch(paths, flat, weight.reshape(-1), self._powers).reshape(ids.shape)

@@ -12,29 +12,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from muster.data.batch import Transitions, VersionedBatch
+from muster.data.block import StepBlock
 from muster.data.checks import check_count
 from muster.data.feed import Fragment
 from muster.data.replay import ReplayBuffer
-from muster.data.shard_talk import (
-    Announce,
-    Begin,
-    Contents,
-    Draw,
-    Drawn,
-    Hello,
-    Insert,
-    Inserted,
-    Learned,
-    Offer,
-    Order,
-    Ready,
-    Report,
-    Save,
-    Saved,
-)
+from muster.data.shard_state import ShardState
+from muster.data.shard_talk import ShardOrder, ShardReport
+from muster.data.shards import Turns
+from muster.data.steps import FragmentSource
 from muster.flow import Channel, Parcelled
 
 UNDER_WAY = 32
@@ -62,16 +47,21 @@ class ShardFeed:
     Args:
         shards: Node ids.
         first: Whose turn it is first; different for each node that acts, so that they spread.
+        turn: Transitions that one shard gets before it is the next one's turn (`Turns`).
         in_flight: Fragments that this node may have sent to a shard and not seen read.
         name: Of the replay.
     """
 
     def __init__(
-        self, shards: Sequence[int], first: int = 0, in_flight: int = 2, name: str = "replay"
+        self,
+        shards: Sequence[int],
+        first: int = 0,
+        turn: int = 1,
+        in_flight: int = 2,
+        name: str = "replay",
     ) -> None:
-        check_count("number of shards", len(shards), 1)
+        self._turns = Turns(len(shards), first, turn)
         self._channels = [fragments_channel(name, shard, in_flight) for shard in shards]
-        self._next = first % len(self._channels)
 
     @property
     def waited(self) -> float:
@@ -80,16 +70,15 @@ class ShardFeed:
 
     def push(
         self,
-        data: Transitions,
+        data: StepBlock,
         cur_collector_envstep: int | None = None,
         *,
         version: int = 0,
         note: Any = None,
     ) -> bool:
         """Send to the next shard, and wait while it has no room; as `ReplayBuffer.push` does."""
-        channel = self._channels[self._next]
-        self._next = (self._next + 1) % len(self._channels)
-        return channel.put(Fragment(data, version, note))
+        shard, number = self._turns.next(len(data))
+        return self._channels[shard].put(Fragment(data, version, number, note))
 
 
 class ReplayShard:
@@ -116,17 +105,15 @@ class ReplayShard:
         name: str = "replay",
     ) -> None:
         check_count("hold", hold, 1)
-        self._make_buffer = make_buffer
-        self._generation = generation
+        self._state = ShardState(make_buffer, generation)
         self._hold = hold
         self._name = name
         self._fragments = fragments_channel(name, shard, in_flight)
         self._orders = orders_channel(name, shard, beside=self._fragments)
         self._reports = reports_channel(name, learner)
-        self._held: deque[Fragment] = deque()
+        self._held: deque[tuple[Fragment, FragmentSource]] = deque()
         self._session: int | None = None
-        self._begin(None)
-        self._reports.put(Hello(name))
+        self._reports.put(ShardReport("hello"))
 
     def serve(self) -> bool:
         """Wait until there is something to do, and do it. False when the run is over."""
@@ -138,71 +125,47 @@ class ReplayShard:
             assert order is not None
             self._handle(order)
         while len(self._held) < self._hold and len(self._fragments):
-            fragment = self._fragments.get()
-            self._held.append(fragment)
-            self._offer(fragment)
+            parcel = self._fragments.get_with_source()
+            assert parcel is not None
+            source = FragmentSource((parcel.sender, parcel.incarnation), parcel.value.number)
+            self._held.append((parcel.value, source))
+            self._offer(parcel.value)
         return True
 
     def _handle(self, parcelled: Parcelled) -> None:
-        order: Announce | Order = parcelled.value
-        if isinstance(order, Announce):
-            self._reports.put(Hello(self._name))
-        elif order.generation != self._generation:
+        order: ShardOrder = parcelled.value
+        state = self._state
+        if order.verb == "hello":
+            self._reports.put(ShardReport("hello"))
+        elif order.generation != state.generation:
             return  # it was for a process that has died
-        elif isinstance(order, Begin):
+        elif order.verb == "begin":
             self._session = parcelled.incarnation
-            self._begin(order.state)
-            self._report(Ready(self._session, self._contents()))
-            for fragment in self._held:
+            state.begin(order.given)
+            self._report("ready")
+            for fragment, _ in self._held:
                 self._offer(fragment)
         elif parcelled.incarnation == self._session:
             if order.learned is not None:
-                self._learn(order.learned)
-            self._report(self._do(order, self._session))
+                state.learn(order.generation, order.learned)
+            self._do(order)
 
-    def _do(self, order: Insert | Draw | Save, session: int) -> Report:
-        if isinstance(order, Insert):
-            fragment = self._held.popleft()
-            self._insert(fragment)
-            size = len(fragment.data)
-            return Inserted(session, self._contents(), size, fragment.version, fragment.note)
-        if isinstance(order, Draw):
-            batch = self._buffer.draw_at(order.where)
-            chance = self._buffer.chance(batch.index) if self._buffer.prioritized else None
-            versions = self._versions[self._rows(batch.index)]
-            drawn = VersionedBatch.of(batch, versions)
-            return Drawn(session, self._contents(), order.number, drawn, chance)
-        return Saved(session, self._buffer.state_dict())
-
-    def _begin(self, state: dict[str, Any] | None) -> None:
-        self._buffer = self._make_buffer()
-        self._versions = np.zeros(self._buffer.capacity // self._buffer.num_envs, np.int64)
-        if state is not None:
-            self._buffer.load_state_dict(state)
-            self._buffer.cut_episodes()
-
-    def _insert(self, fragment: Fragment) -> None:
-        first = self._buffer.inserted
-        self._buffer.push(fragment.data)
-        # The next one may be another node's: nothing continues this one.
-        self._buffer.cut_episodes()
-        added = np.arange(first, self._buffer.inserted, self._buffer.num_envs)
-        self._versions[self._rows(added)] = fragment.version
-
-    def _rows(self, index: Any) -> Any:
-        return index // self._buffer.num_envs % len(self._versions)
-
-    def _learn(self, learned: Learned) -> None:
-        self._buffer.expect(learned.largest)
-        self._buffer.update_priorities(learned.index, learned.td_error)
-
-    def _contents(self) -> Contents:
-        buffer = self._buffer
-        return Contents(buffer.inserted, len(buffer), buffer.mass, buffer.largest)
+    def _do(self, order: ShardOrder) -> None:
+        if order.verb == "insert":
+            fragment, source = self._held.popleft()
+            self._state.store(fragment.data, fragment.version, source)
+            self._report("inserted", (len(fragment.data), fragment.version, fragment.note))
+        elif order.verb == "draw":
+            number, where = order.given
+            drawn = self._state.draw(where)
+            self._report("drawn", (number, drawn.batch, drawn.chance))
+        else:
+            self._report("saved", self._state.save())
 
     def _offer(self, fragment: Fragment) -> None:
         if self._session is not None:
-            self._report(Offer(self._session, len(fragment.data)))
+            self._report("offer", len(fragment.data))
 
-    def _report(self, report: Report) -> None:
-        self._reports.put(report)
+    def _report(self, verb: str, given: Any = None) -> None:
+        assert self._session is not None
+        self._reports.put(ShardReport(verb, self._session, self._state.contents(), given))

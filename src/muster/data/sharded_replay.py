@@ -11,76 +11,30 @@ One thread uses it.
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from muster.data.batch import Array, VersionedBatch
 from muster.data.checks import check_count, check_fraction, check_reachable
 from muster.data.feed import FragmentLog
 from muster.data.limiter import SamplesPerInsert
-from muster.data.priorities import check_errors, check_given_out
+from muster.data.obs import Array
 from muster.data.shard import orders_channel, reports_channel
-from muster.data.shard_talk import (
-    Announce,
-    Begin,
-    Contents,
-    Draw,
-    Drawn,
-    Hello,
-    Insert,
-    Inserted,
-    Learned,
-    Offer,
-    Order,
-    Ready,
-    Report,
-    Save,
-    Saved,
-)
-from muster.data.shards import Floats, Ints, global_weights, locate, positions
+from muster.data.shard_book import Asked, ShardBook
+from muster.data.shard_talk import ShardOrder, ShardReport
 from muster.errors import OptionError
 from muster.flow import Channel, gathering
 
-NOBODY = -1
-_EMPTY = Contents(0, 0, 0.0, 0.0)
-
 
 @dataclass(slots=True, eq=False)
-class _Shard:
-    """What the learner knows of one shard."""
+class _Linked:
+    """What is under way between the learner and one shard."""
 
     orders: Channel
-    generation: int = NOBODY
     is_ready: bool = False
-    contents: Contents = field(default_factory=lambda: _EMPTY)
-    before: int = 0
-    """Transitions that processes before this one had stored. Numbers go on where theirs ended."""
     coming: int = 0
     """Transitions that it was told to store and has not reported."""
-    errors: list[tuple[Ints, Floats]] = field(default_factory=list)
-    """What to tell it of priorities: index, td_error."""
-
-
-@dataclass(slots=True, eq=False)
-class _Asked:
-    """A batch that was asked for."""
-
-    shape: tuple[int, ...]
-    shard: Ints
-    """Where each row comes from."""
-    masses: Floats
-    rows: dict[int, Ints]
-    """Which rows each shard was asked for."""
-    parts: dict[int, VersionedBatch] = field(default_factory=dict)
-    chance: Floats | None = None
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every shard has answered."""
-        return len(self.parts) == len(self.rows)
 
 
 class ShardedReplay:
@@ -130,22 +84,23 @@ class ShardedReplay:
         """What is to be known of the fragments that were stored."""
         self._prefetch = prefetch
         self._session = session
-        self._rng = np.random.Generator(np.random.PCG64(seed))
+        rng = np.random.Generator(np.random.PCG64(seed))
+        self.book = ShardBook(len(shards), prioritized, rng)
+        """What is known of the shards."""
         self._reports = reports_channel(name, learner)
-        self._shards = [_Shard(orders_channel(name, shard)) for shard in shards]
+        self._shards = [_Linked(orders_channel(name, shard)) for shard in shards]
         self._number_of = {shard: number for number, shard in enumerate(shards)}
         self._offers: deque[tuple[int, int]] = deque()
-        self._asked: dict[int, _Asked] = {}
+        self._asked: dict[int, Asked] = {}
         self._last_number = 0
-        self._largest = 0.0
         self._saved: dict[int, dict[str, Any]] = {}
         self._to_load: dict[int, dict[str, Any]] = {}
         for each in self._shards:
-            each.orders.put(Announce(name))
+            each.orders.put(ShardOrder("hello"))
 
     def __len__(self) -> int:
         """Return the number of transitions that can be sampled."""
-        return sum(shard.contents.stored for shard in self._shards)
+        return self.book.stored
 
     # ---- experience
 
@@ -175,9 +130,8 @@ class ShardedReplay:
         missing = self._missing(samples)
         while missing > self._coming() and self._offers:
             number, size = self._offers.popleft()
-            shard = self._shards[number]
-            shard.coming += size
-            self._order(number, Insert(shard.generation, self._learned(shard)))
+            self._shards[number].coming += size
+            self._order(number, "insert")
         return missing > 0 or self._coming() > 0
 
     def _missing(self, samples: int) -> int:
@@ -193,7 +147,7 @@ class ShardedReplay:
 
     def sample(
         self, batch_size: int, train_iter: int | None = None, *, beta: float | None = None
-    ) -> VersionedBatch | None:
+    ) -> Any:
         """Draw transitions, with replacement; as `ReplayBuffer.sample`.
 
         None while there are too few, and when the run is over.
@@ -202,7 +156,7 @@ class ShardedReplay:
             check_fraction("beta", beta)
         return self._next((batch_size,), self.beta if beta is None else beta)
 
-    def sample_many(self, count: int, batch_size: int) -> VersionedBatch | None:
+    def sample_many(self, count: int, batch_size: int) -> Any:
         """Draw what `count` calls of `sample` would, as one Batch of leading shape [count, B].
 
         Only where replay is uniform.
@@ -216,7 +170,7 @@ class ShardedReplay:
         check_count("count", count, 1)
         return self._next((count, batch_size), self.beta)
 
-    def _next(self, shape: tuple[int, ...], beta: float) -> VersionedBatch | None:
+    def _next(self, shape: tuple[int, ...], beta: float) -> Any:
         check_count("batch_size", shape[-1], 1)
         check_reachable("batch_size", shape[-1], self.capacity)
         self._on_message()
@@ -231,54 +185,22 @@ class ShardedReplay:
             number, first = next(iter(self._asked.items()))
             if first.is_complete:
                 del self._asked[number]
-                return self._batch(first, beta)
+                return self.book.batch(first, beta)
             if not self._on_message(wait=True):
                 return None
 
     def _ask(self, shape: tuple[int, ...]) -> None:
-        masses = np.array([shard.contents.mass for shard in self._shards])
-        where = positions(int(np.prod(shape)), self._rng, stratified=self.prioritized)
-        shard, within = locate(where, masses)
-        rows = {int(k): np.flatnonzero(shard == k) for k in np.unique(shard)}
         self._last_number += 1
-        chance = np.empty(shard.size) if self.prioritized else None
-        self._asked[self._last_number] = _Asked(shape, shard, masses, rows, chance=chance)
-        for k, wanted in rows.items():
-            known = self._shards[k]
-            order = Draw(known.generation, self._learned(known), self._last_number, within[wanted])
-            self._order(k, order)
-
-    def _batch(self, asked: _Asked, beta: float) -> VersionedBatch:
-        batch = VersionedBatch.gather([(asked.rows[k], part) for k, part in asked.parts.items()])
-        if asked.chance is not None:
-            batch.weight = global_weights(asked.shard, asked.chance, asked.masses, beta)
-        return batch.reshape(asked.shape)
+        asked = self._asked[self._last_number] = self.book.ask(shape)
+        for k in asked.rows:
+            self._order(k, "draw", (self._last_number, asked.wanted(k)))
 
     def update_priorities(self, index: Array, td_error: Array) -> None:
         """Set the priorities of sampled transitions; as `ReplayBuffer.update_priorities`.
 
         Those overwritten since, and those of a shard that has died since, are passed over.
         """
-        if not self.prioritized:
-            return
-        ids, size = check_errors(index, td_error)
-        ids, size = ids.ravel(), size.ravel()
-        for number, shard in enumerate(self._shards):
-            mine = ids % len(self._shards) == number
-            own, errors = ids[mine] // len(self._shards) - shard.before, size[mine]
-            alive = own >= 0
-            check_given_out(own[alive], shard.contents.inserted)
-            if alive.any():
-                shard.errors.append((own[alive], errors[alive]))
-
-    def _learned(self, shard: _Shard) -> Learned | None:
-        """Take what is to be said about priorities along."""
-        if not self.prioritized:
-            return None
-        index = [each[0] for each in shard.errors] or [np.empty(0, np.int64)]
-        errors = [each[1] for each in shard.errors] or [np.empty(0)]
-        shard.errors.clear()
-        return Learned(np.concatenate(index), np.concatenate(errors), self._largest)
+        self.book.note_errors(index, td_error)
 
     # ---- saving
 
@@ -291,15 +213,16 @@ class ShardedReplay:
         asked: dict[int, int] = {}
         with gathering():
             while len(self._saved) < len(self._shards):
-                for number, shard in enumerate(self._shards):
-                    if shard.is_ready and asked.get(number) != shard.generation:
+                for number, shard in enumerate(self.book.shards):
+                    ready = self._shards[number].is_ready
+                    if ready and asked.get(number) != shard.generation:
                         asked[number] = shard.generation
-                        self._order(number, Save(shard.generation, self._learned(shard)))
+                        self._order(number, "save")
                 if not self._on_message(wait=True):
                     return None
         return {
             "shards": [self._saved.pop(number) for number in range(len(self._shards))],
-            "rng": self._rng.bit_generator.state,
+            "rng": self.book.rng.bit_generator.state,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -316,14 +239,15 @@ class ShardedReplay:
                 "each shard goes on only with what a shard like it has stored",
                 "use the number of shards of the run that saved the state",
             )
-        self._rng.bit_generator.state = state["rng"]
+        self.book.rng.bit_generator.state = state["rng"]
         self._to_load = dict(enumerate(saved))
         self.inserted = sum(each["inserted"] for each in saved)
 
     # ---- messages
 
-    def _order(self, number: int, order: Order) -> None:
-        self._shards[number].orders.put(order)
+    def _order(self, number: int, verb: str, given: Any = None) -> None:
+        generation, learned = self.book.shards[number].generation, self.book.take_errors(number)
+        self._shards[number].orders.put(ShardOrder(verb, generation, learned, given))
 
     def _on_message(self, wait: bool = False) -> bool:
         """Take in what the shards have said; with `wait` at least one report, unless it is over."""
@@ -333,7 +257,7 @@ class ShardedReplay:
                 return False
             wait = False
             number = self._number_of[report.sender]
-            if isinstance(report.value, Hello):
+            if report.value.verb == "hello":
                 self._greet(number, report.incarnation)
             else:
                 self._note(number, report.incarnation, report.value)
@@ -341,54 +265,38 @@ class ShardedReplay:
 
     def _greet(self, number: int, generation: int) -> None:
         """Begin with a shard that is there for the first time, or in place of a dead one."""
-        shard = self._shards[number]
-        if generation <= shard.generation:
+        if not self.book.begin(number, generation):
             return
-        shard.before += shard.contents.inserted
-        shard.generation, shard.is_ready = generation, False
-        shard.contents, shard.coming = _EMPTY, 0
-        shard.errors.clear()
+        self._shards[number].is_ready, self._shards[number].coming = False, 0
         self._saved.pop(number, None)
         self._offers = deque(each for each in self._offers if each[0] != number)
-        for lost in [
-            asked
-            for asked, each in self._asked.items()
-            if number in each.rows and number not in each.parts
-        ]:
-            del self._asked[lost]
-        self._order(number, Begin(generation, self._to_load.get(number)))
+        self._asked = {n: asked for n, asked in self._asked.items() if not asked.lacks(number)}
+        self._order(number, "begin", self._to_load.get(number))
 
-    def _note(self, number: int, generation: int, report: Report) -> None:
+    def _note(self, number: int, generation: int, report: ShardReport) -> None:
         shard = self._shards[number]
-        if generation != shard.generation or report.session != self._session:
+        if generation != self.book.shards[number].generation or report.session != self._session:
             return
-        if isinstance(report, Ready):
+        if report.verb == "ready":
             shard.is_ready = True
             self._to_load.pop(number, None)
         elif not shard.is_ready:
             return
-        if isinstance(report, Ready | Inserted | Drawn):
-            shard.contents = report.contents
-            self._largest = max(self._largest, report.contents.largest)
-        if isinstance(report, Offer):
-            self._offers.append((number, report.size))
-        elif isinstance(report, Inserted):
-            shard.coming -= report.size
-            self.inserted += report.size
-            self.feed.add(report.version, report.note)
+        assert report.contents is not None
+        self.book.saw(number, report.contents)
+        if report.verb == "offer":
+            self._offers.append((number, report.given))
+        elif report.verb == "inserted":
+            size, version, note = report.given
+            shard.coming -= size
+            self.inserted += size
+            self.feed.add(version, note)
             if self.limiter is not None:
-                self.limiter.note_insert(report.size)
-        elif isinstance(report, Drawn):
-            self._note_drawn(number, report)
-        elif isinstance(report, Saved):
-            self._saved[number] = report.state
-
-    def _note_drawn(self, number: int, report: Drawn) -> None:
-        asked = self._asked.get(report.number)
-        if asked is None:  # another shard had died, or the learner wants other batches by now
-            return
-        index: NDArray[np.int64] = report.batch.index
-        report.batch.index = (index + self._shards[number].before) * len(self._shards) + number
-        asked.parts[number] = report.batch
-        if asked.chance is not None and report.chance is not None:
-            asked.chance[asked.rows[number]] = report.chance
+                self.limiter.note_insert(size)
+        elif report.verb == "drawn":
+            batch_number, batch, chance = report.given
+            asked = self._asked.get(batch_number)
+            if asked is not None:  # else another shard had died, or other batches are wanted now
+                self.book.answer(asked, number, batch, chance)
+        elif report.verb == "saved":
+            self._saved[number] = report.given

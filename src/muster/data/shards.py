@@ -1,5 +1,6 @@
 """Replay in several shards that draws as one buffer would: which shard, where in it, what weight.
 
+    Turns -> which shard the next fragment goes to
     positions -> locate(masses) -> shard and place in it -> the shard draws -> global_weights
 
 The mass of a shard is what is drawn in proportion to: the sum of its p^alpha, or the number of its
@@ -13,12 +14,44 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from muster.data.checks import check_count
 from muster.errors import OptionError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _BELOW_ONE = float(np.nextafter(1.0, 0.0))
+
+
+class Turns:
+    """Says which shard gets the next fragment of one sender.
+
+    n-step returns and sequences go on over the fragments of one turn, and end with it: in between
+    there is nothing in the same shard that they could go on with.
+
+    Args:
+        shards: How many there are.
+        first: Whose turn it is first.
+        turn: Transitions that a shard gets, at least, before it is the next one's turn.
+    """
+
+    def __init__(self, shards: int, first: int, turn: int) -> None:
+        check_count("number of shards", shards, 1)
+        check_count("turn", turn, 1)
+        self._shards = shards
+        self._shard = first % shards
+        self._turn = turn
+        self._in_turn = 0
+        self._number = 0
+
+    def next(self, size: int) -> tuple[int, int]:
+        """Return the shard for so many transitions, and the fragment's number, from 1."""
+        if self._in_turn >= self._turn:
+            self._shard = (self._shard + 1) % self._shards
+            self._in_turn = 0
+        self._in_turn += size
+        self._number += 1
+        return self._shard, self._number
 
 
 def positions(count: int, rng: np.random.Generator, stratified: bool) -> Floats:
@@ -55,16 +88,6 @@ def locate(where: Floats, masses: Sequence[float] | Floats) -> tuple[Ints, Float
     shard = np.minimum(np.searchsorted(ends, at, side="right"), np.flatnonzero(mass)[-1])
     within = (at - (ends[shard] - mass[shard])) / mass[shard]
     return shard.astype(np.int64), np.clip(within, 0.0, _BELOW_ONE)
-
-
-def split(batch_size: int, masses: Sequence[float] | Floats, rng: np.random.Generator) -> Ints:
-    """Return how many of a batch each shard is to draw, int64 [shards].
-
-    For shards that draw for themselves: on average in proportion to their masses, and never
-    further from it than one draw at each border between two shards.
-    """
-    shard, _ = locate(positions(batch_size, rng, stratified=True), masses)
-    return np.bincount(shard, minlength=len(masses)).astype(np.int64)
 
 
 def global_weights(

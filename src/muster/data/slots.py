@@ -17,10 +17,17 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from muster.data.obs import map_obs
+from muster.data.schema import REWARD, TERMINATED, TRUNCATED, Column
 from muster.errors import OptionError
 
 Array = NDArray[Any]
 Fields = dict[str, tuple[tuple[int, ...], DTypeLike]]
+
+
+_FLOATS = ("logp", "final_value", "advantage", "target")
+ROLLOUT = (REWARD, TERMINATED, TRUNCATED, *(Column(n, np.dtype(np.float32)) for n in _FLOATS))
+"""What every rollout has for each step, besides observations, actions and values."""
 
 
 class SupportsArrays(Protocol):
@@ -52,6 +59,8 @@ class SlotPlan:
     """Numbers that a recurrent network remembers; 0 for one that is not."""
     chunk: int = 1
     """Steps from one remembered state to the next."""
+    schema: tuple[Column, ...] = ()
+    """What the agent writes besides, [T, N, ...] each."""
 
     def __post_init__(self) -> None:
         if self.envs % self.slots:
@@ -82,13 +91,10 @@ class SlotPlan:
         """Return what a team needs for the slots."""
         lead, one = (self.buffers, self.steps, self.envs), np.float32
         fields: Fields = {
-            "action": ((*lead, self.action_width), self.action_dtype),
-            "value": ((self.buffers, self.steps + 1, self.envs), one),
-            "terminated": (lead, np.bool_),
-            "truncated": (lead, np.bool_),
+            each.name: ((*lead, *each.shape), each.dtype) for each in (*ROLLOUT, *self.schema)
         }
-        for name in ("logp", "reward", "final_value", "advantage", "target"):
-            fields[name] = (lead, one)
+        fields["action"] = (*lead, self.action_width), self.action_dtype
+        fields["value"] = (self.buffers, self.steps + 1, self.envs), one
         for key, (shape, dtype) in obs_fields(self.obs_space).items():
             fields["obs" + key] = ((self.buffers, self.steps + 1, self.envs, *shape), dtype)
         if self.state_width:
@@ -110,6 +116,7 @@ class Slots:
         terminated, truncated: bool [T, N].
         state: float32 [T // chunk, N, state_width], or None.
         first: bool [T, N], whether an observation begins an episode; or None.
+        columns: What the agent writes besides, by name.
     """
 
     def __init__(self, plan: SlotPlan, arrays: Mapping[str, Array], buffer: int = 0) -> None:
@@ -117,10 +124,9 @@ class Slots:
         self.obs: Any = join_obs(
             plan.obs_space, {name[3:]: arrays[name][buffer] for name in arrays if name[:3] == "obs"}
         )
-        for name in ("action", "logp", "value", "reward", "terminated", "truncated"):
+        for name in ("action", "value", *(each.name for each in ROLLOUT)):
             setattr(self, name, arrays[name][buffer])
-        for name in ("final_value", "advantage", "target"):
-            setattr(self, name, arrays[name][buffer])
+        self.columns = {each.name: arrays[each.name][buffer] for each in plan.schema}
         self.state: Array | None = arrays["state"][buffer] if plan.state_width else None
         self.first: Array | None = arrays["first"][buffer] if plan.state_width else None
 
@@ -162,28 +168,9 @@ def obs_parts(obs: Any) -> dict[str, Array]:
     return {"": obs}
 
 
-def at(obs: Any, index: Any) -> Any:
-    """Return `obs[index]`, of each part if it is a dict."""
-    if isinstance(obs, dict):
-        return {key: part[index] for key, part in obs.items()}
-    return obs[index]
-
-
-def put(obs: Any, index: Any, value: Any) -> None:
-    """Do `obs[index] = value`, for each part if it is a dict."""
-    if isinstance(obs, dict):
-        for key, part in obs.items():
-            part[index] = value[key]
-    else:
-        obs[index] = value
-
-
 def rows_of(obs: Any, steps: int) -> Any:
     """Return the first `steps` of [T + 1, N, ...] as rows [steps * N, ...], without a copy."""
-    if isinstance(obs, Mapping):
-        return {key: rows_of(part, steps) for key, part in obs.items()}
-    count = steps * obs.shape[1]
-    return obs[:steps].reshape(count, *obs.shape[2:])
+    return map_obs(lambda part: part[:steps].reshape(steps * part.shape[1], *part.shape[2:]), obs)
 
 
 def _field(space: gym.Space[Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.data.slots import Fields, SlotPlan, action_field, at, join_obs, obs_fields, obs_parts
+from muster.data.obs import at
+from muster.data.slots import Fields, SlotPlan, action_field, join_obs, obs_fields, obs_parts
 from muster.envs import VectorEnv
 
 Array = NDArray[Any]

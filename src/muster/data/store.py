@@ -1,55 +1,64 @@
 """Where transitions lie: one row per vector step, overwritten in order, read by id.
 
-    add    obs -> row t;  next_obs -> row t + 1, where the next obs will overwrite it, and where an
-           episode ended also into FinalObs
-    read   ids -> n-step transitions
+    add    T rows of every column; what the last of them led to -> the row after it, where the next
+           step overwrites it; the true last observations of ended episodes -> FinalObs
+    read   ids -> n-step transitions, or whole paths of steps
 
 Transitions are numbered as they come: id = step * num_envs + env. There is one row more than there
 are steps to remember, so the newest row's next observation has its place too, and the next
-observation of any transition is `num_envs` slots further on unless its episode ended.
+observation of any transition is `num_envs` slots further on, unless its episode ended or its
+fragment did. Several sources (actors) may add fragments in turn: the last row of a fragment is
+OPEN, and knows how many rows further on the same source goes on, once it has.
 """
 
-from typing import Any
+import math
+from collections.abc import Hashable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from muster.data import kernels
-from muster.data.batch import Array, Obs
 from muster.data.finals import FinalObs
-from muster.data.kernels import TRUNCATED
-from muster.data.layout import FLAG, REWARD, Field, ObsLayout
+from muster.data.kernels import OPEN, TRUNCATED
+from muster.data.obs import Array, Obs
+from muster.data.schema import REWARD, Column, Schema
+from muster.data.steps import FragmentSource, Steps
 from muster.errors import OptionError
 
-Step = tuple[list[Array], Array, Array, list[Array], Array, Array]
+_END = Column("end", np.dtype(np.uint8))
+_FOLLOWS = Column("follows", np.dtype(np.uint32))
+_MOST_SOURCES = 256
 
 
 class TransitionStore:
     """The last `rows` steps of `num_envs` environments. Not for use by two threads at once."""
 
-    def __init__(self, rows: int, num_envs: int, layout: ObsLayout, action: Field) -> None:
+    def __init__(self, rows: int, num_envs: int, schema: Schema) -> None:
         self.rows = rows
         self.num_envs = num_envs
         self.inserted = 0
-        self._layout = layout
-        self._action_field = action
+        self._schema = schema
         shape = (rows + 1, num_envs)
         slots = (rows + 1) * num_envs
         # Zeros cost nothing until they are written: the operating system hands out pages late.
-        self._obs = [np.zeros(shape + each.shape, each.dtype) for each in layout.fields]
-        self._action = np.zeros(shape + action.shape, action.dtype)
+        self._obs = [np.zeros(shape + each.shape, each.dtype) for each in schema.obs.columns]
+        self._action = np.zeros(shape + schema.action.shape, schema.action.dtype)
         self._reward = np.zeros(shape, np.float32)
         self._end = np.zeros(shape, np.uint8)
-        self._finals = FinalObs(layout.fields, slots, rows * num_envs)
+        self._columns = [np.zeros(shape + each.shape, each.dtype) for each in schema.columns]
+        self._finals = FinalObs(schema.obs.columns, slots, rows * num_envs)
         self._row = 0
+        self._follows = np.zeros(rows + 1, np.uint32)
+        """Of an OPEN row: how many rows further on its source goes on; 0 while it has not."""
+        self._last: dict[Hashable, tuple[int, int]] = {}
+        """Of each source: the number of its last fragment, and the first id of its last row."""
         # The same memory, as the kernels see it.
-        self._flat_obs = [
-            array.reshape(slots, each.width)
-            for array, each in zip(self._obs, layout.fields, strict=True)
-        ]
-        self._flat_action = self._action.reshape(slots, action.width)
         self._flat_reward = self._reward.reshape(slots)
         self._flat_end = self._end.reshape(slots)
+        self._read_obs = [_readable(each) for each in self._obs]
+        self._read_action = _readable(self._action)
+        self._read_columns = [_readable(each) for each in self._columns]
 
     def __len__(self) -> int:
         return min(self.inserted, self.rows * self.num_envs)
@@ -57,72 +66,114 @@ class TransitionStore:
     @property
     def nbytes(self) -> int:
         """Bytes of memory taken."""
-        columns = [*self._obs, self._action, self._reward, self._end]
+        columns = [*self._obs, self._action, self._reward, self._end, *self._columns]
         return sum(column.nbytes for column in columns) + self._finals.nbytes
 
-    def check(
-        self,
-        lead: tuple[int, ...],
-        obs: object,
-        action: object,
-        reward: object,
-        next_obs: object,
-        terminated: object,
-        truncated: object,
-    ) -> Step:
-        """Return a step's arrays, or raise OptionError; `lead` is [N], or [T, N] for many steps."""
-        return (
-            self._layout.split("obs", obs, lead),
-            self._action_field.check("action", action, lead),
-            REWARD.check("reward", reward, lead),
-            self._layout.split("next_obs", next_obs, lead),
-            FLAG.check("terminated", terminated, lead),
-            FLAG.check("truncated", truncated, lead),
-        )
+    def add(self, steps: Steps, source: FragmentSource | None = None) -> bool:
+        """Store checked steps, over the oldest ones where there is no room.
 
-    def add(self, step: Step) -> None:
-        """Store one checked step, over the oldest one if there is no room."""
-        obs, action, reward, next_obs, terminated, truncated = step
-        row = self._row
-        after = row + 1 if row < self.rows else 0
-        # The row after the newest is the oldest one's, once the store is full.
-        self._finals.release(int(np.count_nonzero(self._end[after])))
-        for column, value in zip(self._obs, obs, strict=True):
-            column[row] = value
-        for column, value in zip(self._obs, next_obs, strict=True):
+        Args:
+            steps: To store.
+            source: Who collected them, where several do. Without it they follow the newest row.
+
+        Returns:
+            Whether they continue what the source, or whoever added last, had added.
+        """
+        continued = self.inserted > 0 if source is None else self._link(source)
+        if len(steps.end) <= self.rows:
+            self._write(steps)
+        else:
+            for start in range(0, len(steps.end), self.rows):
+                self._write(steps.part(start, start + self.rows))
+        if source is not None:
+            self._last[source.name] = source.number, self.inserted - self.num_envs
+            self._follows[self._newest] = 0
+            self._end_newest(OPEN, np.ones(self.num_envs, np.bool_))
+        return continued
+
+    def _write(self, steps: Steps) -> None:
+        """Store no more steps than there are rows."""
+        count, row = len(steps.end), self._row
+        after = (row + count) % (self.rows + 1)
+        # The rows after the first are the oldest ones', once the store is full.
+        self._finals.release(self._count_ends(row + 1, count))
+        for column, value in zip(self._obs, steps.obs, strict=True):
+            self._put(column, row, value)
+        for column, value in zip(self._obs, steps.after, strict=True):
             column[after] = value
-        self._action[row] = action
-        self._reward[row] = reward
-        self._end[row] = 0
+        self._put(self._action, row, steps.action)
+        self._put(self._reward, row, steps.reward)
+        self._put(self._end, row, steps.end)
+        for column, value in zip(self._columns, steps.columns, strict=True):
+            self._put(column, row, value)
+        if len(steps.finals[0]):
+            t, env = np.nonzero(steps.end)
+            slots = (row + t) % (self.rows + 1) * self.num_envs + env
+            self._finals.keep(slots, steps.finals)
         self._row = after
-        self.inserted += self.num_envs
-        if np.count_nonzero(terminated) or np.count_nonzero(truncated):
-            self._end_episodes(row, terminated + np.uint8(TRUNCATED) * truncated)
+        self.inserted += count * self.num_envs
+
+    @property
+    def _newest(self) -> int:
+        """The row of the newest step."""
+        return self._row - 1 if self._row else self.rows
 
     def cut(self, envs: NDArray[np.bool_]) -> None:
         """End the running episodes of these environments [N] at the newest row."""
-        row = self._row - 1 if self._row else self.rows
         if self.inserted:
-            self._end_episodes(row, np.where(envs & (self._end[row] == 0), TRUNCATED, 0))
+            self._end_newest(TRUNCATED, envs)
 
-    def _end_episodes(self, row: int, end: NDArray[Any]) -> None:
-        """Note ends in the newest row; what follows it is still its own next observation."""
-        envs = np.flatnonzero(end)
-        self._end[row, envs] = end[envs]
-        values = [column[self._row, envs] for column in self._obs]
-        self._finals.keep(row * self.num_envs + envs, values)
+    def _end_newest(self, flag: int, envs: NDArray[np.bool_]) -> None:
+        """Note in the newest row that it is the last; what follows it is still its own."""
+        row = self._newest
+        end = self._end[row]
+        end[envs & (end == OPEN)] = flag
+        new = np.flatnonzero(envs & (end == 0))
+        if new.size:
+            end[new] = flag
+            values = [column[self._row, new] for column in self._obs]
+            self._finals.keep(row * self.num_envs + new, values)
+
+    def _link(self, source: FragmentSource) -> bool:
+        """Link the source's last row to the next one; whether nothing is missing between."""
+        oldest = self.inserted - len(self)
+        number, last = self._last.get(source.name, (source.number, -1))
+        if len(self._last) > _MOST_SOURCES:
+            self._last = {who: each for who, each in self._last.items() if each[1] >= oldest}
+        if number + 1 != source.number:
+            return False
+        if last >= oldest:
+            ring = self.rows + 1
+            row = last // self.num_envs % ring
+            self._follows[row] = (self._row - row) % ring
+        return True
+
+    def _put(self, column: Array, row: int, values: Array) -> None:
+        """Write rows from `row` on, and on from the first row where the last one is full."""
+        room = self.rows + 1 - row
+        if len(values) <= room:
+            column[row : row + len(values)] = values
+        else:
+            column[row:] = values[:room]
+            column[: len(values) - room] = values[room:]
+
+    def _count_ends(self, row: int, count: int) -> int:
+        """Return how many ends there are in `count` rows from `row` on."""
+        row %= self.rows + 1
+        found = int(np.count_nonzero(self._end[row : row + count]))
+        over = row + count - (self.rows + 1)
+        return found + int(np.count_nonzero(self._end[:over])) if over > 0 else found
 
     def read(
         self, ids: NDArray[np.int64], powers: NDArray[np.float64]
-    ) -> tuple[Obs, Array, Array, Obs, Array]:
-        """Return obs, action, reward sum, next_obs, discount of the transitions `ids`.
+    ) -> tuple[Obs, Array, Array, Obs, Array, dict[str, Array]]:
+        """Return obs, action, reward sum, next_obs, discount, columns of the transitions `ids`.
 
         Args:
             ids: Which, of any shape; every one must be stored.
             powers: gamma^0 .. gamma^n.
         """
-        lead = ids.shape
-        count = ids.size
+        count, lead = ids.size, ids.shape
         slot = np.empty(count, np.int64)
         next_at = np.empty(count, np.int64)
         reward = np.empty(count, np.float32)
@@ -135,32 +186,69 @@ class TransitionStore:
             self._flat_reward,
             self._flat_end,
             self._finals.at,
+            self._follows,
             slot,
             next_at,
             reward,
             discount,
         )
-        obs = []
-        next_obs = []
-        finals = self._finals.arrays
-        for number, field in enumerate(self._layout.fields):
-            store = self._flat_obs[number]
-            now = np.empty((count, field.width), field.dtype)
-            kernels.take(store, slot, now)
-            obs.append(now.reshape(lead + field.shape))
-            then = np.empty((count, field.width), field.dtype)
-            kernels.take_next(store, finals[number], next_at, then)
-            next_obs.append(then.reshape(lead + field.shape))
-        field = self._action_field
-        action = np.empty((count, field.width), field.dtype)
-        kernels.take(self._flat_action, slot, action)
         return (
-            self._layout.join(obs),
-            action.reshape(lead + field.shape),
+            self._schema.obs.join([_taken(each, slot, lead) for each in self._read_obs]),
+            _taken(self._read_action, slot, lead),
             reward.reshape(lead),
-            self._layout.join(next_obs),
+            self._seen(next_at, lead),
             discount.reshape(lead),
+            self._taken_columns(slot, lead),
         )
+
+    def read_paths(self, ids: NDArray[np.int64], length: int) -> "Paths":
+        """Return the steps from each of `ids` [B] on: to their episode's end, at most `length`."""
+        lead = (ids.size, length)
+        path, count, valid, slot = self._paths(ids, length)
+        return Paths(
+            self._seen(path.reshape(-1), (ids.size, length + 1)),
+            _taken(self._read_action, slot, lead),
+            self._flat_reward[slot].reshape(lead) * valid,
+            self._flat_end[slot].reshape(lead) * valid,
+            self._taken_columns(slot, lead),
+            count,
+        )
+
+    def along(self, name: str, ids: NDArray[np.int64], length: int) -> tuple[Array, Array]:
+        """Return one column of what `read_paths` reads, and which of its steps there are."""
+        _, _, valid, slot = self._paths(ids, length)
+        return self._taken_columns(slot, valid.shape)[name], valid
+
+    def _paths(self, ids: NDArray[np.int64], length: int) -> tuple[Array, ...]:
+        """Return places [B, L + 1], numbers of steps [B], whether there is one, slots of steps."""
+        path = np.empty((ids.size, length + 1), np.int64)
+        count = np.empty(ids.size, np.int64)
+        kernels.follow(
+            ids,
+            self.inserted,
+            self.num_envs,
+            self._flat_end,
+            self._finals.at,
+            self._follows,
+            path,
+            count,
+        )
+        valid = np.arange(length) < count[:, None]
+        # What lies behind the last step is read from the first one, and not valid.
+        return path, count, valid, np.where(valid, path[:, :-1], path[:, :1]).reshape(-1)
+
+    def _taken_columns(self, slot: NDArray[np.int64], lead: tuple[int, ...]) -> dict[str, Array]:
+        pairs = zip(self._schema.columns, self._read_columns, strict=True)
+        return {each.name: _taken(column, slot, lead) for each, column in pairs}
+
+    def _seen(self, place: NDArray[np.int64], lead: tuple[int, ...]) -> Obs:
+        """Return the observations at these slots, or among the final ones where below 0."""
+        found = []
+        for (flat, shape), final in zip(self._read_obs, self._finals.arrays, strict=True):
+            one = np.empty((place.size, flat.shape[1]), flat.dtype)
+            kernels.take_next(flat, final, place, one)
+            found.append(one.reshape(lead + shape))
+        return self._schema.obs.join(found)
 
     def state(self) -> dict[str, Any]:
         """Return a copy of what is stored, oldest row first."""
@@ -168,23 +256,31 @@ class TransitionStore:
         rows = self._live_rows(stored)
         with_next = self._live_rows(stored + 1) if stored else rows
         end = self._end[rows]
-        slots = (rows[:, None] * self.num_envs + np.arange(self.num_envs))[end != 0]
-        places = self._finals.at[slots]
+        places = self._finals.at[self._slots_of(rows)[end != 0]]
         finals = [
             array[places].reshape(len(places), *each.shape)
-            for array, each in zip(self._finals.arrays, self._layout.fields, strict=True)
+            for array, each in zip(self._finals.arrays, self._schema.obs.columns, strict=True)
         ]
-        return {
+        state = {
             "inserted": self.inserted,
-            "obs": self._layout.join([column[with_next] for column in self._obs]),
+            "obs": self._schema.obs.join([column[with_next] for column in self._obs]),
             "action": self._action[rows],
             "reward": self._reward[rows],
             "end": end,
-            "final_obs": self._layout.join(finals),
+            "final_obs": self._schema.obs.join(finals),
         }
+        if self._schema.columns:
+            pairs = zip(self._schema.columns, self._columns, strict=True)
+            state["columns"] = {each.name: column[rows] for each, column in pairs}
+        if (end == OPEN).any():
+            state["follows"] = self._follows[rows]
+        return state
 
     def load(self, state: dict[str, Any]) -> None:
-        """Hold exactly what `state` holds, or raise OptionError and change nothing."""
+        """Hold exactly what `state` holds, or raise OptionError and change nothing.
+
+        Columns that an earlier version did not save are 0. No source goes on with what it had.
+        """
         inserted = state["inserted"]
         if type(inserted) is not int or inserted < 0 or inserted % self.num_envs:
             raise OptionError(
@@ -192,14 +288,20 @@ class TransitionStore:
                 f"it counts the transitions of {self.num_envs} environments",
                 "load a state that state_dict() returned",
             )
+        schema = self._schema
         stored = min(inserted // self.num_envs, self.rows)
         lead = (stored, self.num_envs)
         with_next = (stored + 1 if stored else 0, self.num_envs)
-        obs = self._layout.split("obs", state["obs"], with_next)
-        action = self._action_field.check("action", state["action"], lead)
-        reward = REWARD.check("reward", state["reward"], lead)
-        end = Field(np.dtype(np.uint8), ()).check("end", state["end"], lead)
-        finals = self._layout.split("final_obs", state["final_obs"], (int(np.count_nonzero(end)),))
+        obs = schema.obs.split("obs", state["obs"], with_next)
+        action = schema.action.check(state["action"], lead)
+        reward = REWARD.check(state["reward"], lead)
+        end = _END.check(state["end"], lead)
+        finals = schema.obs.split("final_obs", state["final_obs"], (int(np.count_nonzero(end)),))
+        saved = state.get("columns", {})
+        columns = [
+            each.check(saved.get(each.name, _zeros(each, lead)), lead) for each in schema.columns
+        ]
+        follows = _FOLLOWS.check(state.get("follows", _zeros(_FOLLOWS, lead[:1])), lead[:1])
 
         self.inserted = inserted
         self._row = (inserted // self.num_envs) % (self.rows + 1)
@@ -210,11 +312,52 @@ class TransitionStore:
         self._reward[rows] = reward
         self._end[:] = 0
         self._end[rows] = end
+        for column, value in zip(self._columns, columns, strict=True):
+            column[rows] = value
+        self._follows[rows] = follows
+        self._last.clear()
         self._finals.clear()
-        slots = (rows[:, None] * self.num_envs + np.arange(self.num_envs))[end != 0]
-        self._finals.keep(slots, finals)
+        self._finals.keep(self._slots_of(rows)[end != 0], finals)
+
+    def _slots_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        slots: NDArray[np.int64] = rows[:, None] * self.num_envs + np.arange(self.num_envs)
+        return slots
 
     def _live_rows(self, count: int) -> NDArray[np.int64]:
         """Return where `count` rows from the oldest on lie."""
         oldest = self._row - len(self) // self.num_envs
         return np.arange(oldest, oldest + count) % (self.rows + 1)
+
+
+class Paths(NamedTuple):
+    """Steps that follow each other, of B paths of up to L steps."""
+
+    obs: Obs
+    """[B, L + 1, ...]: what was seen before each step, and after the last one."""
+    action: Array
+    reward: Array
+    """[B, L]; 0 where there is no step any more."""
+    end: Array
+    columns: dict[str, Array]
+    steps: NDArray[np.int64]
+    """[B]: how many there are."""
+
+
+def _readable(column: Array) -> tuple[Array, tuple[int, ...]]:
+    """Return a column [rows, N, ...] as the kernels see it, [slots, width], and an item's shape."""
+    shape = column.shape[2:]
+    return column.reshape(column.shape[0] * column.shape[1], math.prod(shape)), shape
+
+
+def _taken(
+    column: tuple[Array, tuple[int, ...]], slot: NDArray[np.int64], lead: tuple[int, ...]
+) -> Array:
+    """Return the items of a readable column at these slots, in this leading shape."""
+    flat, shape = column
+    found = np.empty((slot.size, flat.shape[1]), flat.dtype)
+    kernels.take(flat, slot, found)
+    return found.reshape(lead + shape)
+
+
+def _zeros(column: Column, lead: tuple[int, ...]) -> Array:
+    return np.zeros(lead + column.shape, column.dtype)

@@ -9,7 +9,6 @@ well: after an error the episode numbers, returns and the state are those before
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Self, TypedDict
 
 import gymnasium as gym
@@ -140,11 +139,12 @@ class VectorEnv(ABC):
         """
 
     @abstractmethod
-    def step(self, actions: Any) -> StepResult:
+    def step(self, actions: Any, out: Observation | None = None) -> StepResult:
         """Do one step in every env, and reset the envs whose episode ended with it.
 
         Args:
             actions: One for each env: [N] integers, or [N, ...].
+            out: Where to write the observation; without it, a new array.
 
         Returns:
             obs [N, ...], reward float32 [N], terminated bool [N], truncated bool [N], info. All
@@ -188,12 +188,7 @@ class VectorEnv(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def episode_seed(self, env: int, number: int) -> int:

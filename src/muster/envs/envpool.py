@@ -100,7 +100,7 @@ class EnvPoolVectorEnv(VectorEnv):
         self._begin(numbers, obs)
         return self.obs
 
-    def step(self, actions: Any) -> StepResult:
+    def step(self, actions: Any, out: Observation | None = None) -> StepResult:
         """See VectorEnv."""
         self._require_ready("step()")
         try:
@@ -134,7 +134,7 @@ class EnvPoolVectorEnv(VectorEnv):
         episodes = [self._finish(env) for env in ended.tolist()]
         self._obs = obs
         self._unready = None
-        theirs = self._observations.copy(obs)  # what the caller has, they may change
+        theirs = self._observations.copy(obs, out)  # what the caller has, they may change
         return (
             theirs,
             rewards,

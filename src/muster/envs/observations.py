@@ -117,9 +117,12 @@ class Rows(ABC):
             and batch.dtype == self.dtype
         )
 
-    def copy(self, batch: Array) -> Array:
-        """Return an own copy of rows."""
-        return batch.copy()
+    def copy(self, batch: Array, out: Array | None = None) -> Array:
+        """Return an own copy of rows, in `out` if it is given."""
+        if out is None:
+            return batch.copy()
+        out[...] = batch
+        return out
 
     def put(self, batch: Array, indices: Sequence[int], rows: Array) -> None:
         """Replace some rows."""
@@ -293,9 +296,14 @@ class DictRows:
             rows.fits(batch.get(name), count) for name, rows in self._rows.items()
         )
 
-    def copy(self, batch: dict[str, Array]) -> dict[str, Array]:
-        """Return an own copy of rows."""
-        return {name: batch[name].copy() for name in self._rows}
+    def copy(
+        self, batch: dict[str, Array], out: dict[str, Array] | None = None
+    ) -> dict[str, Array]:
+        """Return an own copy of rows, in `out` if it is given."""
+        found = {} if out is None else out
+        for name, part in self._rows.items():
+            found[name] = part.copy(batch[name], found.get(name))
+        return found
 
     def put(self, batch: dict[str, Array], indices: Sequence[int], rows: dict[str, Array]) -> None:
         """Replace some rows."""

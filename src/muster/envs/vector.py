@@ -96,7 +96,7 @@ class GymnasiumVectorEnv(VectorEnv):
         self._unready = None
         return self.obs
 
-    def step(self, actions: Any) -> StepResult:
+    def step(self, actions: Any, out: Observation | None = None) -> StepResult:
         """See VectorEnv."""
         if self._unready is not None:
             self._require_ready("step()")
@@ -138,7 +138,7 @@ class GymnasiumVectorEnv(VectorEnv):
         episodes = [self._finish(env) for env in ended] if ended else []
         self._obs = obs
         self._unready = None
-        theirs = self._observations.copy(obs)  # what the caller has, they may change
+        theirs = self._observations.copy(obs, out)  # what the caller has, they may change
         return (
             theirs,
             reward_row,

@@ -15,6 +15,7 @@ from typing import Any
 from muster.errors import OptionError, TaskError
 from muster.flow.board import Publisher, Subscriber
 from muster.flow.channel import Channel
+from muster.flow.ledger import VersionLedger
 from muster.flow.node import this_node
 from muster.flow.places import find_home
 from muster.flow.wire import pack
@@ -50,14 +51,14 @@ class ParameterServer:
         self._node = this_node()
         self._home = 0
         self._publisher: Publisher | None = None
-        self._version = 0
+        self._ledger = VersionLedger()
         if self._node is not None:
             place = self._node.place
             self._home = find_home(self._node, home, f"parameter server {name!r}")
             board = f"weights.{name}"
             if self.is_home:
                 self._publisher = Publisher(self._node.dispatcher, board, place.linked)
-                self._version = place.incarnation * _INCARNATION
+                self._ledger.version = place.incarnation * _INCARNATION
             else:
                 Subscriber(self._node.dispatcher, board, self._receive)
             self._node.on_finish(self._wake)
@@ -90,14 +91,14 @@ class ParameterServer:
                 f"their home is node {self._home}: of two that push, one's work would be lost",
                 "server.push_gradients(...), which loses nothing",
             )
-        self._version += 1
+        version = self._ledger.next()
         if self._publisher is not None:
-            message = {"version": self._version, "values": weights, "info": info}
+            message = {"version": version, "values": weights, "info": info}
             self._publisher.publish({"weights"}, pack(message, self.name))
         with self._changed:
-            self._newest = Weights(self._version, weights, info)
+            self._newest = Weights(version, weights, info)
             self._changed.notify_all()
-        return self._version
+        return version
 
     def pull(self, newer_than: int | None = None, timeout: float | None = None) -> Weights | None:
         """Return the newest weights, once there are any newer than `newer_than`.

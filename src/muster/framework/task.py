@@ -9,7 +9,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, Self
 
 from muster.errors import (
@@ -281,12 +280,7 @@ class Task(TaskEvents):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         # `run` stops what it started before it returns; here it may still be running in another
         # thread, and somebody may wait for an event of a task that never ran.
         self._ended = self._ended or "its with block was left"

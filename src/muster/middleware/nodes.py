@@ -12,7 +12,7 @@ from muster.workers.apart import EvaluationApart, Judged
 from muster.workers.episode_log import EndedEpisodes
 
 
-class Actor(Protocol):
+class TakesWeights(Protocol):
     """A policy whose weights can be replaced."""
 
     def load_policy(self, weights: Any) -> None:
@@ -79,7 +79,7 @@ def act(
     collector: Collector,
     buffer: Takes,
     server: ParameterServer,
-    actor: Actor,
+    actor: TakesWeights,
     epsilon: Callable[[float], float],
 ) -> Middleware:
     """Act on the newest weights that are here, and send what was experienced.

@@ -11,7 +11,6 @@ one process writes the run's files, and only that one records and evaluates.
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from muster import middleware
@@ -94,12 +93,7 @@ class Harness:
         """Return it."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         """Close what was opened."""
         self._stack.close()
 

@@ -8,6 +8,8 @@ alone                 ReplayBuffer
 from typing import Any
 
 from muster.data import (
+    VERSION,
+    Column,
     ReplayBuffer,
     ReplayShard,
     SamplesPerInsert,
@@ -48,7 +50,10 @@ def buffer_alone(job: Job, spaces: Spaces) -> ReplayBuffer:
 def replay_to_send_to(job: Job, spaces: Spaces, router: Router) -> ReplayBuffer | ShardFeed:
     """Return what an actor pushes into."""
     if job.cfg.replay_shards:
-        return ShardFeed(_shards(job), first=router.node_id)
+        # Returns and sequences end with a turn; and no shard is filled while another is empty.
+        steps = min(_rows(job) // 4, 16 * max(8, job.cfg.unit.steps))
+        turn = max(1, steps * job.options.num_envs)
+        return ShardFeed(_shards(job), first=router.node_id, turn=turn)
     return _buffer_at_learner(job, spaces)
 
 
@@ -72,7 +77,9 @@ def shard_of_replay(job: Job, spaces: Spaces, router: Router) -> ReplayShard:
     """Return what a node of the role `replay` is."""
     capacity = _rows(job) * job.options.num_envs
     return ReplayShard(
-        lambda: _buffer(job, spaces, capacity), router.node_id, generation=router.incarnation
+        lambda: _buffer(job, spaces, capacity, VERSION),
+        router.node_id,
+        generation=router.incarnation,
     )
 
 
@@ -105,13 +112,16 @@ def _buffer_at_learner(job: Job, spaces: Spaces) -> ReplayBuffer:
     )
 
 
-def _buffer(job: Job, spaces: Spaces, capacity: int, **options: Any) -> ReplayBuffer:
+def _buffer(
+    job: Job, spaces: Spaces, capacity: int, *columns: Column, **options: Any
+) -> ReplayBuffer:
     cfg = job.cfg
     return ReplayBuffer(
         capacity,
         *spaces,
         num_envs=job.options.num_envs,
-        n_step=cfg.n_step,
+        unit=cfg.unit,
+        columns=(*cfg.SCHEMA, *columns),
         gamma=cfg.gamma,
         prioritized=cfg.prioritized,
         alpha=cfg.alpha,

@@ -78,7 +78,7 @@ class OwnActor:
     @property
     def seconds(self) -> tuple[float, float]:
         """Spent in the environments, and on choosing actions."""
-        return self._collector.env_seconds, self._collector.act_seconds
+        return self._collector.actor.env_seconds, self._collector.actor.act_seconds
 
     @property
     def processes(self) -> int:

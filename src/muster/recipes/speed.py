@@ -97,7 +97,7 @@ class InStepWork:
     def spent(self) -> tuple[float, float, float, float]:
         """Seconds so far: in environments, on actions, on learning, on waiting for others."""
         rollouts, group = self._worker.rollouts, self._worker.group
-        env, act = rollouts.env_seconds, rollouts.act_seconds
+        env, act = rollouts.actor.env_seconds, rollouts.actor.act_seconds
         if self._cfg.lag:  # on a thread of its own: what counts is how long it is waited for
             env, act = self._worker.ahead_seconds, 0.0
         return env, act, group.learn_seconds, group.wait_seconds

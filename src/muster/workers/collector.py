@@ -1,26 +1,30 @@
 """`Collector`: acts in the environments and brings back what it saw.
 
-    obs -> policy.explore -> envs.step -> Transitions [T, N, ...], with the true next observations
+    obs -> policy.explore -> Actor -> StepBlock [T, N, ...], written in place
 
 Its state is the environments' (which episode each is in, and the actions since it began) and its
 counters, so a collector that was saved goes on with the very step it would have taken.
 """
 
-import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.data import Transitions
-from muster.envs import Episode, VectorEnv, true_next_obs
+from muster.data import StepBlock
+from muster.data.obs import at, concatenated, map_obs, put
+from muster.envs import Episode, VectorEnv
 from muster.errors import OptionError
-from muster.framework.node import advance
+from muster.workers.actor import Actor, StepRows
 
 
 class ExploringPolicy(Protocol):
-    """What a collector asks for actions."""
+    """What a collector asks for actions.
+
+    One that writes columns besides has a `schema`, the `Column`s, and a method `write(rows)`, which
+    is called after `explore` and fills `rows[name]` [N, ...] for each of them.
+    """
 
     def explore(self, obs: Any, epsilon: float) -> Any:
         """Return an action for each of N observations, a random one with probability epsilon."""
@@ -45,19 +49,18 @@ class Collector:
         self.restarted: NDArray[np.bool_] = np.zeros(envs.num_envs, np.bool_)
         """Which environments began a new episode in `load_state_dict`, as they could not go on
         with theirs: what is collected next does not follow what was collected before."""
-        self.act_seconds = 0.0
-        """Spent on choosing actions."""
-        self.env_seconds = 0.0
-        """Spent in the environments."""
         self._policy = policy
+        self._schema = getattr(policy, "schema", ())
         self._envs = envs
         self._steps = steps
-        self._obs = envs.reset()
+        envs.reset()
+        self.actor = Actor(envs)
+        """Takes the steps, and counts the seconds."""
         self._episodes: list[Episode] = []
 
     def collect(
         self, train_iter: int = 0, policy_kwargs: Mapping[str, float] | None = None
-    ) -> Transitions:
+    ) -> StepBlock:
         """Take `steps` steps in every environment and return them.
 
         Args:
@@ -65,16 +68,46 @@ class Collector:
             policy_kwargs: `eps`, the probability of a random action; none without it.
         """
         eps = (policy_kwargs or {}).get("eps", 0.0)
-        rows = [self._step(eps) for _ in range(self._steps)]
-        self.envstep += self._steps * self._envs.num_envs
-        obs, action, reward, next_obs, terminated, truncated = zip(*rows, strict=True)
-        return Transitions(
-            obs=_stack(obs),
-            action=np.stack(action),
-            reward=np.stack(reward),
-            next_obs=_stack(next_obs),
-            terminated=np.stack(terminated),
-            truncated=np.stack(truncated),
+        block, finals = self._new_block(), []
+
+        def choose(t: int) -> Any:
+            action = np.asarray(self._policy.explore(at(block.seen, t), eps))
+            if t == 0:
+                block.action = np.empty((self._steps, *action.shape), action.dtype)
+            block.action[t] = action
+            if block.columns:
+                self._policy.write(at(block.columns, t))  # type: ignore[attr-defined]
+            return action
+
+        def ended(t: int, info: Any, terminated: Any, truncated: Any) -> None:
+            finals.append(at(info["final_obs"], terminated | truncated))
+            self._episodes.extend(info["episodes"])
+
+        ends = block.reward, block.terminated, block.truncated
+        rows = (
+            StepRows(at(block.seen, t + 1), *(each[t] for each in ends)) for t in range(self._steps)
+        )
+        self.actor.fill(rows, choose, ended)
+        if finals:
+            block.finals = concatenated(finals)
+        self.envstep += len(block)
+        return block
+
+    def _new_block(self) -> StepBlock:
+        """Return a block that begins with the present observation."""
+        steps, lead = self._steps, (self._steps, self._envs.num_envs)
+        # A new one each time: whoever gets it may keep it.
+        now = self._envs.obs
+        seen = map_obs(lambda each: np.empty((steps + 1, *each.shape), each.dtype), now)
+        put(seen, 0, now)
+        return StepBlock(
+            seen,
+            np.empty(0),
+            np.empty(lead, np.float32),
+            np.zeros(lead, np.bool_),
+            np.zeros(lead, np.bool_),
+            at(seen, (0, slice(0, 0))),
+            {each.name: np.empty(lead + each.shape, each.dtype) for each in self._schema},
         )
 
     def take_episodes(self) -> list[Episode]:
@@ -91,26 +124,7 @@ class Collector:
         self._envs.load_state_dict(state["envs"])
         self.restarted = self._envs.state_dict()["episodes"] != state["envs"]["episodes"]
         self.envstep = int(state["envstep"])
-        self._obs = self._envs.obs
 
     def close(self) -> None:
         """Close the environments."""
         self._envs.close()
-
-    def _step(self, eps: float) -> tuple[Any, ...]:
-        obs, started = self._obs, time.perf_counter()
-        action = self._policy.explore(obs, eps)
-        advance()
-        chosen = time.perf_counter()
-        self._obs, reward, terminated, truncated, info = self._envs.step(action)
-        self.act_seconds += chosen - started
-        self.env_seconds += time.perf_counter() - chosen
-        self._episodes += info["episodes"]
-        next_obs = true_next_obs(self._obs, terminated | truncated, info)
-        return obs, action, reward, next_obs, terminated, truncated
-
-
-def _stack(rows: tuple[Any, ...]) -> Any:
-    if isinstance(rows[0], dict):
-        return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-    return np.stack(rows)

@@ -49,7 +49,8 @@ class Learner:
             envstep: Environment steps so far; nothing here depends on it.
         """
         started = time.perf_counter()
-        update = self.policy.update if data.reward.ndim == 1 else self.policy.update_many
+        # By the weights: a sequence has a reward for each of its steps, and one weight.
+        update = self.policy.update if data.weight.ndim == 1 else self.policy.update_many
         metrics = update(data)
         self.learn_seconds += time.perf_counter() - started
         return metrics

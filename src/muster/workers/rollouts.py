@@ -1,26 +1,26 @@
 """`Rollouts`: one worker's share of the environments, stepped into the slots that all see.
 
-    each step:   obs[t] -> net.act -> action, logp, value -> envs.step -> reward, ends, obs[t + 1]
+    each step:   obs[t] -> net.act -> action, logp, value; `Actor` -> reward, ends, obs[t + 1]
     at the end:  values of what follows, the slots' moments, where the environments stand
 
 Random numbers are those of (seed, slot, loop), so it does not matter who collects a slot.
 """
 
-import time
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from muster.algos.in_step import InStepAgent
-from muster.data.slots import Fields, SlotPlan, Slots, at, obs_parts, put, slots_in
+from muster.data.obs import at, concatenated, put
+from muster.data.slots import Fields, SlotPlan, Slots, obs_parts, slots_in
 from muster.data.standing import Standing
 from muster.envs import VectorEnv
 from muster.flow import Team
-from muster.framework.node import advance
 from muster.nets.normalizer import ObsNorm
 from muster.rl_utils.moments import Moments, running_returns
 from muster.seeding import generator
+from muster.workers.actor import Actor, StepRows
 from muster.workers.episode_log import WINDOW
 
 Array = NDArray[Any]
@@ -59,10 +59,8 @@ class Rollouts:
         mine: range,
         seed: int,
     ) -> None:
-        self.act_seconds = 0.0
-        """Spent on choosing actions."""
-        self.env_seconds = 0.0
-        """Spent in the environments."""
+        self.actor = Actor(envs)
+        """Takes the steps, and counts the seconds."""
         self.standing = Standing(plan, {name: team[name] for name in Standing.fields(plan)})
         """Where all environments stand."""
         self._agent = agent
@@ -92,7 +90,7 @@ class Rollouts:
             np.empty((plan.steps, each.stop - each.start, plan.action_width), np.float32)
             for each in groups
         ]
-        self._steps = [[self._views(slots, t) for t in range(plan.steps)] for slots in self._slots]
+        self._steps = [self._views(slots) for slots in self._slots]
 
     def remember(self, loop: int) -> None:
         """Have a recurrent network remember what it did before rollout `loop`, as the books say."""
@@ -104,42 +102,34 @@ class Rollouts:
         buffer = loop % self._plan.buffers
         slots, steps = self._slots[buffer], self._steps[buffer]
         agent, envs = self._agent, self._envs
-        net_act, to_env, clock = agent.net.act, agent.to_env, time.perf_counter
+        net_act, to_env, acts, actions = agent.net.act, agent.to_env, steps.acts, steps.actions
         self._draw_noise(loop)
         put(slots.obs, (0, self._columns), envs.obs)
         remembers = agent.state_width > 0
         cut: list[_Cut] = []
         ended: list[tuple[int, float, int]] = []
-        acted = stepped = 0.0
         slots.terminated[:, self._columns] = False
         slots.truncated[:, self._columns] = False
-        for t, (acts, action, next_obs, reward, terminated, truncated) in enumerate(steps):
-            advance()
-            started = clock()
+
+        def choose(t: int) -> Array:
             if remembers:
                 self._note_memory(slots, t)
-            for arrays in acts:
+            for arrays in acts[t]:
                 net_act(*arrays)
-            chosen = clock()
-            new_obs, rewards, ends, cuts, info = envs.step(to_env(action))
-            put(next_obs, ..., new_obs)
-            reward[:] = rewards
-            if info["episodes"]:
-                terminated[:] = ends
-                truncated[:] = cuts
-                ended += [(each.env, each.return_, each.length) for each in info["episodes"]]
-                for env in np.flatnonzero(cuts & ~ends).tolist():
-                    cut.append(_Cut(t, env, at(info["final_obs"], [env]), self._state[[env]]))
-            if remembers:
-                self._first[:] = ends | cuts
-            acted += chosen - started
-            stepped += clock() - chosen
-        self.act_seconds += acted
-        self.env_seconds += stepped
+            self._first[:] = False
+            return to_env(actions[t])
+
+        def note_ends(t: int, info: Any, ends: Array, cuts: Array) -> None:
+            ended.extend((each.env, each.return_, each.length) for each in info["episodes"])
+            for env in np.flatnonzero(cuts & ~ends).tolist():
+                cut.append(_Cut(t, env, at(info["final_obs"], [env]), self._state[[env]]))
+            self._first[:] = ends | cuts
+
+        self.actor.fill(steps.rows, choose, note_ends)
         self._value_what_follows(slots, cut)
         self._keep_books(loop, slots, ended)
-        actions = to_env(slots.action[:, self._columns])
-        self.standing.write(loop + 1, envs, self._columns, actions)
+        done = to_env(slots.action[:, self._columns])
+        self.standing.write(loop + 1, envs, self._columns, done)
         self.standing.state[self.standing.page(loop + 1), self._columns] = self._state
 
     def show(self, loop: int) -> None:
@@ -165,30 +155,35 @@ class Rollouts:
             group, first = (number, 0) if per_slot else (0, number * plan.width)
             self._noise[group][:, first : first + plan.width] = drawn
 
-    def _views(self, slots: Slots, t: int) -> tuple[Any, ...]:
-        """Return what step `t` reads and writes, made once: a view costs as much as a small kernel.
-
-        First what `net.act` is called with, for each group of rows; then what concerns all rows.
-        """
-        acts = [
-            (
-                at(slots.obs, (t, group)),
-                noise[t],
-                slots.action[t, group],
-                slots.logp[t, group],
-                slots.value[t, group],
-                *memory,
-            )
-            for group, noise, memory in zip(self._groups, self._noise, self._memory, strict=True)
-        ]
-        columns = self._columns
-        return (
-            acts,
-            slots.action[t, columns],
-            at(slots.obs, (t + 1, columns)),
-            slots.reward[t, columns],
-            slots.terminated[t, columns],
-            slots.truncated[t, columns],
+    def _views(self, slots: Slots) -> "_Views":
+        """Return what the steps read and write, made once: a view costs as much as a kernel."""
+        steps, columns = range(self._plan.steps), self._columns
+        groups = list(zip(self._groups, self._noise, self._memory, strict=True))
+        return _Views(
+            [
+                [
+                    (
+                        at(slots.obs, (t, group)),
+                        noise[t],
+                        slots.action[t, group],
+                        slots.logp[t, group],
+                        slots.value[t, group],
+                        *memory,
+                    )
+                    for group, noise, memory in groups
+                ]
+                for t in steps
+            ],
+            [slots.action[t, columns] for t in steps],
+            [
+                StepRows(
+                    at(slots.obs, (t + 1, columns)),
+                    slots.reward[t, columns],
+                    slots.terminated[t, columns],
+                    slots.truncated[t, columns],
+                )
+                for t in steps
+            ],
         )
 
     def _note_memory(self, slots: Slots, t: int) -> None:
@@ -210,7 +205,9 @@ class Rollouts:
                 state = np.concatenate([each.state for each in here])
                 begins = np.zeros(len(here), np.bool_)
                 values(
-                    _join([each.obs for each in here]), found, *((state, begins) if memory else ())
+                    concatenated([each.obs for each in here]),
+                    found,
+                    *((state, begins) if memory else ()),
                 )
                 for each, value in zip(here, found, strict=True):
                     slots.final_value[each.step, first + each.env] = value
@@ -266,6 +263,15 @@ class Rollouts:
                 place += numbers.size
 
 
+class _Views(NamedTuple):
+    """What each step of a rollout reads and writes."""
+
+    acts: list[list[tuple[Any, ...]]]
+    """What `net.act` is called with, for each group of rows."""
+    actions: list[Array]
+    rows: list[StepRows]
+
+
 class _Cut(NamedTuple):
     """An episode that was truncated: when, which, its true last observation, and memory of it."""
 
@@ -277,9 +283,3 @@ class _Cut(NamedTuple):
 
 def _within(part: slice, whole: slice) -> slice:
     return slice(part.start - whole.start, part.stop - whole.start)
-
-
-def _join(rows: list[Any]) -> Any:
-    if isinstance(rows[0], dict):
-        return {key: np.concatenate([row[key] for row in rows]) for key in rows[0]}
-    return np.concatenate(rows)

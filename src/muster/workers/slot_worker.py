@@ -43,6 +43,7 @@ def slot_plan(agent: InStepAgent, num_envs: int) -> SlotPlan:
         buffers=1 + cfg.lag,
         state_width=agent.state_width,
         chunk=cfg.sequence if agent.state_width else 1,
+        schema=getattr(agent, "schema", ()),
     )
 
 
