@@ -15,6 +15,7 @@ two with `--cores 2`). Exit code 1 if a bound is missed.
 """
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -82,8 +83,8 @@ def _xla(cores: int) -> str:
 
 def products(shape: dict[str, Any]) -> int:
     """Return the multiplications of a forward pass of policy and critic, for one observation."""
-    widths = [shape["observations"], *shape["hidden"]]
-    inner = sum(a * b for a, b in zip(widths, widths[1:], strict=False))
+    widths: list[int] = [shape["observations"], *shape["hidden"]]
+    inner = sum(a * b for a, b in itertools.pairwise(widths))
     return 2 * inner + 3 * widths[-1]
 
 

@@ -43,4 +43,6 @@ class Shaped(gymnasium.Env[Any, Any]):
 
 
 for _size in SIZES:
-    gymnasium.register(f"Shaped{_size}-v0", entry_point=Shaped, kwargs={"size": _size})
+    gymnasium.register(
+        f"Shaped{_size}-v0", entry_point=f"{__name__}:Shaped", kwargs={"size": _size}
+    )

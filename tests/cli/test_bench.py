@@ -120,7 +120,11 @@ def test_a_table_of_large_numbers_keeps_to_80_columns(advice):
     lines = table(report)
     assert max(map(len, lines)) <= 80
     assert "256 workers, 256 cores, 65536 environments" in lines[0]
-    assert len(lines) == 10 + (advice is not None)
+    assert len(lines) == 11 + (advice is not None)
+    assert lines[10] == "the network is compiled"
+    report.details["by_torch"] = "observations go through " + "LongName" * 10
+    assert table(report)[10].startswith("the network is run by torch, slower: observations go")
+    assert max(map(len, table(report))) <= 80
 
 
 @pytest.mark.timeout(120)

@@ -22,6 +22,7 @@ from muster.nets.fused_policy import FusedPolicy, why_not_fused
 from muster.nets.policy_net import STATS, LossTerms
 from muster.nets.q_objective import QObjective, QTerms
 from muster.nets.tile import FUSED
+from muster.nets.torch_policy import TorchPolicy
 from muster.rl_utils.losses import ppo as loss_kernels
 from muster.rl_utils.losses.q import BEST
 
@@ -492,7 +493,7 @@ class _Own(ActorCritic):
         (_small(shared=True, normalize_obs=True), None),
         (_Own(spaces.Box(-1, 1, (4,)), ActionHead.of(TWO)), "not the standard"),
         (nn.Linear(4, 2), "Linear is not the standard"),
-        (_small(spaces.Discrete(5)), "through OneHot"),
+        (_small(spaces.Discrete(5)), None),
         (_small(spaces.Box(0, 255, (40, 40, 3), np.uint8)), "through NatureCNN"),
         (_small(hidden=(64, 256)), None),
         (_small(spaces.Box(-1, 1, (300,))), None),
@@ -521,3 +522,28 @@ def test_without_numba_no_network_is_taken(monkeypatch):
     monkeypatch.setattr(fused_policy, "FUSED", False)
     module = _small()
     assert "numba" in why_not_fused(module, FlatParameters(module))
+
+
+@needs_numba
+@pytest.mark.parametrize("space", [spaces.Discrete(6, start=1), spaces.MultiDiscrete([3, 4])])
+def test_one_hot_observations_are_compiled_too(rng, space):
+    head = ActionHead.of(TWO)
+    module = ActorCritic(space, head, (8, 5), generator=torch.Generator().manual_seed(0))
+    flat = FlatParameters(module)
+    flat.vector += rng.normal(0, 0.1, flat.vector.size).astype(np.float32)
+    policy, plain = FusedPolicy(module, flat, head), TorchPolicy(module, flat, head)
+    space.seed(0)
+    obs = np.stack([space.sample() for _ in range(70)])
+    rollout = some_rollout(rng, head, obs, 70)
+    rows = rng.permutation(70)[:66]
+    noise = _noise(rng, head, 70)
+    for found, wanted in zip(
+        _act(policy, head, obs, noise), _act(plain, head, obs, noise), strict=True
+    ):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    found, wanted = (_gradient(each, flat, rollout, rows) for each in (policy, plain))
+    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found[1], wanted[1], rtol=1e-5, atol=1e-6)
+    for wrong in (obs + 100, obs - 100):
+        with pytest.raises(OptionError, match="is none of"):
+            policy.best(wrong)

@@ -64,6 +64,8 @@ class Critics:
         self.weights = FlatParameters(self.module)
         self.adam = Adam(self.weights.vector, cfg.lr_critic, (cfg.adam_beta1, 0.999))
         self._net = make_critic_net(self.module, self.weights)
+        self.by_torch = self._net.by_torch
+        """Why torch runs them, which is slower; None if they are compiled."""
         self.takes_shares = isinstance(self._net, FusedNet)
         """Whether rows may be given in shares: no layer mixes them, and threads do not meet."""
         self._target_weights: FlatParameters | None = None

@@ -82,6 +82,7 @@ class DQN(ReplayAgent):
         self.weights = FlatParameters(self.model)
         self._target_weights = FlatParameters(copy.deepcopy(self.model))
         self._net = make_net(self.model, self.weights)
+        self.by_torch = self._net.by_torch
         self._target = make_net(self._target_weights.module, self._target_weights)
         self._grad = aligned(self.weights.vector.size)
         self._adam = Adam(self.weights.vector, cfg.lr)

@@ -41,6 +41,8 @@ class ReplayAgent(ABC):
     passes_of_sample = 3.0
     """Forward passes of what acts that learning from one sample costs: one, and twice that much
     backward."""
+    by_torch: str | None = None
+    """Why torch runs a network, which is slower; None if all are compiled, or nobody knows."""
     epsilon: Callable[[float], float]
     """From environment steps to the probability of a random action."""
 

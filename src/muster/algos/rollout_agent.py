@@ -118,6 +118,12 @@ class RolloutAgent(ABC):
         """Lambda of advantages and targets: 0 trusts the values, 1 the rewards alone."""
 
     @property
+    def by_torch(self) -> str | None:
+        """Why torch runs the network, which is slower; None if it is compiled."""
+        why: str | None = self.net.by_torch
+        return why
+
+    @property
     def normalizer(self) -> ObsNorm | None:
         """What brings observations to mean 0 and spread 1, if they are."""
         found: ObsNorm | None = getattr(self.model, "normalizer", None)

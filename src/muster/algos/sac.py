@@ -91,6 +91,7 @@ class SAC(ReplayAgent):
         self.weights = FlatParameters(self.model)
         self.critics = Critics(cfg, obs_space, self._size, own, derive_seed(seed, "critics"))
         self._net = make_net(self.model, self.weights, releases_lock=True)
+        self.by_torch = self._net.by_torch or self.critics.by_torch
         takes_shares = self.critics.takes_shares and isinstance(self._net, FusedNet)
         most = min(MOST_SHARES, cfg.batch_size // SHARE) if takes_shares else 1
         self._by_share = SideBySide(max(1, most), whole_cores())

@@ -97,6 +97,9 @@ def table(report: "BenchReport") -> list[str]:
     for name, share in report.split.items():
         mark = "   <- limits" if name == report.limited_by else ""
         lines.append(f"  {name:10} {100 * share:>10.0f} %   {_MEANING[name]}{mark}")
+    by_torch = report.details.get("by_torch")
+    how = f"run by torch, slower: {by_torch}" if by_torch else "compiled"
+    lines.append(f"the network is {how}"[:_WIDTH])
     if report.stop_signal is not None:
         lines.append("stopped by a signal: this is of what was trained until then")
     elif report.advice is not None:

@@ -130,6 +130,8 @@ def _run(
             f"{100 * result.eta:.0f} % of what {cores} could do "
             f"(eta {result.eta:.2f}, rho {result.rho:.2f}), limited by {result.limited_by}"
         )
+        if result.speed.get("by_torch"):
+            print(f"the network is run by torch, which is slower: {result.speed['by_torch']}")
     print(f"muster play {shlex.quote(str(result.run_dir))}")
     if result.stop_signal is not None:
         print(f"muster resume {shlex.quote(str(result.run_dir))}")

@@ -110,13 +110,15 @@ def make_policy_net(
         objective: What is made of them. None: a `ClippedObjective`.
         options: For the ways that go by torch: see `TorchPolicy`, `RecurrentPolicy`.
     """
-    by_torch = options.get("compiled", False)  # who asks for torch.compile gets it
+    asked = "torch.compile was asked for" if options.get("compiled") else None
     if isinstance(module, RecurrentActorCritic):
-        if by_torch or why_not_fused_recurrent(module, flat):
-            return RecurrentPolicy(module, flat, head, objective, **options)
+        why = asked or why_not_fused_recurrent(module, flat)
+        if why is not None:
+            return RecurrentPolicy(module, flat, head, objective, why=why, **options)
         return FusedRecurrent(module, flat, head, objective)
-    if by_torch or not isinstance(module, ActorCritic) or why_not_fused(module, flat, objective):
-        return TorchPolicy(module, flat, head, objective, **options)
+    why = asked or why_not_fused(module, flat, objective)
+    if why is not None or not isinstance(module, ActorCritic):
+        return TorchPolicy(module, flat, head, objective, why=str(why), **options)
     return FusedPolicy(module, flat, head, objective)
 
 

@@ -114,8 +114,11 @@ def make_critic_net(group: CriticGroup, flat: FlatParameters) -> FusedNet | Torc
         flat: Their parameters.
     """
     members = [member for member in group.members if isinstance(member, Critic)]
-    if all(type(member.encoder) is Flatten for member in members):
-        nets = [member.layers for member in members]
-        if why_no_fused_net(group, flat, nets) is None:
-            return FusedNet(flat, nets, members[0].action_size, releases_lock=True)
-    return TorchNet(group, flat)
+    encoder = members[0].encoder
+    nets = [member.layers for member in members]
+    why: str | None = f"observations go through {type(encoder).__name__}"
+    if type(encoder) is Flatten:
+        why = why_no_fused_net(group, flat, nets)
+    if why is not None:
+        return TorchNet(group, flat, why)
+    return FusedNet(flat, nets, members[0].action_size, releases_lock=True)

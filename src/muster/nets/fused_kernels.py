@@ -46,7 +46,7 @@ SAMPLE, BEST, VALUES = 0, 1, 2
 BAD_SHAPES = -2
 """Returned when arrays do not belong together."""
 
-_ZERO = np.float32(0)
+_ZERO, _ONE = np.float32(0), np.float32(1)
 _LIMIT = np.float32(LIMIT)
 
 
@@ -58,15 +58,25 @@ def take(
     m: int,
     offset: Floats,
     factor: Floats,
+    places: Ints,
     kept: Floats,
     at: int,
     lanes: int,
+    n_inputs: int,
 ) -> None:
-    """Write m observations as [n_obs, lanes], normalised if `offset` is not empty.
+    """Write m observations as [n_inputs, lanes], normalised if `offset` is not empty.
 
-    They are rows[start:start + m] of `obs`; or, if `rows` is empty, start, start + 1, ...
+    They are rows[start:start + m] of `obs`; or, if `rows` is empty, start, start + 1, ... If
+    `places` is not empty, each number of an observation is the place of a 1, counted from there.
     """
     noinline()
+    if places.size:
+        fill(kept, at, at + n_inputs * lanes, _ZERO)
+        for i in range(m):
+            row = rows[start + i] if rows.size else start + i
+            for k in range(obs.shape[1]):
+                kept[at + (places[k] + np.int64(obs[row, k])) * lanes + i] = _ONE
+        return
     for i in range(m):
         row = rows[start + i] if rows.size else start + i
         for k in range(obs.shape[1]):
@@ -116,6 +126,7 @@ def act(
     sizes: Ints,
     offset: Floats,
     factor: Floats,
+    places: Ints,
     kept: Floats,
     work: Floats,
     task: int,
@@ -135,6 +146,7 @@ def act(
         sizes: Of the `ActionHead`.
         offset: Of the normaliser; empty without one.
         factor: Of the normaliser; empty without one.
+        places: Of one-hot observations, see `take`; empty for others.
         kept: See above.
         work: See above.
         task: SAMPLE writes actions, logp and values, BEST actions alone, VALUES values alone.
@@ -148,7 +160,8 @@ def act(
         -1, or BAD_SHAPES.
     """
     count = obs.shape[0]
-    if obs.shape[1] != plan[N_INPUTS] or (task != BEST and value.size != count):
+    numbers = places.size if places.size else plan[N_INPUTS]
+    if obs.shape[1] != numbers or (task != BEST and value.size != count):
         return BAD_SHAPES
     if task != VALUES and (action.shape[0] != count or action.shape[1] != ends[WIDTH]):
         return BAD_SHAPES
@@ -157,7 +170,19 @@ def act(
     for start in range(0, count, BLOCK):
         m = min(BLOCK, count - start)
         lanes = (m + LANES - 1) // LANES * LANES
-        take(obs, sizes[:0], start, m, offset, factor, kept, plan[INPUTS], lanes)
+        take(
+            obs,
+            sizes[:0],
+            start,
+            m,
+            offset,
+            factor,
+            places,
+            kept,
+            plan[INPUTS],
+            lanes,
+            plan[N_INPUTS],
+        )
         forward(params, layers, plan, kept, lanes)
         if task != BEST:
             if ends[VALUE] < 0:
@@ -195,6 +220,7 @@ def gradient(
     sizes: Ints,
     offset: Floats,
     factor: Floats,
+    places: Ints,
     kept: Floats,
     work: Floats,
     obs: Floats,
@@ -215,13 +241,14 @@ def gradient(
     """Write the gradient of a loss over some rows, and its sums: of `ppo_loss`, or of `q_loss`.
 
     Args:
-        params: The flat vector; the next eight are as in `act`.
+        params: The flat vector; the next nine are as in `act`.
         layers: See above.
         plan: See above.
         ends: See above.
         sizes: Of the `ActionHead`.
         offset: Of the normaliser.
         factor: Of the normaliser.
+        places: Of one-hot observations.
         kept: See above.
         work: See above.
         obs: [R, n_obs]; this and the next five are fields of a `Rollout`.
@@ -243,7 +270,8 @@ def gradient(
         -1, or the first of `rows` that does not exist, or whose action does not, or BAD_SHAPES.
     """
     count = obs.shape[0]
-    if obs.shape[1] != plan[N_INPUTS] or action.shape[0] != count or logp.size != count:
+    numbers = places.size if places.size else plan[N_INPUTS]
+    if obs.shape[1] != numbers or action.shape[0] != count or logp.size != count:
         return BAD_SHAPES
     if old_value.size != count or advantage.size != count or target.size != count:
         return BAD_SHAPES
@@ -261,7 +289,7 @@ def gradient(
         for i in range(start, start + m):
             if rows[i] < 0 or rows[i] >= count:
                 return i
-        take(obs, rows, start, m, offset, factor, kept, plan[INPUTS], lanes)
+        take(obs, rows, start, m, offset, factor, places, kept, plan[INPUTS], lanes, plan[N_INPUTS])
         forward(params, layers, plan, kept, lanes)
         wide = outputs_by_row(params, layers, ends, kept, work, lanes)
         at = ends[ROWS]

@@ -96,6 +96,9 @@ class FusedNet:
         releases_lock: Let other threads run Python during a call.
     """
 
+    by_torch = None
+    """It is compiled."""
+
     def __init__(
         self,
         flat: FlatParameters,

@@ -21,7 +21,7 @@ from muster.nets import fused_layers as shape
 from muster.nets.action_head import ActionHead
 from muster.nets.actor_critic import ActorCritic
 from muster.nets.clipped_objective import ClippedObjective
-from muster.nets.encoders import Flatten
+from muster.nets.encoders import Flatten, OneHot
 from muster.nets.flat import FlatParameters, aligned
 from muster.nets.fused_plan import (
     Plan,
@@ -42,8 +42,8 @@ def why_not_fused(
 ) -> str | None:
     """Say what keeps a network from the compiled path, or None if nothing does.
 
-    The rule: it is an `ActorCritic` whose encoder only flattens, maybe with an `ObsNorm`, with
-    Linear layers of any width, maybe with a LayerNorm, that end with Tanh, ReLU, GELU, SiLU or
+    The rule: it is an `ActorCritic` whose encoder flattens or is one-hot, maybe with an `ObsNorm`,
+    with Linear layers of any width, maybe with a LayerNorm, that end with Tanh, ReLU, GELU, SiLU or
     nothing; every parameter is learnt and used once. Then the hand-written gradient is the whole
     gradient. The objective is one that the kernels have inside.
     """
@@ -53,7 +53,7 @@ def why_not_fused(
         return "numba cannot compile here, or has nowhere to keep what it compiled"
     if type(module) is not ActorCritic:
         return f"{type(module).__name__} is not the standard ActorCritic"
-    if type(module.encoder) is not Flatten:
+    if type(module.encoder) not in (Flatten, OneHot):
         return f"observations go through {type(module.encoder).__name__}"
     if module.normalizer is not None and type(module.normalizer) is not ObsNorm:
         return f"observations are normalised by {type(module.normalizer).__name__}"
@@ -113,6 +113,8 @@ class FusedPolicy:
     """
 
     row_exact = True
+    by_torch = None
+    """It is compiled."""
 
     def __init__(
         self,
@@ -145,7 +147,11 @@ class FusedPolicy:
             norm = module.normalizer.parts[0]
             offset, factor = norm.offset.numpy(), norm.factor.numpy()  # type: ignore[operator]
         sizes = np.array(head.sizes, np.int64)
-        self._network = (self._plan.layers, self._plan.plan, ends, sizes, offset, factor)
+        self._places = np.zeros(0, np.int64)
+        if isinstance(module.encoder, OneHot):
+            self._places = module.encoder.offsets.numpy()
+        tables = self._plan.layers, self._plan.plan
+        self._network = (*tables, ends, sizes, offset, factor, self._places)
         self._floats = np.zeros(0, np.float32)
         self._noise = np.zeros((0, head.width), np.float32)
         self._action = np.zeros((0, head.width), head.dtype)
@@ -194,7 +200,7 @@ class FusedPolicy:
             self._flat.vector,
             *self._network,
             *self._work(),
-            _rows(obs),
+            self._rows(obs),
             action,
             logp,
             value,
@@ -224,7 +230,7 @@ class FusedPolicy:
         self, task: int, obs: Any, noise: Floats, action: Array, logp: Floats, value: Floats
     ) -> None:
         kept, work = self._work()
-        obs = _rows(obs)
+        obs = self._rows(obs)
         network = (self._flat.vector, *self._network)
         if kernels.act(*network, kept, work, task, obs, noise, action, logp, value) != -1:
             shapes = [np.shape(x) for x in (obs, noise, action, logp, value)]
@@ -235,15 +241,24 @@ class FusedPolicy:
                 "one row for each observation in all of them; obs[None] for a single one",
             )
 
+    def _rows(self, obs: Any) -> Floats:
+        """Return observations as float32 [n, numbers], the very same array if it is that."""
+        rows: Floats = np.ascontiguousarray(obs, np.float32)
+        if rows.ndim != 2:
+            rows = rows.reshape(len(rows), math.prod(rows.shape[1:]))
+        if self._places.size and rows.shape[1] == self._places.size:
+            ones = rows + self._places  # the kernels would write beyond their memory
+            if not (ones >= 0).all() or not (ones < self._plan.plan[shape.N_INPUTS]).all():
+                raise OptionError(
+                    f"an observation is none of {self._plan.plan[shape.N_INPUTS]} categories",
+                    f"they are {rows.min():g} to {rows.max():g} here",
+                    "observations of the space that the network was made for",
+                )
+        return rows
+
     def _work(self) -> tuple[Floats, Floats]:
         try:
             work: tuple[Floats, Floats] = self._local.work
         except AttributeError:
             work = self._local.work = aligned(self._plan.kept), aligned(self._plan.work)
         return work
-
-
-def _rows(obs: Any) -> Floats:
-    """Return observations as float32 [n, numbers], the very same array if it is that already."""
-    rows: Floats = np.ascontiguousarray(obs, np.float32)
-    return rows if rows.ndim == 2 else rows.reshape(len(rows), math.prod(rows.shape[1:]))

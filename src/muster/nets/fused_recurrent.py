@@ -72,6 +72,8 @@ class FusedRecurrent:
     """
 
     row_exact = True
+    by_torch = None
+    """It is compiled."""
 
     def __init__(
         self,

@@ -250,6 +250,7 @@ class RecurrentPolicy:
         bf16: As for `TorchPolicy`.
         compiled: As for `TorchPolicy`, but here a gradient takes half the time then: all the small
             steps of a sequence become one program.
+        why: As for `TorchPolicy`.
     """
 
     row_exact = False
@@ -264,7 +265,10 @@ class RecurrentPolicy:
         channels_last: bool = True,
         bf16: bool = False,
         compiled: bool = False,
+        why: str = "it was asked for",
     ) -> None:
+        self.by_torch = why
+        """Why it is not compiled."""
         self._module = module.eval()  # for acting and for learning, as in TorchPolicy
         self._head = head
         self._objective = objective or ClippedObjective(head)

@@ -25,9 +25,10 @@ def make_net(
         flat: Its parameters.
         releases_lock: Let other threads run Python during a compiled call.
     """
-    if why_no_fused_net(module, flat) is None:
+    why = why_no_fused_net(module, flat)
+    if why is None:
         return FusedNet(flat, [module], releases_lock=releases_lock)
-    return TorchNet(module, flat)
+    return TorchNet(module, flat, why)
 
 
 class TorchNet:
@@ -36,9 +37,14 @@ class TorchNet:
     Args:
         module: From observations to q [B, actions].
         flat: Its parameters.
+        why: What keeps it from the compiled path.
     """
 
-    def __init__(self, module: nn.Module, flat: FlatParameters) -> None:
+    def __init__(
+        self, module: nn.Module, flat: FlatParameters, why: str = "it was asked for"
+    ) -> None:
+        self.by_torch = why
+        """Why it is not compiled."""
         self._module = module
         self._flat = flat
         self._q: Tensor | None = None

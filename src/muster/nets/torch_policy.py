@@ -45,6 +45,7 @@ class TorchPolicy:
         compiled: Run the module through torch.compile. That needs a C++ compiler, takes 15 to 45
             seconds at the first gradient and some more for each other number of rows, and the CNNs
             of muster are no faster by it: it is for long runs of networks of many small layers.
+        why: What keeps it from the compiled path.
     """
 
     row_exact = False
@@ -59,7 +60,10 @@ class TorchPolicy:
         channels_last: bool = True,
         bf16: bool = False,
         compiled: bool = False,
+        why: str = "it was asked for",
     ) -> None:
+        self.by_torch = why
+        """Why it is not compiled."""
         self._module = module.eval()
         self._head = head
         self._objective = objective or ClippedObjective(head)

@@ -233,6 +233,7 @@ class Speed:
             "epochs": epochs,
             "split": split.shares,
             "busy_elsewhere": self._busy_elsewhere(),
+            "by_torch": getattr(self._work.agent, "by_torch", None),
         }
         found: dict[str, Any] = {"limited_by": split.limited_by, "speed": speed}
         try:
