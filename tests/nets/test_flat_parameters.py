@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from muster.nets import FlatParameters, ModelError
+from muster.nets.flat import add_rows, add_rows_numpy
 
 
 def _module(seed=0):
@@ -126,3 +127,16 @@ def test_weights_that_do_not_fit_are_refused_and_nothing_is_changed(change, what
     with pytest.raises(ModelError, match=what):
         flat.load_state_dict(state)
     assert flat.sha256() == before
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_rows_are_added_in_their_order(rng, rows):
+    given = (rng.normal(size=(rows, 1003)) * 10.0 ** rng.integers(-5, 5, (rows, 1))).astype("f4")
+    found, wanted = np.empty(1003, np.float32), np.empty(1003, np.float32)
+    add_rows(given, found)
+    add_rows_numpy(given, wanted)
+    assert np.array_equal(found, wanted)
+    if rows > 2:
+        backwards = np.empty(1003, np.float32)
+        add_rows(given[::-1].copy(), backwards)
+        assert not np.array_equal(backwards, found), "the order shows in the bits"

@@ -50,7 +50,7 @@ class Member:
             for name, (shape, dtype) in fields.items():
                 memory.arrays.setdefault(name, np.zeros(shape, dtype))
 
-    is_spread = moved = False
+    is_spread = moved = is_alone = False
 
     def __getitem__(self, name):
         return self._memory.arrays[name]

@@ -59,6 +59,8 @@ class Team:
         """Which member this node is."""
         self.size = members()
         """How many members there are."""
+        self.is_alone = node is None
+        """Whether this is the only process of a program: nobody could take its place."""
         self.resumed = node is not None and node.place.incarnation > 0
         """Whether this node takes the place of one that died."""
         offsets, size = _offsets(fields, self.size * ROW)

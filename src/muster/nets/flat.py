@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from muster.jit import jit
 from muster.nets.errors import ModelError
 
 Array = NDArray[np.float32]
@@ -31,6 +32,23 @@ def aligned(*shape: int) -> Array:
     room = np.zeros(size + 16, np.float32)
     start = (-room.ctypes.data // 4) % 16
     return room[start : start + size].reshape(shape)
+
+
+def add_rows_numpy(rows: Array, total: Array) -> None:
+    """Twin of `add_rows`."""
+    np.copyto(total, rows[0])
+    for row in rows[1:]:
+        total += row
+
+
+@jit(add_rows_numpy)
+def add_rows(rows: Array, total: Array) -> None:
+    """total[n] = rows[0] + rows[1] + ... of rows [k, n], in this order, in one pass over memory."""
+    for i in range(total.size):
+        x = rows[0, i]
+        for k in range(1, rows.shape[0]):
+            x += rows[k, i]
+        total[i] = x
 
 
 class FlatParameters:

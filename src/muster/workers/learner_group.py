@@ -18,6 +18,7 @@ from muster.algos.in_step import InStepAgent
 from muster.data.slots import Fields, SlotPlan, Slots, rows_of, slots_in
 from muster.errors import TaskError
 from muster.flow import Team
+from muster.nets.flat import add_rows
 from muster.nets.policy_net import Rollout
 from muster.rl_utils.moments import NOTHING, Moments
 from muster.seeding import generator
@@ -273,10 +274,8 @@ class LearnerGroup:
     def _apply(self, page: int, sums: Array, begins_epoch: bool) -> None:
         """Take one step along the sum of all slots' gradients."""
         started = time.perf_counter()
-        total, grads = self._total, self._grads[page]
-        np.copyto(total, grads[0])
-        for row in grads[1:]:  # in this order, whoever adds
-            total += row
+        total = self._total
+        add_rows(self._grads[page], total)  # in the order of slots, whoever adds
         stats = self._stats[page].sum(axis=0)
         sums[:_NORM] += stats
         watched = stats[self._agent.stats.index(self._agent.watched)]
@@ -289,9 +288,9 @@ class LearnerGroup:
     def _show(self, sums: Array) -> None:
         """Write what this member has become to the page that does not count, and make it count."""
         version = self._agent.train_iter
-        page = self._weights[version % 2]
-        adam = self._agent.adam
-        page[0], page[1], page[2] = self._agent.weights.vector, adam.mean, adam.square
+        if not self._team.is_alone:  # else nobody takes this member's place
+            page, adam = self._weights[version % 2], self._agent.adam
+            page[0], page[1], page[2] = self._agent.weights.vector, adam.mean, adam.square
         self._sums[version % 2] = sums
         self._version[:2] = version, True
 
