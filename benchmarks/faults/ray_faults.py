@@ -57,10 +57,15 @@ def attempt(
     report = Report(kind, (run.__doc__ or "").strip().split("\n")[0], lines)
     plan = [(seed, True) for seed in range(trials)]
     plan += [(seed, False) for seed in range(max(1, trials // 6))]
+
+    def tell_now() -> None:
+        tell({**report.summary(), "asked": trials, "commit": commit()})
+
     for seed, faulty, got in _done(kind, lines):
         if (seed, faulty) in plan:
             plan.remove((seed, faulty))
             report.count(seed, got, faulty)
+            tell_now()
     try:
         for seed, faulty in plan:
             if time.monotonic() > until:
@@ -71,7 +76,7 @@ def attempt(
                 got = {"broken": str(error) or repr(error)}
             print(kind, seed, "fault" if faulty else "calm", got, file=sys.stderr, flush=True)
             report.add(seed, got, faulty)
-            tell({**report.summary(), "asked": trials, "commit": commit()})
+            tell_now()
     finally:
         ray_clusters.close_all()
     told = {name: value for name, value in report.summary().items() if name != "what"}
