@@ -10,6 +10,7 @@ table takes, so that imports are paid once; while others are timed it waits for 
 import argparse
 import contextlib
 import importlib
+import itertools
 import json
 import os
 import sys
@@ -19,11 +20,23 @@ from typing import Any
 from benchmarks.peers.trial import MATCHED, WIDE, Finished, Recipe, Speed
 
 
+SLOW_FLOPS = 40e9
+"""That a core does at least."""
+
+
 def recipe_of(shape: dict[str, Any]) -> Recipe:
     """Return the recipe of a shape: with many environments, larger minibatches."""
     base = MATCHED if shape["num_envs"] <= 8 else WIDE
     env = f"benchmarks.peers.shaped_env:Shaped{shape['observations']}-v0"
     return replace(base, env=env, num_envs=shape["num_envs"], hidden=tuple(shape["hidden"]))
+
+
+def slow_rollouts(recipe: Recipe, observations: int, cores: int) -> float:
+    """Return the seconds that five rollouts take a slow machine: muster has a line for each."""
+    widths = [observations, *recipe.hidden]
+    products = 2 * sum(a * b for a, b in itertools.pairwise(widths))
+    flops = 2 * products * (1 + 3 * recipe.epochs) * recipe.batch
+    return 5 * flops / (SLOW_FLOPS * cores)
 
 
 def main() -> None:
@@ -37,10 +50,14 @@ def main() -> None:
     answers, sys.stdout = sys.stdout, sys.stderr  # what a library prints is no answer
     module = importlib.import_module(f"benchmarks.peers.libraries.{options.library}")
     for line in sys.stdin:
-        recipe = recipe_of(json.loads(line))
+        shape = json.loads(line)
+        recipe = recipe_of(shape)
         trial = Speed(recipe, 1, options.cores, seconds=options.seconds, warm_updates=2)
         if options.library == "muster":
             workers = 0 if options.cores == 1 else options.cores
+            trial.seconds = max(
+                trial.seconds, slow_rollouts(recipe, shape["observations"], options.cores)
+            )
             result = module.run(trial, workers, warm_lines=1)
         else:
             with contextlib.suppress(Finished):
