@@ -2,8 +2,9 @@
 
     python -m benchmarks.pictures
 
-The comparison with other libraries comes from `results/peers_ppo.json`, the learning curves from
-every `results/ppo_*.json` that has some: the mean over the seeds, and their spread.
+The comparison with other libraries comes from `results/peers_ppo.json`, that at every shape from
+`results/shapes_1.json`, and the learning curves from every `results/ALGO_*.json` that has some: the
+mean over the seeds, and their spread.
 """
 
 import json
@@ -27,8 +28,9 @@ def main() -> None:
     """Draw all."""
     IMAGES.mkdir(exist_ok=True)
     draw_peers(RESULTS / "peers_ppo.json", IMAGES / "peers_ppo.png")
-    curves = sorted(RESULTS.glob("ppo_*.json"))
-    draw_curves(curves, IMAGES / "ppo_curves.png")
+    draw_shapes(RESULTS / "shapes_1.json", IMAGES / "shapes.png")
+    for algo in ("ppo", "pqn", "sac"):
+        draw_curves(sorted(RESULTS.glob(f"{algo}_*.json")), IMAGES / f"{algo}_curves.png")
 
 
 def draw_peers(source: Path, target: Path) -> None:
@@ -50,6 +52,29 @@ def draw_peers(source: Path, target: Path) -> None:
     axes.set_xlim(0, 1.15 * max(best.values()))
     axes.set_xlabel("environment steps per second, collecting and learning")
     axes.set_title(f"PPO on CartPole-v1, 8 environments, {found['cores']} cores", fontsize=10)
+    finish(figure, axes, target)
+
+
+def draw_shapes(source: Path, target: Path) -> None:
+    """Draw how many times as fast as the best peer muster is, a square for each shape."""
+    found = json.loads(source.read_text())
+    rows = list(dict.fromkeys("x".join(map(str, each["hidden"])) for each in found["cells"]))
+    columns = list(
+        dict.fromkeys((each["num_envs"], each["observations"]) for each in found["cells"])
+    )
+    table = np.full((len(rows), len(columns)), np.nan)
+    for each in found["cells"]:
+        place = each["num_envs"], each["observations"]
+        table[rows.index("x".join(map(str, each["hidden"]))), columns.index(place)] = each["ratio"]
+    figure, axes = plt.subplots(figsize=(7.2, 3.4), dpi=150)
+    axes.imshow(np.log(table), cmap="Greens", vmin=0, vmax=np.log(12), aspect="auto")
+    for row, column in np.ndindex(table.shape):
+        axes.text(column, row, f"{table[row, column]:.1f}", ha="center", va="center", fontsize=9)
+    axes.set_xticks(range(len(columns)), [f"{n} envs\n{size} obs" for n, size in columns])
+    axes.set_yticks(range(len(rows)), rows)
+    cores = found["command"].partition("--cores ")[2].split()[0]
+    title = f"PPO, times as fast as the fastest peer at each shape, {cores} core"
+    axes.set_title(title + "s" * (cores != "1"), fontsize=10)
     finish(figure, axes, target)
 
 

@@ -19,7 +19,6 @@ from typing import Any
 
 from benchmarks.peers.trial import MATCHED, WIDE, Finished, Recipe, Speed
 
-
 SLOW_FLOPS = 40e9
 """That a core does at least."""
 
