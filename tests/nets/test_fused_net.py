@@ -230,7 +230,7 @@ def test_what_does_not_fit_is_refused():
         net.forward(np.ones((5, 4), np.float32))
         with pytest.raises(OptionError, match=r"backward got .* of shape \(3, 2\)"):
             net.backward(np.zeros((3, 2), np.float32), np.zeros_like(flat.vector))
-    with pytest.raises(OptionError, match=r"observations of shape \(4,\) do not fit"):
+    with pytest.raises(OptionError, match=r"observations of shape \(4, 1\) do not fit"):
         FusedNet(flat, [module]).forward(np.ones(4, np.float32))
 
 

@@ -66,13 +66,14 @@ class DictEncoder(nn.Module):
     def __init__(self, parts: Mapping[str, nn.Module]) -> None:
         super().__init__()
         # A ModuleDict cannot have every key (no dots, no names of its own methods): a list can.
-        self._keys = list(parts)
+        self.keys = list(parts)
+        """Of what each part reads."""
         self.parts = nn.ModuleList(parts.values())
         self.out_features = sum(_width(part) for part in self.parts)
 
     def forward(self, obs: Mapping[str, Any]) -> Tensor:
         """Return [B, out_features]."""
-        pairs = zip(self._keys, self.parts, strict=True)
+        pairs = zip(self.keys, self.parts, strict=True)
         return torch.cat([part(obs[key]) for key, part in pairs], dim=1)
 
 

@@ -27,6 +27,7 @@ from muster.nets.fused_layers import (
 )
 from muster.nets.normalizer import LIMIT, RunningNorm
 from muster.nets.tile import LANES, absent, fill, keep_with, noinline, part, spread, transpose
+from muster.rl_utils.illegal import ILLEGAL
 from muster.rl_utils.losses.ppo import best_actions, ppo_loss, sample_actions
 from muster.rl_utils.losses.q import explore_or_best, q_loss
 
@@ -46,7 +47,8 @@ SAMPLE, BEST, VALUES = 0, 1, 2
 BAD_SHAPES = -2
 """Returned when arrays do not belong together."""
 
-_ZERO, _ONE = np.float32(0), np.float32(1)
+_ZERO = np.float32(0)
+_ILLEGAL = np.float32(ILLEGAL)
 _LIMIT = np.float32(LIMIT)
 
 
@@ -58,25 +60,15 @@ def take(
     m: int,
     offset: Floats,
     factor: Floats,
-    places: Ints,
     kept: Floats,
     at: int,
     lanes: int,
-    n_inputs: int,
 ) -> None:
-    """Write m observations as [n_inputs, lanes], normalised if `offset` is not empty.
+    """Write m observations as [n_obs, lanes], normalised if `offset` is not empty.
 
-    They are rows[start:start + m] of `obs`; or, if `rows` is empty, start, start + 1, ... If
-    `places` is not empty, each number of an observation is the place of a 1, counted from there.
+    They are rows[start:start + m] of `obs`; or, if `rows` is empty, start, start + 1, ...
     """
     noinline()
-    if places.size:
-        fill(kept, at, at + n_inputs * lanes, _ZERO)
-        for i in range(m):
-            row = rows[start + i] if rows.size else start + i
-            for k in range(obs.shape[1]):
-                kept[at + (places[k] + np.int64(obs[row, k])) * lanes + i] = _ONE
-        return
     for i in range(m):
         row = rows[start + i] if rows.size else start + i
         for k in range(obs.shape[1]):
@@ -87,6 +79,35 @@ def take(
             kept[at + k * lanes + i] = x
     for k in range(obs.shape[1]):  # what is left there could be denormals
         fill(kept, at + k * lanes + m, at + (k + 1) * lanes, _ZERO)
+
+
+@part
+def leave_out_illegal(
+    mask: Floats, rows: Ints, start: int, m: int, kept: Floats, at: int, lanes: int
+) -> None:
+    """Write `ILLEGAL` to the outputs [K, lanes] at `at` where the mask of a row has a 0.
+
+    Its rows are counted as those of `take`.
+    """
+    noinline()
+    for k in range(mask.shape[1]):
+        for i in range(m):
+            row = rows[start + i] if rows.size else start + i
+            if mask[row, k] == _ZERO:
+                kept[at + k * lanes + i] = _ILLEGAL
+
+
+@part
+def no_slope_where_illegal(
+    mask: Floats, rows: Ints, start: int, m: int, work: Floats, at: int, lanes: int
+) -> None:
+    """Set the derivatives [K, lanes] at `at` to 0 where the mask of a row has a 0."""
+    noinline()
+    for k in range(mask.shape[1]):
+        for i in range(m):
+            row = rows[start + i] if rows.size else start + i
+            if mask[row, k] == _ZERO:
+                work[at + k * lanes + i] = _ZERO
 
 
 @part
@@ -126,11 +147,11 @@ def act(
     sizes: Ints,
     offset: Floats,
     factor: Floats,
-    places: Ints,
     kept: Floats,
     work: Floats,
     task: int,
     obs: Floats,
+    mask: Floats,
     noise: Floats,
     action: Array,
     logp: Floats,
@@ -146,11 +167,11 @@ def act(
         sizes: Of the `ActionHead`.
         offset: Of the normaliser; empty without one.
         factor: Of the normaliser; empty without one.
-        places: Of one-hot observations, see `take`; empty for others.
         kept: See above.
         work: See above.
         task: SAMPLE writes actions, logp and values, BEST actions alone, VALUES values alone.
         obs: [n, n_obs].
+        mask: [n, outputs], 0 where an action is illegal; [0, 0] if all are legal.
         noise: [n, width].
         action: [n, width].
         logp: [n].
@@ -160,8 +181,7 @@ def act(
         -1, or BAD_SHAPES.
     """
     count = obs.shape[0]
-    numbers = places.size if places.size else plan[N_INPUTS]
-    if obs.shape[1] != numbers or (task != BEST and value.size != count):
+    if obs.shape[1] != plan[N_INPUTS] or (task != BEST and value.size != count):
         return BAD_SHAPES
     if task != VALUES and (action.shape[0] != count or action.shape[1] != ends[WIDTH]):
         return BAD_SHAPES
@@ -170,20 +190,9 @@ def act(
     for start in range(0, count, BLOCK):
         m = min(BLOCK, count - start)
         lanes = (m + LANES - 1) // LANES * LANES
-        take(
-            obs,
-            sizes[:0],
-            start,
-            m,
-            offset,
-            factor,
-            places,
-            kept,
-            plan[INPUTS],
-            lanes,
-            plan[N_INPUTS],
-        )
+        take(obs, sizes[:0], start, m, offset, factor, kept, plan[INPUTS], lanes)
         forward(params, layers, plan, kept, lanes)
+        leave_out_illegal(mask, sizes[:0], start, m, kept, layers[ends[POLICY], HIDDEN], lanes)
         if task != BEST:
             if ends[VALUE] < 0:
                 for i in range(m):
@@ -220,10 +229,11 @@ def gradient(
     sizes: Ints,
     offset: Floats,
     factor: Floats,
-    places: Ints,
     kept: Floats,
     work: Floats,
     obs: Floats,
+    mask: Floats,
+    taken: bool,
     action: Array,
     logp: Floats,
     old_value: Floats,
@@ -241,18 +251,19 @@ def gradient(
     """Write the gradient of a loss over some rows, and its sums: of `ppo_loss`, or of `q_loss`.
 
     Args:
-        params: The flat vector; the next nine are as in `act`.
+        params: The flat vector; the next eight are as in `act`.
         layers: See above.
         plan: See above.
         ends: See above.
         sizes: Of the `ActionHead`.
         offset: Of the normaliser.
         factor: Of the normaliser.
-        places: Of one-hot observations.
         kept: See above.
         work: See above.
-        obs: [R, n_obs]; this and the next five are fields of a `Rollout`.
-        action: [R, width].
+        obs: [R, n_obs], of all rows; or, if they were taken, of `rows` alone.
+        mask: As many rows as `obs`, see `act`.
+        taken: Whether `obs` and `mask` are of `rows` alone.
+        action: [R, width]; this and the next four are fields of a `Rollout`.
         logp: [R].
         old_value: [R].
         advantage: [R].
@@ -269,9 +280,9 @@ def gradient(
     Returns:
         -1, or the first of `rows` that does not exist, or whose action does not, or BAD_SHAPES.
     """
-    count = obs.shape[0]
-    numbers = places.size if places.size else plan[N_INPUTS]
-    if obs.shape[1] != numbers or action.shape[0] != count or logp.size != count:
+    count = logp.size
+    wanted = rows.size if taken else count
+    if obs.shape[1] != plan[N_INPUTS] or action.shape[0] != count or obs.shape[0] != wanted:
         return BAD_SHAPES
     if old_value.size != count or advantage.size != count or target.size != count:
         return BAD_SHAPES
@@ -289,8 +300,10 @@ def gradient(
         for i in range(start, start + m):
             if rows[i] < 0 or rows[i] >= count:
                 return i
-        take(obs, rows, start, m, offset, factor, places, kept, plan[INPUTS], lanes, plan[N_INPUTS])
+        given = rows[:0] if taken else rows
+        take(obs, given, start, m, offset, factor, kept, plan[INPUTS], lanes)
         forward(params, layers, plan, kept, lanes)
+        leave_out_illegal(mask, given, start, m, kept, layers[policy, HIDDEN], lanes)
         wide = outputs_by_row(params, layers, ends, kept, work, lanes)
         at = ends[ROWS]
         d_rows = work[at + BLOCK * wide : at + (BLOCK + m) * wide].reshape((m, wide))
@@ -333,6 +346,7 @@ def gradient(
         d_at = layers[policy, DELTA]
         fill(work, at + (BLOCK + m) * wide, at + (BLOCK + lanes) * wide, _ZERO)
         transpose(work, d_at, lanes, work, at + BLOCK * wide, wide, lanes, wide)
+        no_slope_where_illegal(mask, given, start, m, work, d_at, lanes)
         if ends[GAUSSIAN]:
             for k in range(n_out):
                 total = grad[ends[LOG_STD] + k] if start else _ZERO

@@ -17,7 +17,7 @@ from torch import nn
 
 from muster.errors import OptionError
 from muster.nets import fused_net_kernels as kernels
-from muster.nets.encoders import Flatten, OneHot
+from muster.nets.encoders import DictEncoder, Flatten, OneHot
 from muster.nets.flat import FlatParameters, aligned
 from muster.nets.fused_layers import BLOCK, OUT
 from muster.nets.fused_plan import (
@@ -28,6 +28,7 @@ from muster.nets.fused_plan import (
     why_not_compiled,
 )
 from muster.nets.mlp import DuelingHead
+from muster.nets.row_encoder import RowEncoder, why_no_rows
 
 Array = NDArray[np.float32]
 
@@ -38,9 +39,9 @@ def why_no_fused_net(
     """Say what keeps a network from the compiled path, or None if nothing does.
 
     The rule: it does exactly Linear layers with biases of any width, each maybe with a LayerNorm,
-    then with ReLU, Tanh, GELU, SiLU or nothing, maybe after a `Flatten` or `OneHot`, maybe before a
-    `DuelingHead` if it is alone; every parameter is learnt and used once. Then the hand-written
-    gradient is the whole gradient.
+    then with ReLU, Tanh, GELU, SiLU or nothing, maybe after an encoder of numbers and categories,
+    maybe before a `DuelingHead` if it is alone; every parameter is learnt and used once. Then the
+    hand-written gradient is the whole gradient.
 
     Args:
         module: The network.
@@ -49,7 +50,10 @@ def why_no_fused_net(
     """
     parameters = 0
     for net in nets or [module]:
-        _, layers, dueling = _parts(net)
+        encoder, layers, dueling = _parts(net)
+        reason = None if encoder is None else why_no_rows(encoder)
+        if reason is not None:
+            return reason
         parameters += count_parameters(layers)
         if dueling is not None and nets is not None:
             return "DuelingHead has no compiled twin among several networks"
@@ -74,7 +78,8 @@ class _Parts(NamedTuple):
 
 def _parts(net: nn.Module) -> _Parts:
     chain = list(flattened(net))
-    encoder = chain.pop(0) if chain and type(chain[0]) in (Flatten, OneHot) else None
+    encodes = bool(chain) and type(chain[0]) in (Flatten, OneHot, DictEncoder)
+    encoder = chain.pop(0) if encodes else None
     last = chain[-1] if chain else None
     dueling = last if type(last) is DuelingHead else None
     return _Parts(encoder, chain if dueling is None else chain[:-1], dueling)
@@ -112,7 +117,7 @@ class FusedNet:
         assert isinstance(first, nn.Linear)
         self._inputs = first.in_features - beside
         encoder = parts[0].encoder
-        self._one_hot = encoder.offsets.numpy() if isinstance(encoder, OneHot) else None
+        self._encode = RowEncoder(Flatten((self._inputs,)) if encoder is None else encoder)
         builder = PlanBuilder(first.in_features, flat, range(self._inputs, first.in_features))
         heads: list[int] = []
         for _, layers, dueling in parts:
@@ -144,12 +149,13 @@ class FusedNet:
             beside: [B, numbers] that come after them.
             training: Makes no difference: no layer here has two modes.
         """
-        blocks = -(-len(obs) // BLOCK)
+        rows = self._encode(obs)
+        blocks = -(-len(rows) // BLOCK)
         local = self._local.__dict__
         kept = local.get("kept")
         if kept is None or len(kept) < blocks:
             kept = local["kept"] = aligned(blocks, self._plan.kept)
-        out = self._compute(obs, beside, kept)
+        out = self._compute(rows, beside, kept)
         local["rows"] = len(out)
         return out
 
@@ -159,7 +165,7 @@ class FusedNet:
         kept = local.get("one")
         if kept is None:
             kept = local["one"] = aligned(1, self._plan.kept)
-        return self._compute(obs, beside, kept)
+        return self._compute(self._encode(obs), beside, kept)
 
     def backward(self, d_out: Array, grad: Array) -> None:
         """Write the gradient of sum(d_out * outputs) of the last `forward` into a flat vector.
@@ -181,13 +187,12 @@ class FusedNet:
         self._back(d_out, self._nothing if grad is None else grad, d_in)
         return d_in
 
-    def _compute(self, obs: Any, beside: Array | None, kept: Array) -> Array:
-        rows = self._rows(obs)
+    def _compute(self, rows: Array, beside: Array | None, kept: Array) -> Array:
         if beside is None:
             beside = np.zeros((len(rows), 0), np.float32)
         if rows.shape[1] != self._inputs or beside.shape != (len(rows), self._beside):
             raise OptionError(
-                f"observations of shape {np.shape(obs)} do not fit the network",
+                f"observations of shape {rows.shape} do not fit the network",
                 f"it reads {self._inputs} numbers from each of {len(rows)} observations",
                 "obs[None], if this is a single observation",
             )
@@ -210,13 +215,3 @@ class FusedNet:
         d_out = np.ascontiguousarray(d_out)
         network = (self._flat.vector, *self._network)
         self._calls[1](*network, local["kept"], work, d_out, grad, d_in)
-
-    def _rows(self, obs: Any) -> Array:
-        """Return observations as float32 [n, numbers], the very same array if it is that."""
-        if self._one_hot is not None:
-            places = np.asarray(obs).reshape(len(obs), -1) + self._one_hot
-            rows = np.zeros((len(places), self._inputs), np.float32)
-            np.put_along_axis(rows, places, np.float32(1), axis=1)
-            return rows
-        rows = np.ascontiguousarray(obs, np.float32)
-        return rows if rows.ndim == 2 else rows.reshape(len(rows), -1)

@@ -7,7 +7,6 @@ For a network of two layers of 64 torch spends most of its time on bookkeeping: 
 rows takes it 900 us, and this 70.
 """
 
-import math
 import threading
 from typing import Any
 
@@ -21,7 +20,7 @@ from muster.nets import fused_layers as shape
 from muster.nets.action_head import ActionHead
 from muster.nets.actor_critic import ActorCritic
 from muster.nets.clipped_objective import ClippedObjective
-from muster.nets.encoders import Flatten, OneHot
+from muster.nets.encoders import Flatten
 from muster.nets.flat import FlatParameters, aligned
 from muster.nets.fused_plan import (
     Plan,
@@ -34,6 +33,7 @@ from muster.nets.mlp import MLP
 from muster.nets.normalizer import ObsNorm
 from muster.nets.policy_net import STATS, Array, Floats, LossTerms, Objective, Rollout
 from muster.nets.q_objective import QObjective
+from muster.nets.row_encoder import RowEncoder, mask_of, take_rows, why_no_rows
 from muster.nets.tile import FUSED
 
 
@@ -42,10 +42,10 @@ def why_not_fused(
 ) -> str | None:
     """Say what keeps a network from the compiled path, or None if nothing does.
 
-    The rule: it is an `ActorCritic` whose encoder flattens or is one-hot, maybe with an `ObsNorm`,
-    with Linear layers of any width, maybe with a LayerNorm, that end with Tanh, ReLU, GELU, SiLU or
-    nothing; every parameter is learnt and used once. Then the hand-written gradient is the whole
-    gradient. The objective is one that the kernels have inside.
+    The rule: it is an `ActorCritic` that reads numbers and categories, no images, maybe with an
+    `ObsNorm`, with Linear layers of any width, maybe with a LayerNorm, that end with Tanh, ReLU,
+    GELU, SiLU or nothing; every parameter is learnt and used once. Then the hand-written gradient
+    is the whole gradient. The objective is one that the kernels have inside.
     """
     if objective is not None and not isinstance(objective, ClippedObjective | QObjective):
         return f"{type(objective).__name__} is not in the kernels"
@@ -53,10 +53,13 @@ def why_not_fused(
         return "numba cannot compile here, or has nowhere to keep what it compiled"
     if type(module) is not ActorCritic:
         return f"{type(module).__name__} is not the standard ActorCritic"
-    if type(module.encoder) not in (Flatten, OneHot):
-        return f"observations go through {type(module.encoder).__name__}"
+    reason = why_no_rows(module.encoder)
+    if reason is not None:
+        return reason
     if module.normalizer is not None and type(module.normalizer) is not ObsNorm:
         return f"observations are normalised by {type(module.normalizer).__name__}"
+    if module.normalizer is not None and type(module.encoder) is not Flatten:
+        return "observations of several parts are normalised"
     if (module.value is None) is not isinstance(objective, QObjective):
         return "a critic belongs to a policy, and to no Q-network"
     nets = _nets(module)
@@ -147,11 +150,9 @@ class FusedPolicy:
             norm = module.normalizer.parts[0]
             offset, factor = norm.offset.numpy(), norm.factor.numpy()  # type: ignore[operator]
         sizes = np.array(head.sizes, np.int64)
-        self._places = np.zeros(0, np.int64)
-        if isinstance(module.encoder, OneHot):
-            self._places = module.encoder.offsets.numpy()
-        tables = self._plan.layers, self._plan.plan
-        self._network = (*tables, ends, sizes, offset, factor, self._places)
+        self._network = (self._plan.layers, self._plan.plan, ends, sizes, offset, factor)
+        self._encode = RowEncoder(module.encoder)
+        self._all_legal = np.zeros((0, 0), np.float32)
         self._floats = np.zeros(0, np.float32)
         self._noise = np.zeros((0, head.width), np.float32)
         self._action = np.zeros((0, head.width), head.dtype)
@@ -159,17 +160,20 @@ class FusedPolicy:
 
     def act(self, obs: Any, noise: Floats, action: Array, logp: Floats, value: Floats) -> None:
         """Draw an action for each of n observations, see `PolicyNet.act`."""
-        self._act(kernels.SAMPLE, obs, noise, action, logp, value)
+        rows, mask = self._encode(obs), self._mask(obs)
+        self._act(kernels.SAMPLE, rows, mask, noise, action, logp, value)
 
     def best(self, obs: Any) -> Array:
         """Return the most likely action for each observation, [n, width]."""
-        action: Array = np.empty((len(obs), self._head.width), self._head.dtype)
-        self._act(kernels.BEST, obs, self._noise, action, self._floats, self._floats)
+        rows, mask = self._encode(obs), self._mask(obs)
+        action: Array = np.empty((len(rows), self._head.width), self._head.dtype)
+        self._act(kernels.BEST, rows, mask, self._noise, action, self._floats, self._floats)
         return action
 
     def values(self, obs: Any, value: Floats) -> None:
         """Write the value of each of n observations."""
-        self._act(kernels.VALUES, obs, self._noise, self._action, self._floats, value)
+        rows, mask = self._encode(obs), self._mask(obs)
+        self._act(kernels.VALUES, rows, mask, self._noise, self._action, self._floats, value)
 
     def gradient(
         self,
@@ -196,11 +200,15 @@ class FusedPolicy:
         stats: NDArray[np.float64],
     ) -> None:
         obs, action, logp, value, advantage, target = rollout[:6]
+        taken = self._encode.copies  # else rows are read where they lie
+        obs = take_rows(obs, rows) if taken else obs
         bad = kernels.gradient(
             self._flat.vector,
             *self._network,
             *self._work(),
-            self._rows(obs),
+            self._encode(obs),
+            self._mask(obs),
+            taken,
             action,
             logp,
             value,
@@ -212,7 +220,9 @@ class FusedPolicy:
             stats,
         )
         if bad == kernels.BAD_SHAPES:
-            shapes = [x.shape for x in (obs, action, logp, value, advantage, target, grad, stats)]
+            shapes = [
+                np.shape(x) for x in (logp, action, logp, value, advantage, target, grad, stats)
+            ]
             raise OptionError(
                 f"arrays of shapes {shapes} do not fit the network",
                 "the fields of a rollout have one row each per step, a gradient is as long as the "
@@ -227,12 +237,18 @@ class FusedPolicy:
             )
 
     def _act(
-        self, task: int, obs: Any, noise: Floats, action: Array, logp: Floats, value: Floats
+        self,
+        task: int,
+        obs: Floats,
+        mask: Floats,
+        noise: Floats,
+        action: Array,
+        logp: Floats,
+        value: Floats,
     ) -> None:
         kept, work = self._work()
-        obs = self._rows(obs)
         network = (self._flat.vector, *self._network)
-        if kernels.act(*network, kept, work, task, obs, noise, action, logp, value) != -1:
+        if kernels.act(*network, kept, work, task, obs, mask, noise, action, logp, value) != -1:
             shapes = [np.shape(x) for x in (obs, noise, action, logp, value)]
             raise OptionError(
                 f"arrays of shapes {shapes} do not fit the network",
@@ -241,20 +257,9 @@ class FusedPolicy:
                 "one row for each observation in all of them; obs[None] for a single one",
             )
 
-    def _rows(self, obs: Any) -> Floats:
-        """Return observations as float32 [n, numbers], the very same array if it is that."""
-        rows: Floats = np.ascontiguousarray(obs, np.float32)
-        if rows.ndim != 2:
-            rows = rows.reshape(len(rows), math.prod(rows.shape[1:]))
-        if self._places.size and rows.shape[1] == self._places.size:
-            ones = rows + self._places  # the kernels would write beyond their memory
-            if not (ones >= 0).all() or not (ones < self._plan.plan[shape.N_INPUTS]).all():
-                raise OptionError(
-                    f"an observation is none of {self._plan.plan[shape.N_INPUTS]} categories",
-                    f"they are {rows.min():g} to {rows.max():g} here",
-                    "observations of the space that the network was made for",
-                )
-        return rows
+    def _mask(self, obs: Any) -> Floats:
+        mask = mask_of(obs, self._head.outputs)
+        return self._all_legal if mask is None else mask
 
     def _work(self) -> tuple[Floats, Floats]:
         try:

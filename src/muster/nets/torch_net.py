@@ -1,5 +1,6 @@
 """Any torch module behind the face of `FusedNet`: NumPy in and out, gradient in a flat vector."""
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,17 @@ from torch import Tensor, nn
 from muster.errors import OptionError
 from muster.nets.flat import FlatParameters
 from muster.nets.fused_net import FusedNet, why_no_fused_net
+from muster.nets.masking import MaskedModel
 from muster.nets.q_network import as_tensors
+from muster.nets.row_encoder import mask_of
+from muster.rl_utils.illegal import ILLEGAL
 
 Array = NDArray[np.float32]
 
 
 def make_net(
     module: nn.Module, flat: FlatParameters, releases_lock: bool = False
-) -> "FusedNet | TorchNet":
+) -> "FusedNet | MaskedNet | TorchNet":
     """Return the fastest way to run a module: compiled where that is possible, else by torch.
 
     Args:
@@ -25,10 +29,51 @@ def make_net(
         flat: Its parameters.
         releases_lock: Let other threads run Python during a compiled call.
     """
-    why = why_no_fused_net(module, flat)
-    if why is None:
-        return FusedNet(flat, [module], releases_lock=releases_lock)
-    return TorchNet(module, flat, why)
+    plain = module.model if type(module) is MaskedModel else module
+    why = why_no_fused_net(plain, flat)
+    if why is not None:
+        return TorchNet(module, flat, why)
+    net = FusedNet(flat, [plain], releases_lock=releases_lock)
+    return net if plain is module else MaskedNet(net)
+
+
+class MaskedNet:
+    """A compiled network whose illegal outputs are left out, as `MaskedModel` does.
+
+    Args:
+        net: Knows nothing of masks.
+    """
+
+    by_torch = None
+    """It is compiled."""
+
+    def __init__(self, net: FusedNet) -> None:
+        self._net = net
+        self._local = threading.local()
+
+    def forward(self, obs: Any) -> Array:
+        """Return q, [B, actions], and keep what `backward` needs."""
+        q = self._net.forward(obs)
+        self._local.illegal = _illegal(obs, q)
+        q[self._local.illegal] = ILLEGAL
+        return q
+
+    def predict(self, obs: Any) -> Array:
+        """Return q, [B, actions]."""
+        q = self._net.predict(obs)
+        q[_illegal(obs, q)] = ILLEGAL
+        return q
+
+    def backward(self, dq: Array, grad: Array) -> None:
+        """Write the gradient of sum(dq * q) of the last `forward` in this thread."""
+        self._net.backward(np.where(self._local.illegal, np.float32(0), dq), grad)
+
+
+def _illegal(obs: Any, q: Array) -> NDArray[np.bool_]:
+    mask = mask_of(obs, q.shape[1])
+    assert mask is not None, "only networks of masked observations are masked"
+    illegal: NDArray[np.bool_] = mask == 0
+    return illegal
 
 
 class TorchNet:
