@@ -36,6 +36,17 @@ def check_reachable(name: str, wanted: int, capacity: int) -> None:
         )
 
 
+def check_many(count: object, prioritized: bool) -> None:
+    """Refuse several batches at once where each changes what the next one is drawn by."""
+    if prioritized:
+        raise OptionError(
+            "sample_many() of a prioritized buffer is not possible",
+            "each batch changes the priorities that the next one is drawn by",
+            "call sample() and update_priorities() in turn",
+        )
+    check_count("count", count, 1)
+
+
 def check_made_for(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
     """Refuse the state of a buffer that was made with other options than this one."""
     differing = [key for key in ours if ours[key] != theirs.get(key)]

@@ -38,28 +38,19 @@ def resolve_numpy(
     discount: NDArray[np.float32],
 ) -> None:
     """Twin of `resolve`."""
-    at = ids % reward.size
-    following = ids.copy()
-    slot[:] = at
-    going = np.ones(ids.size, np.bool_)
+    path = np.empty((ids.size, powers.size), np.int64)
+    count = np.empty(ids.size, np.int64)
+    follow_numpy(ids, stop, num_envs, end, final_at, follows, path, count)
+    each = np.arange(ids.size)
+    last = path[each, count - 1]
+    slot[:] = path[:, 0]
+    next_at[:] = path[each, count]
     exact = np.zeros(ids.size)
-    steps = np.zeros(ids.size, np.int64)
-    terminated = np.zeros(ids.size, np.bool_)
     for k in range(powers.size - 1):
-        exact[going] += powers[k] * reward[at[going]]
-        steps[going] += 1
-        aside = going & (end[at] != 0)
-        next_at[aside] = -1 - final_at[at[aside]].astype(np.int64)
-        terminated |= aside & (end[at] & TERMINATED != 0)
-        rows = np.where(end[at] == OPEN, follows[at // num_envs].astype(np.int64), 1)
-        going &= ~aside | ((end[at] == OPEN) & (rows > 0))
-        at = (at + rows * num_envs) % reward.size
-        following += rows * num_envs
-        on = going & ~aside
-        next_at[on] = at[on]
-        going &= following < stop
+        there = k < count
+        exact[there] += powers[k] * reward[path[there, k]]
     total[:] = exact
-    discount[:] = np.where(terminated, 0.0, powers[steps])
+    discount[:] = np.where(end[last] & TERMINATED != 0, 0.0, powers[count])
 
 
 @jit(resolve_numpy)
@@ -135,18 +126,19 @@ def follow_numpy(
     count: NDArray[np.int64],
 ) -> None:
     """Twin of `follow`."""
-    for b, first in enumerate(ids.tolist()):
-        following, at, count[b] = first, first % end.size, 0
-        path[b, 0] = at
-        while count[b] < path.shape[1] - 1:
-            count[b] += 1
-            rows = follows[at // num_envs] if end[at] == OPEN else 1
-            aside = end[at] != 0 and (end[at] != OPEN or not rows)
-            following += int(rows) * num_envs
-            path[b, count[b] :] = -1 - int(final_at[at]) if aside else following % end.size
-            if aside or following >= stop:
-                break
-            at = following % end.size
+    following, at = ids.copy(), ids % end.size
+    going = np.ones(ids.size, np.bool_)
+    count[:] = 0
+    path[:, 0] = at
+    for k in range(1, path.shape[1]):
+        count += going
+        rows = np.where(end[at] == OPEN, follows[at // num_envs], 1).astype(np.int64)
+        aside = (end[at] != 0) & ((end[at] != OPEN) | (rows == 0))
+        following += rows * num_envs
+        then = np.where(aside, -1 - final_at[at].astype(np.int64), following % end.size)
+        path[going, k:] = then[going, None]
+        going &= ~aside & (following < stop)
+        at = np.where(going, then, at)
 
 
 @jit(follow_numpy)

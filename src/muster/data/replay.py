@@ -23,6 +23,7 @@ from muster.data.checks import (
     check_count,
     check_fraction,
     check_made_for,
+    check_many,
     check_reachable,
 )
 from muster.data.draws import Draws
@@ -302,13 +303,7 @@ class ReplayBuffer:
 
         Only where replay is uniform: priorities would change between the calls.
         """
-        if self.prioritized:
-            raise OptionError(
-                "sample_many() of a prioritized buffer is not possible",
-                "each batch changes the priorities that the next one is drawn by",
-                "call sample() and update_priorities() in turn",
-            )
-        check_count("count", count, 1)
+        check_many(count, self.prioritized)
         with self._lock:
             return self._draw_uniform((count, batch_size)) if self._ready(batch_size) else None
 

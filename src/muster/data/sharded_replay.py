@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from muster.data.checks import check_count, check_fraction, check_reachable
+from muster.data.checks import check_count, check_fraction, check_many, check_reachable
 from muster.data.feed import FragmentLog
 from muster.data.limiter import SamplesPerInsert
 from muster.data.obs import Array
@@ -161,13 +161,7 @@ class ShardedReplay:
 
         Only where replay is uniform.
         """
-        if self.prioritized:
-            raise OptionError(
-                "sample_many() of a prioritized buffer is not possible",
-                "each batch changes the priorities that the next one is drawn by",
-                "call sample() and update_priorities() in turn",
-            )
-        check_count("count", count, 1)
+        check_many(count, self.prioritized)
         return self._next((count, batch_size), self.beta)
 
     def _next(self, shape: tuple[int, ...], beta: float) -> Any:
