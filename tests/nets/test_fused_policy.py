@@ -86,8 +86,8 @@ def _noise(rng, head, n):
 
 
 def _act(policy, head, obs, noise):
-    action = np.zeros((len(obs), head.width), head.dtype)
-    logp, value = np.full((2, len(obs)), np.nan, np.float32)
+    action = np.zeros((len(noise), head.width), head.dtype)
+    logp, value = np.full((2, len(noise)), np.nan, np.float32)
     policy.act(obs, noise, action, logp, value)
     return action, logp, value
 
@@ -547,3 +547,63 @@ def test_one_hot_observations_are_compiled_too(rng, space):
     for wrong in (obs + 100, obs - 100):
         with pytest.raises(OptionError, match="is none of"):
             policy.best(wrong)
+
+
+MASKED = spaces.Dict(
+    {
+        "b": spaces.Box(-1, 1, (2, 3)),
+        "action_mask": spaces.Box(0, 1, (9,), np.int8),
+        "a": spaces.Discrete(4),
+    }
+)
+
+
+def _masked_obs(rng, n):
+    mask = (rng.random((n, 9)) < 0.6).astype(np.int8)
+    mask[:, [0, 3, 4]] = 1  # each number of the action has a legal choice
+    vectors = rng.normal(size=(n, 2, 3)).astype(np.float32)
+    return {"b": vectors, "action_mask": mask, "a": rng.integers(0, 4, n)}
+
+
+@needs_numba
+@pytest.mark.parametrize("space", [spaces.Discrete(9), MULTI])
+@pytest.mark.parametrize("shared", [False, True])
+def test_parts_of_an_observation_and_masks_are_compiled_as_torch_has_them(rng, space, shared):
+    head = ActionHead.of(space)
+    generator = torch.Generator().manual_seed(0)
+    module = ActorCritic(MASKED, head, (24, 9), shared, generator=generator)
+    flat = FlatParameters(module)
+    flat.vector += rng.normal(0, 0.3, flat.vector.size).astype(np.float32)
+    assert why_not_fused(module, flat) is None
+    policy, plain = FusedPolicy(module, flat, head), TorchPolicy(module, flat, head)
+    obs, noise = _masked_obs(rng, 150), _noise(rng, head, 150)
+    drawn, expected = _act(policy, head, obs, noise), _act(plain, head, obs, noise)
+    for found, wanted in zip(drawn, expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    chosen = drawn[0] + np.cumsum([0, *head.sizes[:-1]])
+    assert np.take_along_axis(obs["action_mask"], chosen, axis=1).all(), "only legal actions"
+    np.testing.assert_array_equal(policy.best(obs), plain.best(obs))
+    rollout = some_rollout(rng, head, obs, 150)._replace(action=drawn[0], logp=drawn[1])
+    rows = rng.permutation(150)[:130]
+    found, wanted = (_gradient(each, flat, rollout, rows) for each in (policy, plain))
+    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(found[1], wanted[1], rtol=1e-4, atol=1e-5)
+    with pytest.raises(OptionError, match="row 150 cannot be learnt from"):
+        _gradient(policy, flat, rollout, np.array([3, 150]))
+
+
+@needs_numba
+def test_illegal_actions_are_left_out_of_compiled_q_values(rng):
+    head = ActionHead.of(spaces.Discrete(9))
+    module = ActorCritic(MASKED, head, (16,), critic=False, layer_norm=True)
+    flat = FlatParameters(module)
+    objective = QObjective()
+    policy = FusedPolicy(module, flat, head, objective)
+    plain = TorchPolicy(module, flat, head, objective)
+    obs = _masked_obs(rng, 40)
+    values, expected = np.zeros((2, 40), np.float32)
+    policy.values(obs, values)
+    plain.values(obs, expected)
+    np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(policy.best(obs), plain.best(obs))
+    assert np.take_along_axis(obs["action_mask"], policy.best(obs), axis=1).all()
