@@ -53,3 +53,22 @@ def test_importing_the_command_loads_nothing_that_takes_time():
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True
     ).stdout
     assert "muster.framework" not in shown and "muster.cli.leaving" in shown
+
+
+INTERRUPTED = """
+import importlib.abc, os, runpy, signal, sys
+
+class InterruptedAtErrors(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "muster.errors":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, InterruptedAtErrors())
+sys.argv = ["muster", "--version"]
+runpy.run_module("muster", run_name="__main__")
+"""
+
+
+def test_ctrl_c_while_the_command_itself_is_loaded_is_no_traceback():
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
