@@ -69,6 +69,7 @@ class Ended:
     """A trial that is over, with what it left and what came of resuming it."""
 
     seconds_to_exit = 0.1
+    seconds_in_queue = 0.0
 
     def __init__(self, run, never_saved):
         self.run = run

@@ -160,19 +160,19 @@ class FusedPolicy:
 
     def act(self, obs: Any, noise: Floats, action: Array, logp: Floats, value: Floats) -> None:
         """Draw an action for each of n observations, see `PolicyNet.act`."""
-        rows, mask = self._encode(obs), self._mask(obs)
+        rows, mask = self._read(obs)
         self._act(kernels.SAMPLE, rows, mask, noise, action, logp, value)
 
     def best(self, obs: Any) -> Array:
         """Return the most likely action for each observation, [n, width]."""
-        rows, mask = self._encode(obs), self._mask(obs)
+        rows, mask = self._read(obs)
         action: Array = np.empty((len(rows), self._head.width), self._head.dtype)
         self._act(kernels.BEST, rows, mask, self._noise, action, self._floats, self._floats)
         return action
 
     def values(self, obs: Any, value: Floats) -> None:
         """Write the value of each of n observations."""
-        rows, mask = self._encode(obs), self._mask(obs)
+        rows, mask = self._read(obs)
         self._act(kernels.VALUES, rows, mask, self._noise, self._action, self._floats, value)
 
     def gradient(
@@ -206,8 +206,7 @@ class FusedPolicy:
             self._flat.vector,
             *self._network,
             *self._work(),
-            self._encode(obs),
-            self._mask(obs),
+            *self._read(obs),
             taken,
             action,
             logp,
@@ -257,9 +256,13 @@ class FusedPolicy:
                 "one row for each observation in all of them; obs[None] for a single one",
             )
 
-    def _mask(self, obs: Any) -> Floats:
+    def _read(self, obs: Any) -> tuple[Floats, Floats]:
+        """Return observations as rows of floats, and which actions are legal in each."""
+        if not self._encode.copies:  # the common case, asked for at every step: in few calls
+            rows: Floats = np.ascontiguousarray(obs, np.float32)
+            return rows if rows.ndim == 2 else rows.reshape(len(rows), -1), self._all_legal
         mask = mask_of(obs, self._head.outputs)
-        return self._all_legal if mask is None else mask
+        return self._encode(obs), self._all_legal if mask is None else mask
 
     def _work(self) -> tuple[Floats, Floats]:
         try:
