@@ -4,7 +4,7 @@
 
 As `dqn.py`, on Pendulum-v1: one update of 256 transitions after each environment step. Each library
 may use both cores: torch has two threads in Stable-Baselines3, which is fastest there, JAX takes
-what it likes in sbx, and muster has a thread for each critic.
+what it likes in sbx, and muster has a thread for each half of a batch.
 """
 
 import sys

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.peers.trial import MATCHED, WIDE, Finished, Recipe, Speed
 
-SLOW_FLOPS = 40e9
+SLOW_FLOPS = 12e9
 """That a core does at least."""
 
 
