@@ -3,8 +3,7 @@
     why_no_fused_net  the one rule for which networks go this way
     FusedNet          the face of `TorchNet`, on the kernels of `fused_net_kernels`
 
-For a network of two layers of 64 torch spends most of an update on bookkeeping; for one of two
-layers of 256 this multiplies as fast as BLAS does, without its calls in between.
+For a network of two layers of 64 torch spends most of an update on bookkeeping; this has none.
 """
 
 import threading

@@ -9,7 +9,7 @@
 
 Loops that numba compiles by itself load and store C at every k, and are 3 to 8 times as slow. 6
 rows are what fits into the 16 registers of AVX2; 8 would be spilled there. AVX-512 has 32 registers
-of twice the width, and needs 12 rows to keep its two multipliers busy.
+of twice the width, and should need 12 rows to keep its two multipliers busy: not measured yet.
 
 Every element of C is one chain of fused multiply-adds in the order of k, whatever the number of
 rows, the place in the tile, or the width of the CPU's vectors: its bits depend on nothing else.
