@@ -65,6 +65,7 @@ def _compile(loops: Callable[..., Any], rounding: Rounding, releases_lock: bool)
             error_model="numpy",
             fastmath=_FASTMATH[rounding],
             nogil=releases_lock,
+            no_cfunc_wrapper=True,  # nobody calls it from C, and that is faster to compile
         )(loops)
     except RuntimeError as error:  # "cannot cache function ...: no locator available"
         _tell_once(f"numba has nowhere to keep what it compiles ({error}); set NUMBA_CACHE_DIR")

@@ -32,7 +32,7 @@ def _product(c, a, b):
 
 @needs_numba
 @pytest.mark.parametrize("m", range(1, 20))
-@pytest.mark.parametrize(("n", "depth"), [(16, 1), (16, 64), (32, 5), (64, 0)])
+@pytest.mark.parametrize(("n", "depth"), [(16, 1), (16, 64), (32, 5), (64, 0), (80, 3), (192, 7)])
 def test_a_product_is_added(rng, m, n, depth):
     c, a, b = _floats(rng, m, n), _floats(rng, m, depth), _floats(rng, depth, n)
     expected = c + a.astype(np.float64) @ b
@@ -68,8 +68,22 @@ def test_the_left_matrix_may_lie_either_way_round(rng):
 
 
 @needs_numba
-def test_an_element_is_one_chain_of_multiply_adds(rng):
-    c, a, b = _floats(rng, 11, 16), _floats(rng, 11, 40), _floats(rng, 40, 16)
+@pytest.mark.parametrize("n", [16, 80])
+def test_a_deep_product_across_rows_is_cut_into_pieces_that_no_bit_shows(rng, n):
+    depth, m = 70, 1500  # _FITS // m is less than the depth: two pieces
+    a, b, start = _floats(rng, m, depth), _floats(rng, depth, n), _floats(rng, m)
+    c = np.full(m * n, np.float32(np.nan))  # is not read
+    turned = np.ascontiguousarray(a.T).ravel()
+    floor = np.float32(0)
+    multiply(c, 0, n, turned, 0, 1, m, b.ravel(), 0, n, m, n, depth, start, 0, 1, floor)
+    plain = _product(np.repeat(start[:, None], n, axis=1), a, b)
+    assert np.array_equal(c.reshape(m, n), np.where(plain < floor, floor, plain))
+
+
+@needs_numba
+@pytest.mark.parametrize("n", [16, 64])
+def test_an_element_is_one_chain_of_multiply_adds(rng, n):
+    c, a, b = _floats(rng, 11, n), _floats(rng, 11, 40), _floats(rng, 40, n)
     got = _product(c, a, b)
     # A product of two float32 is exact in float64, so this rounds as often as a chain of fma,
     # except where float64 rounds a sum to a tie of float32: never here.

@@ -9,7 +9,8 @@
 
 Loops that numba compiles by itself load and store C at every k, and are 3 to 8 times as slow. 6
 rows are what fits into the 16 registers of AVX2; 8 would be spilled there. AVX-512 has 32 registers
-of twice the width, and should need 12 rows to keep its two multipliers busy: not measured yet.
+of twice the width: a tile of 6 x 64 reads each number of A once for 64 sums, and runs at the speed
+of the multipliers, not of the loads; one of 12 x 16 takes the columns that are left.
 
 Every element of C is one chain of fused multiply-adds in the order of k, whatever the number of
 rows, the place in the tile, or the width of the CPU's vectors: its bits depend on nothing else.
@@ -35,25 +36,32 @@ LANES = 16
 """Columns of a tile. Matrices that it reads or writes are padded to a multiple of it."""
 
 
-def _rows_of_a_tile() -> int:
-    """Return how many rows of sums the registers of this CPU hold."""
+def _has_wide_registers() -> bool:
+    """Whether this CPU has the 32 registers of AVX-512."""
     try:
         binding = importlib.import_module("llvmlite.binding")
-        wide = bool(binding.get_host_cpu_features().get("avx512f"))
+        return bool(binding.get_host_cpu_features().get("avx512f"))
     except (ImportError, RuntimeError):  # RuntimeError: LLVM does not know this CPU
-        wide = False
-    return 12 if wide else 6
+        return False
 
 
-TALL = _rows_of_a_tile()
-"""Rows of the largest tile. No bit depends on it."""
+# Of the wide tile and of the narrow one; AVX2 has registers for the narrow one alone, so there the
+# wide one is no wider. No bit depends on these.
+WIDE, WIDE_ROWS, NARROW_ROWS = (4 * LANES, 6, 12) if _has_wide_registers() else (LANES, 6, 6)
+_NO_FLOOR = np.float32(-np.inf)
+FEW = 2
+"""Rows that have a tile of their own: last layers are often that narrow."""
 
 _FITS = 2**16
-"""Numbers of A that stay in the second cache, beside B, while columns of B go by."""
+"""Numbers of A that stay in the second cache, beside B, while columns of B go by; and how far apart
+in memory the first and the last number of a column may be where A is read across its rows: further
+apart, lines of the cache push each other out before the next rows use the rest of them."""
+_SHORTEST = 64
+"""Depth of a piece of A at least: sums are loaded and stored once for each piece."""
 
 
 def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
-    """Return tiles of `TALL`, 6, 4, 2 and 1 rows, and the other intrinsics; None without numba."""
+    """Return two wide and two narrow tiles, and the other intrinsics; None without numba."""
     try:
         intrinsic = importlib.import_module("numba.extending").intrinsic
         types = importlib.import_module("numba").types
@@ -97,7 +105,7 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
         function = ir.FunctionType(kind, [kind] * 3)
         return cgutils.get_or_insert_function(builder.module, function, f"llvm.fma.{suffix}")
 
-    def make_tile(rows: int) -> Callable[..., Any]:
+    def make_tile(rows: int, width: int) -> Callable[..., Any]:
         @intrinsic  # type: ignore[untyped-decorator]
         def tile(
             typing: Any,
@@ -116,54 +124,69 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
             start_at: Any,
             start_step: Any,
             floor: Any,
+            count: Any,
         ) -> Any:
-            """C[rows, 16] = max(S + A[rows, depth] @ B[depth, 16], floor).
+            """C[count, width] = max(S + A[count, depth] @ B[depth, width], floor).
 
             A[r, k] is at a_at + r * a_row + k * a_k, so that A may lie either way round. S is what
             is in C; or, if start_step is not negative, start[start_at + r * start_step] all along
-            row r.
+            row r. If `count` is less than `rows`, the last row is computed several times.
             """
 
             def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
                 c_at, c_row = args[1], args[2]
                 a_at, a_row, a_k = args[4], args[5], args[6]
                 b_at, b_row, depth = args[8], args[9], args[10]
-                start_at, start_step, floor = args[12], args[13], args[14]
+                start_at, start_step, floor, count = args[12:16]
+                size = c_at.type
                 to_c = at(builder, data(context, builder, signature, args, 0), c_at)
                 to_a = at(builder, data(context, builder, signature, args, 3), a_at)
                 to_b = at(builder, data(context, builder, signature, args, 7), b_at)
                 to_start = at(builder, data(context, builder, signature, args, 11), start_at)
                 fma = fma_of(builder, vector, "v16f32")
-                numbers = [ir.Constant(c_at.type, r) for r in range(rows)]
+                last = builder.sub(count, ir.Constant(size, 1))
+                numbers = [ir.Constant(size, 0)]
+                for r in range(1, rows):
+                    row = ir.Constant(size, r)
+                    there = builder.icmp_signed("<", row, last)
+                    numbers.append(builder.select(there, row, last))
+                columns = [ir.Constant(size, j) for j in range(0, width, LANES)]
                 c_rows = [at(builder, to_c, builder.mul(r, c_row)) for r in numbers]
                 a_rows = [at(builder, to_a, builder.mul(r, a_row)) for r in numbers]
-                # LLVM turns these variables into registers, one per row.
-                sums = [cgutils.alloca_once(builder, vector) for _ in numbers]
-                adds = builder.icmp_signed("<", start_step, ir.Constant(start_step.type, 0))
+                # LLVM turns these variables into registers.
+                sums = [[cgutils.alloca_once(builder, vector) for _ in columns] for _ in numbers]
+                adds = builder.icmp_signed("<", start_step, ir.Constant(size, 0))
                 with builder.if_else(adds) as (then, otherwise):
                     with then:
-                        for row, total in zip(c_rows, sums, strict=True):
-                            builder.store(load(builder, row), total)
+                        for row, totals in zip(c_rows, sums, strict=True):
+                            for j, total in zip(columns, totals, strict=True):
+                                builder.store(load(builder, at(builder, row, j)), total)
                     with otherwise:
-                        for r, total in zip(numbers, sums, strict=True):
+                        for r, totals in zip(numbers, sums, strict=True):
                             place = at(builder, to_start, builder.mul(r, start_step))
-                            builder.store(everywhere(builder, builder.load(place)), total)
+                            x = everywhere(builder, builder.load(place))
+                            for total in totals:
+                                builder.store(x, total)
                 with cgutils.for_range(builder, depth) as loop:
-                    b_lanes = load(builder, at(builder, to_b, builder.mul(loop.index, b_row)))
+                    b_row_at = at(builder, to_b, builder.mul(loop.index, b_row))
+                    b_lanes = [load(builder, at(builder, b_row_at, j)) for j in columns]
                     a_place = builder.mul(loop.index, a_k)
-                    for row, total in zip(a_rows, sums, strict=True):
+                    for row, totals in zip(a_rows, sums, strict=True):
                         x = everywhere(builder, builder.load(at(builder, row, a_place)))
-                        new = builder.call(fma, [x, b_lanes, builder.load(total)])
-                        builder.store(new, total)
+                        for lanes, total in zip(b_lanes, totals, strict=True):
+                            new = builder.call(fma, [x, lanes, builder.load(total)])
+                            builder.store(new, total)
                 lowest = everywhere(builder, floor)
-                for row, total in zip(c_rows, sums, strict=True):
-                    x = builder.load(total)
-                    is_low = builder.fcmp_ordered("<", x, lowest)  # NaN stays NaN
-                    store(builder, builder.select(is_low, lowest, x), row)
+                for row, totals in zip(c_rows, sums, strict=True):
+                    for j, total in zip(columns, totals, strict=True):
+                        x = builder.load(total)
+                        is_low = builder.fcmp_ordered("<", x, lowest)  # NaN stays NaN
+                        kept = builder.select(is_low, lowest, x)
+                        store(builder, kept, at(builder, row, j))
                 return context.get_dummy_value()
 
             n = types.intp
-            kinds = c, n, n, a, n, n, n, b, n, n, n, start, n, n, types.float32
+            kinds = c, n, n, a, n, n, n, b, n, n, n, start, n, n, types.float32, n
             return types.void(*kinds), generate
 
         return tile  # type: ignore[no-any-return]
@@ -234,8 +257,9 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
 
         return types.void(), generate
 
-    tiles = map(make_tile, (TALL, 6, 4, 2, 1))
-    return (*tiles, transpose_tile, spread16, fma, power_of_two, noinline)
+    narrow = make_tile(NARROW_ROWS, LANES), make_tile(FEW, LANES)
+    wide = narrow if WIDE == LANES else (make_tile(WIDE_ROWS, WIDE), make_tile(FEW, WIDE))
+    return (*wide, *narrow, transpose_tile, spread16, fma, power_of_two, noinline)
 
 
 def absent(*_: Any) -> Any:
@@ -248,7 +272,7 @@ def _probe() -> None:
 
 
 _made = _intrinsics()
-_tall, _tile6, _tile4, _tile2, _tile1, *_others = _made or (absent,) * 10
+_wide, _wide_few, _narrow, _narrow_few, *_others = _made or (absent,) * 9
 _transpose16, _spread16, fma, power_of_two, noinline = _others
 
 FUSED: bool = _made is not None and jit(absent)(_probe) is not absent
@@ -269,7 +293,8 @@ def _njit(function: Kernel, inline: str) -> Kernel:
     if not FUSED:
         return absent  # type: ignore[return-value]
     numba = importlib.import_module("numba")
-    compiled: Kernel = numba.njit(error_model="numpy", inline=inline)(function)
+    njit = numba.njit(error_model="numpy", inline=inline, no_cfunc_wrapper=True)
+    compiled: Kernel = njit(function)
     return compiled
 
 
@@ -285,6 +310,59 @@ def keep_with(kernel: Any, *parts: Any) -> None:
     files = sorted({getattr(x, "py_func", x).__code__.co_filename for x in parts})
     digests = [hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in files]
     kept._source_stamp = (kept._source_stamp, *digests)  # type: ignore[union-attr]
+
+
+@part
+def _strip(
+    c: Array,
+    c_at: int,
+    c_row: int,
+    a: Array,
+    a_at: int,
+    a_row: int,
+    a_k: int,
+    b: Array,
+    b_at: int,
+    b_row: int,
+    m: int,
+    depth: int,
+    first: int,
+    last: int,
+    start: Array,
+    start_at: int,
+    start_step: int,
+    floor: np.float32,
+) -> None:
+    """Compute the columns from `first` to `last` of a product, see `multiply`."""
+    wide_end = first + (last - first) // WIDE * WIDE
+    for i in range(0, m, WIDE_ROWS):
+        to, at, s_at, left = c_at + i * c_row, a_at + i * a_row, start_at + i * start_step, m - i
+        for j in range(first, wide_end, WIDE):
+            if left > FEW:
+                _wide(
+                    c, to + j, c_row, a, at, a_row, a_k, b, b_at + j, b_row, depth,
+                    start, s_at, start_step, floor, min(left, WIDE_ROWS),
+                )  # fmt: skip
+            else:
+                _wide_few(
+                    c, to + j, c_row, a, at, a_row, a_k, b, b_at + j, b_row, depth,
+                    start, s_at, start_step, floor, left,
+                )  # fmt: skip
+    if WIDE == LANES:  # nothing is left
+        return
+    for i in range(0, m, NARROW_ROWS):
+        to, at, s_at, left = c_at + i * c_row, a_at + i * a_row, start_at + i * start_step, m - i
+        for j in range(wide_end, last, LANES):
+            if left > FEW:
+                _narrow(
+                    c, to + j, c_row, a, at, a_row, a_k, b, b_at + j, b_row, depth,
+                    start, s_at, start_step, floor, min(left, NARROW_ROWS),
+                )  # fmt: skip
+            else:
+                _narrow_few(
+                    c, to + j, c_row, a, at, a_row, a_k, b, b_at + j, b_row, depth,
+                    start, s_at, start_step, floor, left,
+                )  # fmt: skip
 
 
 @part
@@ -334,50 +412,23 @@ def multiply(
         floor: What is lower becomes this: 0 for ReLU, minus infinity for nothing.
     """
     noinline()
+    piece = max(depth, 1)  # without depth, too, C becomes what it starts from
+    if a_row < a_k and depth * a_k > _FITS:
+        piece = min(depth, max(_FITS // a_k, _SHORTEST))
     # One strip of columns at a time while all of A stays in the cache; else A goes by only once.
-    strip = LANES if m * depth <= _FITS else max(n, LANES)
-    for first in range(0, n, strip):
-        last = min(first + strip, n)
-        i = 0
-        while i + TALL <= m:
-            for j in range(first, last, LANES):
-                to, at, s_at = c_at + i * c_row + j, a_at + i * a_row, start_at + i * start_step
-                _tall(
-                    c, to, c_row, a, at, a_row, a_k, b, b_at + j, b_row, depth,
-                    start, s_at, start_step, floor,
-                )  # fmt: skip
-            i += TALL
-        if i + 6 <= m:
-            for j in range(first, last, LANES):
-                to, at, s_at = c_at + i * c_row + j, a_at + i * a_row, start_at + i * start_step
-                _tile6(
-                    c, to, c_row, a, at, a_row, a_k, b, b_at + j, b_row, depth,
-                    start, s_at, start_step, floor,
-                )  # fmt: skip
-            i += 6
-        if i + 4 <= m:
-            for j in range(first, last, LANES):
-                to, at, s_at = c_at + i * c_row + j, a_at + i * a_row, start_at + i * start_step
-                _tile4(
-                    c, to, c_row, a, at, a_row, a_k, b, b_at + j, b_row, depth,
-                    start, s_at, start_step, floor,
-                )  # fmt: skip
-            i += 4
-        if i + 2 <= m:
-            for j in range(first, last, LANES):
-                to, at, s_at = c_at + i * c_row + j, a_at + i * a_row, start_at + i * start_step
-                _tile2(
-                    c, to, c_row, a, at, a_row, a_k, b, b_at + j, b_row, depth,
-                    start, s_at, start_step, floor,
-                )  # fmt: skip
-            i += 2
-        if i < m:
-            for j in range(first, last, LANES):
-                to, at, s_at = c_at + i * c_row + j, a_at + i * a_row, start_at + i * start_step
-                _tile1(
-                    c, to, c_row, a, at, a_row, a_k, b, b_at + j, b_row, depth,
-                    start, s_at, start_step, floor,
-                )  # fmt: skip
+    strip = WIDE if m * depth <= _FITS else max(n, WIDE)
+    for k in range(0, max(depth, 1), piece):
+        more = min(piece, depth - k)
+        step, low = start_step, floor
+        if k > 0:
+            step = start_step - start_step - 1  # go on from what is in C; no literal, see above
+        if k + piece < depth:
+            low = _NO_FLOOR
+        for first in range(0, n, strip):
+            _strip(
+                c, c_at, c_row, a, a_at + k * a_k, a_row, a_k, b, b_at + k * b_row, b_row, m, more,
+                first, min(first + strip, n), start, start_at, step, low,
+            )  # fmt: skip
 
 
 @part

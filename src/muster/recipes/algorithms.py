@@ -26,11 +26,19 @@ ALGORITHMS = {
 """Muster's own."""
 
 PROGRAMS = {
-    "in_step": ("muster.recipes.in_step:train_in_step", "muster.recipes.warm_in_step"),
-    "replay": ("muster.recipes.replay:train_by_replay", "muster.recipes.replay"),
+    "in_step": (
+        "muster.recipes.in_step:train_in_step",
+        "muster.recipes.warm_box",
+        "muster.recipes.warm_discrete",
+    ),
+    "replay": (
+        "muster.recipes.replay:train_by_replay",
+        "muster.recipes.replay",
+        "muster.recipes.replay",
+    ),
 }
 """What a configuration's `PROGRAM` names: the training program, a function of (job, run directory,
-stop request), and a module that its nodes begin with."""
+stop request), and the modules that its nodes begin with, for actions of a Box and for others."""
 
 ENTRY_POINTS = "muster.algorithms"
 """Installed packages name their algorithms in this group."""
@@ -132,10 +140,16 @@ def program_of(algo: str) -> Any:
     return _loaded(PROGRAMS[config.PROGRAM][0])
 
 
-def nodes_of(algo: str) -> str:
-    """Return the module that nodes of an algorithm's program begin with."""
+def nodes_of(algo: str, acts_in_box: bool) -> str:
+    """Return the module that nodes of an algorithm's program begin with.
+
+    Args:
+        algo: Its name.
+        acts_in_box: Whether actions are of a Box.
+    """
     config: Any = configuration_of(algo)
-    return PROGRAMS[config.PROGRAM][1]
+    of_box, of_others = PROGRAMS[config.PROGRAM][1:]
+    return of_box if acts_in_box else of_others
 
 
 def make_agent(algo: str, cfg: Any, spaces: tuple[Any, Any], seed: int) -> Any:

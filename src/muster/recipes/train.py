@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+
 from muster.engines.logs import say
 from muster.envs import UnknownEnvError, make_envs
 from muster.errors import OptionError
@@ -214,7 +216,8 @@ def _try_out(algo: str, env: str, settings: Settings) -> tuple[Any, Any]:
     check_memory(settings, *spaces)
     if settings.workers:  # they load torch while this process does
         where = settings.options
-        Parallel.prepare(nodes_of(algo), engine=where.engine, address=where.address)
+        warm = nodes_of(algo, isinstance(spaces[1], gym.spaces.Box))
+        Parallel.prepare(warm, engine=where.engine, address=where.address)
     with one_torch_thread():
         agent = load(algo, "agent")(settings.config, *spaces, seed)
     check_shared_memory(settings, agent)

@@ -1,0 +1,5 @@
+"""What a worker in step needs that chooses among actions; see `warm_in_step`."""
+
+from muster.recipes.warm_in_step import learn_a_little
+
+learn_a_little("CartPole-v1")
