@@ -44,7 +44,7 @@ def test_a_program_of_the_docs_runs_and_prints_what_they_say(code, printed, tmp_
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert printed, "the page does not say what it prints"
@@ -60,7 +60,7 @@ def options_of():
             cwd=ROOT / "examples",  # where the algorithm of docs/own_algorithm.md is
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=True,
         )
         return set(re.findall(r"--[a-z][a-z0-9-]*", done.stdout))

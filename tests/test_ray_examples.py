@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 
 pytest.importorskip("ray")
 EXAMPLES = Path(__file__).parent.parent / "examples"
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 BROKEN = """
 import gymnasium as gym

@@ -16,8 +16,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.peers.updates import compare_updates
 
-BOUNDS = {("sb3", 256): 3.0, ("sbx", 256): 1.4, ("sb3", 64): 5.0}
+SHAPES = ("256x256", "64x64", "400x300")
+BOUNDS = {("sb3", "256x256"): 3.0, ("sbx", "256x256"): 1.4, ("sb3", "64x64"): 5.0}
 
 
 if __name__ == "__main__":
-    compare_updates("dqn", ("sb3", "sbx"), (256, 64), BOUNDS, env_steps=8_000)
+    compare_updates("dqn", ("sb3", "sbx"), SHAPES, BOUNDS, env_steps=8_000)

@@ -88,10 +88,10 @@ def time_sb3(library: str, hidden: list[int], env_steps: int) -> tuple[int, floa
 
 def main() -> None:
     """Time the library that the arguments name."""
-    library, width, env_steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    library, env_steps = sys.argv[1], int(sys.argv[3])
+    hidden = [int(width) for width in sys.argv[2].split("x")]
     cpu = time.process_time()
     started = time.perf_counter()
-    hidden = [width, width]
     if library == "muster":
         updates, seconds = time_muster(hidden, env_steps)
     else:

@@ -74,10 +74,11 @@ def time_sb3(library: str, hidden: list[int], env_steps: int) -> tuple[int, floa
 
 def main() -> None:
     """Time the library that the arguments name."""
-    library, width, env_steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    library, env_steps = sys.argv[1], int(sys.argv[3])
+    hidden = [int(width) for width in sys.argv[2].split("x")]
     cpu, started = time.process_time(), time.perf_counter()
     timed = time_muster if library == "muster" else lambda *run: time_sb3(library, *run)
-    updates, seconds = timed([width, width], env_steps)
+    updates, seconds = timed(hidden, env_steps)
     share = (time.process_time() - cpu) / (time.perf_counter() - started)
     print(json.dumps({"updates_per_s": updates / seconds, "updates": updates, "cpu_share": share}))
 

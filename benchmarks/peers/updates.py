@@ -1,4 +1,4 @@
-"""Updates per second of one algorithm beside other libraries, at several widths, interleaved."""
+"""Updates per second of one algorithm beside other libraries, at several shapes, interleaved."""
 
 import os
 import platform
@@ -11,8 +11,8 @@ from benchmarks.peers.running import Timed, arguments, compared, finish, pythons
 def compare_updates(
     algo: str,
     peers: Sequence[str],
-    widths: Sequence[int],
-    bounds: Mapping[tuple[str, int], float],
+    shapes: Sequence[str],
+    bounds: Mapping[tuple[str, str], float],
     env_steps: int,
 ) -> None:
     """Time all, print JSON, and write it where it was asked for.
@@ -20,8 +20,8 @@ def compare_updates(
     Args:
         algo: `<algo>_one.py` beside this file times it with one library.
         peers: Names of virtual environments.
-        widths: Of two hidden layers.
-        bounds: Least ratio to a peer at a width.
+        shapes: Widths of the hidden layers, such as 400x300.
+        bounds: Least ratio to a peer at a shape.
         env_steps: Of each timing, unless others are asked for.
     """
     parser = arguments(f"{algo.upper()} updates per second beside other libraries.")
@@ -32,20 +32,20 @@ def compare_updates(
     found, skipped = pythons(options.venvs, peers)
     one = str(Path(__file__).with_name(f"{algo}_one.py"))
     lanes = {
-        f"{library} {width}": [python, one, library, str(width), str(options.env_steps)]
-        for width in widths
+        f"{library} {shape}": [python, one, library, shape, str(options.env_steps)]
+        for shape in shapes
         for library, python in found.items()
     }
     raced = race(lambda _: lanes, options.rounds, _speed)
     ratios = {}
-    for width in widths:
+    for shape in shapes:
         for peer in found.keys() - {"muster"}:
             per_round = [
-                _speed(each[f"muster {width}"]) / _speed(each[f"{peer} {width}"])
+                _speed(each[f"muster {shape}"]) / _speed(each[f"{peer} {shape}"])
                 for each in raced.rounds
             ]
-            bound = bounds.get((peer, width))
-            ratios[f"muster / {peer}, {width}x{width}"] = compared(per_round, bound)
+            bound = bounds.get((peer, shape))
+            ratios[f"muster / {peer}, {shape}"] = compared(per_round, bound)
     result = {
         "command": f"python benchmarks/peers/{algo}.py --venvs DIR --rounds {options.rounds}",
         "python": platform.python_version(),

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("ray")
 
-LONGEST = float(os.environ.get("MUSTER_TEST_SECONDS", 90))
+LONGEST = float(os.environ.get("MUSTER_TEST_SECONDS", 400))
 """Seconds that a test here may take."""
 
 

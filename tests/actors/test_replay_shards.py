@@ -213,7 +213,7 @@ def test_a_lone_shard_that_was_lost_is_filled_again_though_samples_are_behind(ra
     ray.kill(buffer._shards[0].actor, no_restart=False)
     got = []
     client = ray.get(ray.put(buffer))
-    learner = started(lambda: got.append(client.sample_batch(20, timeout=30)))
+    learner = started(lambda: got.append(client.sample_batch(20, timeout=300)))
     buffer.store(fragment(500))
     buffer.flush()
     learner.join(30)

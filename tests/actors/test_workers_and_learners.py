@@ -85,7 +85,7 @@ def test_workers_have_seeds_of_their_own_send_all_steps_and_act_on_new_weights(r
         )
         for k in range(2)
     ]
-    reports = finish([worker.rollout(100) for worker in workers], timeout=60)
+    reports = finish([worker.rollout(100) for worker in workers], timeout=300)
     assert [report.steps for report in reports] == [100, 100]
     assert reports[0].lengths == [7] * 14 and reports[0].returns == [7.0] * 14
     assert buffer.get_counts() | {"sampled": 0} == {
@@ -100,7 +100,7 @@ def test_workers_have_seeds_of_their_own_send_all_steps_and_act_on_new_weights(r
     assert {row[2] for row in rows(buffer, 1000)} == {1.0}
     assert {row[3] for row in rows(buffer, 1000)} == {np.float32(0.99)}  # all of them go on
     server.push({"action": np.array([2.0])})
-    assert finish([workers[0].rollout(150)], timeout=60)[0].version == 2
+    assert finish([workers[0].rollout(150)], timeout=300)[0].version == 2
     assert 2.0 in {row[2] for row in rows(buffer, 1000)}
 
 
@@ -128,7 +128,7 @@ def test_a_worker_that_raises_ends_the_wait_with_its_message(ray):
         for k, at in enumerate([None, 120])
     )
     with pytest.raises(BlockError, match="the cart fell off the table") as caught:
-        finish([good.rollout(10**9)], watch=[bad.rollout(500)], timeout=60)
+        finish([good.rollout(10**9)], watch=[bad.rollout(500)], timeout=300)
     assert caught.value.block == "rollout worker 1"
     assert "counting_env.py" in caught.value.remote_traceback
     good.close()
@@ -139,11 +139,11 @@ def test_a_worker_whose_process_dies_goes_on_with_what_is_left(ray):
     buffer = ReplayBuffer(OBS, ACTIONS, 100_000)
     worker = RolloutWorker(Counting, Sleepy, server, buffer, max_restarts=1, num_cpus=0.5)
     rollout = worker.rollout(3000)
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 300
     while buffer.rollout_steps < 500 and time.monotonic() < deadline:
         time.sleep(0.02)
     ray.kill(worker.actor, no_restart=False)
-    (report,) = finish([rollout], timeout=60)
+    (report,) = finish([rollout], timeout=300)
     counts = buffer.get_counts()
     assert report.steps == counts["confirmed"] == counts["inserted"] == 3000
 
@@ -162,7 +162,7 @@ def test_several_learners_change_one_set_of_weights_and_no_gradient_is_lost(ray)
     learning = [learner.train() for learner in learners]
     finish([worker.rollout(600) for worker in workers], watch=learning, timeout=80)
     buffer.seal()
-    reports = finish(learning, timeout=60)
+    reports = finish(learning, timeout=300)
     counts = server.counts()
     applied = {report.learner: report.updates for report in reports}
     # 4 samples for each of 500 transitions, less than a batch of each learner is left over.
@@ -181,7 +181,7 @@ def test_a_learner_that_raises_says_so_though_it_waits_for_nothing_else(ray):
     worker = RolloutWorker(Counting, dqn, server, buffer, num_cpus=0.5)
     broken = Learner(partial(Breaking, CFG, OBS, ACTIONS), server, buffer, batch_size=40)
     with pytest.raises(BlockError, match="learner 0 raised ArithmeticError: the learner cannot"):
-        finish([worker.rollout(10**6)], watch=[broken.train()], timeout=60)
+        finish([worker.rollout(10**6)], watch=[broken.train()], timeout=300)
 
 
 def test_what_the_cluster_does_not_have_is_refused_at_once(ray):

@@ -135,6 +135,6 @@ def test_kernels_without_a_place_to_be_kept_are_noticed(tmp_path):
             env=os.environ | {"MUSTER_NUMBA": value, "NUMBA_CACHE_DIR": str(tmp_path)},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
         assert done.stdout.strip() == said, done.stderr

@@ -26,7 +26,7 @@ def test_help_is_a_verb_too(words, capsys):
 
 def test_python_m_muster_is_the_command():
     done = subprocess.run(
-        [sys.executable, "-m", "muster", "--version"], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "muster", "--version"], capture_output=True, text=True, timeout=300
     )
     assert (done.returncode, done.stdout) == (0, f"muster {__version__}\n")
 

@@ -90,7 +90,7 @@ class Program:
     def __init__(self, task, shards, capacity, prioritized=False, log=None, **options):
         self.task, self.ids = task, range(1, 1 + shards)
         self.capacity, self.prioritized, self.log = capacity // shards, prioritized, log
-        self.deadline = time.monotonic() + 40.0
+        self.deadline = time.monotonic() + 300
         self.options = {"capacity": capacity, "prioritized": prioritized, "seed": 3, **options}
 
     def run(self, learn, fragments=10**9, pause=0.0):

@@ -8,7 +8,7 @@ from histories import assert_near_chi_square
 from muster import NodeError, OptionError, Parallel
 from muster.data import ShardedReplay, ShardFeed
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(600)
 
 
 def run(main, shards, *args, actors=1, **options):

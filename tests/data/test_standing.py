@@ -110,7 +110,7 @@ def assert_goes_on_alike(walk, fresh, columns, steps):
     walk.envs.load_state_dict(start)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("env_id", IDS)
 def test_restored_environments_are_those_that_never_stopped(env_id):
     walk = Walk(env_id)

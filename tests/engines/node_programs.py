@@ -8,7 +8,7 @@ from pathlib import Path
 
 from muster import Parallel, Task
 
-LONG = 25.0
+LONG = 200.0
 
 
 def until(condition, what, seconds=LONG):

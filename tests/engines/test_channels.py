@@ -3,7 +3,7 @@
 import channel_programs
 import pytest
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(600)
 
 
 def test_items_of_many_writers_on_two_channels_are_in_order_and_complete(run):

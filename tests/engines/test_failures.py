@@ -8,7 +8,7 @@ import pytest
 
 from muster import NodeError
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(600)
 
 SOON = 40.0
 """Seconds to start, fail and end on a busy machine: far less than a node may hang by default."""

@@ -7,7 +7,7 @@ import pytest
 
 from muster import NodeError
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(

@@ -6,7 +6,7 @@ import flow_programs
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 
 def test_readers_see_whole_versions_that_only_rise_and_the_newest_in_the_end(run):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from process_watch import descendants, eventually, parents
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(600)
 
 MARK = "muster.engines.local.forked"
 PROGRAM = """
@@ -134,7 +134,7 @@ def test_nothing_of_a_run_listens_but_its_nodes_in_their_private_directory(start
             noisy.connect(address)
             noisy.sendall(b"x" * 64)
     child.send_signal(signal.SIGTERM)
-    _, said = child.communicate(timeout=30)
+    _, said = child.communicate(timeout=300)
     assert child.returncode == 143, said
 
 
@@ -154,7 +154,7 @@ def test_a_run_goes_on_when_its_fork_server_is_killed(start):
 def test_without_replacement_the_run_ends_with_an_error_that_says_so(start):
     child, _ = start("stop")
     os.kill(server_of(child.pid), signal.SIGKILL)
-    _, err = child.communicate(timeout=30)
+    _, err = child.communicate(timeout=300)
     assert child.returncode == 1
     assert "muster.errors.NodeError: node" in err
     assert "it ended with the fork server" in err
@@ -171,7 +171,7 @@ def test_sigterm_to_the_group_after_the_server_was_killed_still_lets_nodes_save(
     if delay == "when there are new ones":
         assert eventually(lambda: len(below(child.pid)) >= 4, 10.0)
     os.killpg(child.pid, signal.SIGTERM)
-    _, err = child.communicate(timeout=30)
+    _, err = child.communicate(timeout=300)
     assert child.returncode == 143, err
     assert sorted(path.name for path in place.glob("saved.*")) == ["saved.0", "saved.1"], err
     assert below(child.pid) == []
@@ -182,7 +182,7 @@ def test_sigterm_to_every_process_is_left_to_the_driver(start):
     child, place = start()
     for pid in [child.pid, *below(child.pid)]:
         os.kill(pid, signal.SIGTERM)
-    _, err = child.communicate(timeout=30)
+    _, err = child.communicate(timeout=300)
     assert child.returncode == 143, err
     assert sorted(path.name for path in place.glob("saved.*")) == ["saved.0", "saved.1"], err
 
@@ -199,6 +199,6 @@ def test_a_finished_driver_leaves_no_process(start):
     child, _ = start()
     pids = below(child.pid)
     child.send_signal(signal.SIGINT)
-    child.communicate(timeout=30)
+    child.communicate(timeout=300)
     assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 2.0)
     assert descendants(child.pid) == {}

@@ -14,7 +14,7 @@ from process_watch import descendants, eventually
 
 from muster import NodeError, Parallel
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.mark.parametrize("end", ["returns", "SIGKILL"])
@@ -81,7 +81,7 @@ def test_named_semaphores_do_not_stay_behind_whoever_is_killed(tmp_path, whom):
             os.kill(int(next(place.iterdir()).name), signal.SIGKILL)
         else:
             (os.kill if whom == "driver" else os.killpg)(child.pid, signal.SIGKILL)
-        _, said = child.communicate(timeout=30)
+        _, said = child.communicate(timeout=300)
     finally:
         child.kill()
         child.communicate()

@@ -3,7 +3,7 @@
 import event_programs
 import pytest
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(600)
 
 BURST = 10_000
 

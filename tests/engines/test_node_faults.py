@@ -6,7 +6,7 @@ The same code as benchmarks/faults/node_faults.py, with a trial or two of each.
 import pytest
 from benchmarks.faults import node_faults, node_sockets
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(600)
 
 TRIALS = {
     "A1": 1,

@@ -6,7 +6,7 @@ import pytest
 
 from muster import NodeError, OptionError, Parallel, Task
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(600)
 
 ROLES = {"learner": 1, "evaluator": 1, "actor": 2}
 

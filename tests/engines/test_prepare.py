@@ -26,7 +26,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("word", "printed"), [("prepare", "[True, True]"), ("", "[False, False]")])
 def test_nodes_begin_with_what_was_prepared_and_only_then(tmp_path, word, printed):
     (tmp_path / "prepared_before.py").write_text("import os\nPID = os.getpid()\n")
@@ -51,7 +51,7 @@ def die_at_birth():
     os._exit(3)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(600)
 def test_a_node_that_never_comes_to_its_loop_is_given_up_however_many_restarts_it_may_have():
     started = time.monotonic()
     with pytest.raises(NodeError, match="replaced 5 times"):

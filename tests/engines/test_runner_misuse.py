@@ -12,7 +12,7 @@ import pytest
 
 from muster import NodeError, OptionError, Parallel
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(600)
 
 
 def refused(directory, call):

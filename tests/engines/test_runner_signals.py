@@ -14,7 +14,7 @@ from process_watch import descendants, eventually
 
 from muster.framework.signals import STOP_SIGNALS
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(600)
 
 PROGRAM = """
     import os, sys, time
@@ -154,7 +154,7 @@ def test_a_signal_lets_every_node_finish_its_loop(start, number, to):
         child.send_signal(number)
     else:
         os.killpg(child.pid, number)
-    _, said = child.communicate(timeout=30)
+    _, said = child.communicate(timeout=300)
     assert child.returncode in CODES[number], said
     assert living(nodes) == []
     left = sorted(path.name for path in place.iterdir() if not path.name.startswith("ready"))
@@ -167,7 +167,7 @@ def test_a_signal_for_one_role_lets_it_use_the_others_until_it_ends(start, numbe
     """Whether it ends the others itself, or leaves that to the parent by ending."""
     child, nodes, place = start(end, ONE_IS_ASKED)
     child.send_signal(number)
-    _, said = child.communicate(timeout=30)
+    _, said = child.communicate(timeout=300)
     assert child.returncode in (128 + number, -number), said
     assert living(nodes) == []
     left = sorted(path.name for path in place.iterdir() if not path.name.startswith("ready"))
@@ -182,7 +182,7 @@ def test_a_second_signal_ends_all_at_once(start, number):
         child.wait(timeout=0.5)
     started = time.monotonic()
     child.send_signal(number)
-    _, said = child.communicate(timeout=30)
+    _, said = child.communicate(timeout=300)
     assert time.monotonic() - started < 3.0
     assert child.returncode in CODES[number], said
     assert living(nodes) == []

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.faults import second_user
 
 pytestmark = [
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user"),
 ]
 

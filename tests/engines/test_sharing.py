@@ -3,7 +3,7 @@
 import pytest
 import sharing_programs
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(600)
 
 MIB = 2**20
 

@@ -11,7 +11,7 @@ from process_watch import descendants, eventually
 
 from muster.run import CheckpointStore
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 PROGRAM = """
     import os, sys, time
@@ -101,7 +101,7 @@ def test_what_is_being_saved_is_saved_and_the_grace_time_comes_after_it(start, h
         (place / "go").touch()
     else:
         child.send_signal(signal.SIGTERM)
-    _, said = child.communicate(timeout=60)
+    _, said = child.communicate(timeout=300)
     assert child.returncode == (1 if how == "another fails" else 143), said
     assert CheckpointStore(place / "checkpoints").load().counters["env_step"] > 0
     if how != "fast":  # and one that does not end afterwards has ended all the same
@@ -114,6 +114,6 @@ def test_a_second_signal_does_not_wait_for_the_save(start):
     child.send_signal(signal.SIGTERM)
     assert eventually((place / "saving").exists, 60.0)
     child.send_signal(signal.SIGTERM)
-    child.communicate(timeout=60)
+    child.communicate(timeout=300)
     assert child.returncode == 143
     assert not (place / "saved").exists()

@@ -35,7 +35,7 @@ def test_seeds_are_these_and_stay_these_in_every_process():
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=300,
         )
         assert int(done.stdout) == GOLDEN[1]
 

@@ -16,9 +16,9 @@ from muster import NodeError, OptionError, Parallel, Task
 from muster.flow import Team
 from muster.framework.node import advance
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(600)
 
-LONG = 25.0
+LONG = 200.0
 
 
 def run(program, *args, n=2, **runner):

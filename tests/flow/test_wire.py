@@ -539,7 +539,7 @@ def test_another_protocol_is_refused_by_number():
 
 def python(code):
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True
     )
     return done.stdout.split()
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-LONG = 30.0
+LONG = 200.0
 """Seconds after which a test that waits in vain has failed."""
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from muster import MiddlewareError, OptionError, RunCancelled, Task
 
-LONG = 30.0
+LONG = 200.0
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ SMALL = {
 }
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
 def test_it_learns_to_balance(tmp_path, seed):
     result = muster.train(

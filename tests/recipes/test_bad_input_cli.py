@@ -173,7 +173,7 @@ def test_a_mistake_is_answered_before_torch_is_loaded(arguments, tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert answer.returncode == 2 and len(answer.stderr.splitlines()) == 3, answer.stderr
     assert answer.stdout == "[]\n", "loaded to say that"

@@ -197,11 +197,11 @@ def test_eval_and_play_want_the_code_to_be_named(verb, own_code, tmp_path):
     (tmp_path / "ran").unlink()
     command = [sys.executable, "-m", "muster.cli.main", verb, "run", "--episodes", "1"]
     command += ["--video", "x.mp4"] if verb == "play" else []
-    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert answer.returncode == 2 and "--model own_code:Net" in answer.stderr, answer.stderr
     assert len(answer.stderr.splitlines()) == 3 and not (tmp_path / "ran").exists()
     command += ["--model", "own_code:Net"]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=300)
 
 
 def test_a_module_that_fails_is_named(tmp_path, monkeypatch):

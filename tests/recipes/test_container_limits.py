@@ -50,7 +50,7 @@ def test_so_is_what_does_not_fit_below_a_real_limit_of_the_process(tmp_path):
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         preexec_fn=lower,
     )
     assert done.returncode == 2, done.stderr

@@ -28,14 +28,14 @@ def running(folder, *options):
     finally:
         if driver.poll() is None:
             driver.terminate()
-            driver.communicate(timeout=30)
+            driver.communicate(timeout=300)
 
 
 def lines_of(run):
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("shards", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_replay_in_shards_learns_to_balance(tmp_path, shards):
     result = muster.train(
@@ -53,7 +53,7 @@ def test_replay_in_shards_learns_to_balance(tmp_path, shards):
     assert logs == [f"node.{node}.log" for node in range(3 + shards)]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("prioritized", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_samples_per_insert_hold_over_all_shards(tmp_path, prioritized):
     result = muster.train(
@@ -81,7 +81,7 @@ def test_samples_per_insert_hold_over_all_shards(tmp_path, prioritized):
     assert all(shard["inserted"] > 0.4 * result.env_steps for shard in shards)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "victim",
     [
@@ -125,14 +125,14 @@ def signalled(folder, number, *options):
         wait_until(lambda: env_steps(run) > 1_500, 100.0)
         nodes = nodes_of(driver)
         driver.send_signal(number)
-        out, _ = driver.communicate(timeout=60)
+        out, _ = driver.communicate(timeout=300)
     assert driver.returncode == 128 + number, out
     assert "without replay" not in out
     assert not set(nodes) & processes().keys()
     return RunDirectory.open(run).checkpoints.load()
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "number",
@@ -147,7 +147,7 @@ def test_a_signal_saves_what_all_shards_hold(tmp_path, number, engine):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_resumed_run_begins_with_what_the_shards_of_the_signalled_one_held(tmp_path):
     run = tmp_path / "run"
     saved = signalled(tmp_path, signal.SIGTERM)
@@ -162,12 +162,12 @@ def test_a_resumed_run_begins_with_what_the_shards_of_the_signalled_one_held(tmp
     assert sum(shard["inserted"] for shard in shards) == again.counters["env_step"] >= more
     # What is in the checkpoint fits no other number of shards.
     with running(tmp_path, *options, "--workers", "4", "--replay-shards", "1") as third:
-        out, _ = third.communicate(timeout=60)
+        out, _ = third.communicate(timeout=300)
     assert third.returncode == 2 and "has --replay-shards 2" in out, out
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_a_second_signal_ends_a_run_whose_shards_do_not_answer(tmp_path):
     run = tmp_path / "run"
     with running(tmp_path, *TWO, "--env-steps", "400000", "--stop-at", "1000") as driver:
@@ -179,7 +179,7 @@ def test_a_second_signal_ends_a_run_whose_shards_do_not_answer(tmp_path):
             driver.wait(timeout=3.0)  # the learner waits for that shard
         started = time.monotonic()
         driver.send_signal(signal.SIGINT)
-        out, _ = driver.communicate(timeout=60)
+        out, _ = driver.communicate(timeout=300)
     assert time.monotonic() - started < 10.0
     assert driver.returncode in (128 + signal.SIGINT, -signal.SIGINT), out
     assert not set(nodes) & processes().keys()

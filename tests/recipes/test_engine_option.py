@@ -7,7 +7,7 @@ import pytest
 
 from muster.installs import install
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 WITHOUT_RAY = """
 import sys
@@ -22,7 +22,7 @@ def muster(place, *words, code=None):
     start = ["-m", "muster.cli.main"] if code is None else ["-c", code]
     command = [sys.executable, *start, "train", "ppo", "CartPole-v1", *words]
     return subprocess.run(
-        [*command, "--run-dir", str(place)], capture_output=True, text=True, timeout=90
+        [*command, "--run-dir", str(place)], capture_output=True, text=True, timeout=300
     )
 
 

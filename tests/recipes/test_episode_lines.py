@@ -57,7 +57,7 @@ def test_a_resumed_run_writes_the_same_lines(tmp_path, algo):
     assert plain == [{k: v for k, v in line.items() if k not in extra} for line in whole]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_a_first_worker_that_is_killed_takes_no_episode_along(tmp_path):
     command = [sys.executable, "-m", "muster.cli.main", "train", "ppo", "CartPole-v1"]
     command += ["--run-dir", "run", "--workers", "2", "--env-steps", "120000", "--stop-at", "501"]

@@ -70,7 +70,7 @@ def test_masks_do_not_change_with_the_number_of_workers(tmp_path, algo, model):
     assert len(found) == 1
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_masks_go_to_the_learner_with_what_actors_send(tmp_path):
     result = muster.train(
         "dqn",

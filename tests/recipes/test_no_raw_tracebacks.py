@@ -26,7 +26,7 @@ def muster_(folder, *words, **environment):
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env={**os.environ, **environment},
     )
 
@@ -108,7 +108,7 @@ def test_a_folder_that_was_removed(tmp_path):
     (tmp_path / "gone").mkdir()
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path / "gone", capture_output=True, text=True,
-        timeout=60,
+        timeout=300,
     )  # fmt: skip
     said_in_three_lines(done.stderr, done.returncode, (2,))
 

@@ -49,7 +49,7 @@ def three_lines(capsys):
     return lines
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_it_trains_with_workers_resumes_and_is_evaluated_like_any_other(tmp_path, capsys):
     whole = train(tmp_path / "serial", workers=0)
     there = train(tmp_path / "two", workers=2, env_steps=512)
@@ -63,7 +63,7 @@ def test_it_trains_with_workers_resumes_and_is_evaluated_like_any_other(tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_it_trains_the_same_policy_on_ray(tmp_path):
     found = {
         train(tmp_path / engine, workers=2, engine=engine).policy_sha256
@@ -73,7 +73,7 @@ def test_it_trains_the_same_policy_on_ray(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_it_learns_to_balance(tmp_path):
     options = {"env_steps": 200_000, "hidden": (64, 64), "eval_every": 25_600, "stop_at": 400.0}
     assert train(tmp_path / "run", workers=0, **options).stopped_by == "target"
@@ -95,7 +95,7 @@ print(len({each.policy_sha256 for each in found}), again.env_steps, again.algo)
 """
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_one_of_a_script_works_with_workers_by_its_registered_name(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     done = subprocess.run(

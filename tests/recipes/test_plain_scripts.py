@@ -53,7 +53,7 @@ def run(folder, text):
     )
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("algo", "workers"), [("ppo", 2), ("dqn", 3)])
 def test_a_script_of_two_lines_trains_with_workers(tmp_path, algo, workers):
     done = run(tmp_path, PLAIN.format(algo=algo, workers=workers))
@@ -62,7 +62,7 @@ def test_a_script_of_two_lines_trains_with_workers(tmp_path, algo, workers):
     assert done.stdout.splitlines()[-1] == f"LoadedPolicy {workers}"
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "entry",
     [
@@ -77,14 +77,14 @@ def test_an_environment_and_a_network_of_the_script_work_with_workers(tmp_path, 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_they_do_on_nodes_of_their_own_too(tmp_path):
     done = run(tmp_path, OWN.format(entry="Mine", algo="dqn", workers=(3,)))
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_from_standard_input_as_in_a_notebook(tmp_path):
     """There is no file that a new process could import."""
     text = OWN.format(entry="Mine", algo="ppo", workers=(0, 2))
@@ -94,7 +94,7 @@ def test_from_standard_input_as_in_a_notebook(tmp_path):
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_what_cannot_be_sent_is_said_before_anything_is_written(tmp_path):
     text = OWN.format(entry="Mine", algo="ppo", workers=(2,))
     text = text.replace("WORTH = 2.0", "import threading; WORTH = threading.Lock()")

@@ -75,7 +75,7 @@ def nets(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_a_residual_cnn_by_class_trains_from_the_command_line_on_any_number_of_workers(nets):
     shas = set()
     for workers in ("0", "2"):

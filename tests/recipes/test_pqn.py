@@ -27,7 +27,7 @@ def train(run, env="CartPole-v1", **options):
     return muster.train("pqn", env, run_dir=str(run), **{**SMALL, **options})
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=SLOW) for n in range(1, 5))])
 def test_it_learns_to_balance(tmp_path, seed):
     result = muster.train(

@@ -36,7 +36,7 @@ def train(algo, place, *options, machines=None):
     command = [sys.executable, "-m", "muster.cli.main", "train", algo, "CartPole-v1", *options]
     command += ["--run-dir", str(place)]
     if machines is None:
-        subprocess.run(command, check=True, timeout=120, stdout=subprocess.DEVNULL)
+        subprocess.run(command, check=True, timeout=300, stdout=subprocess.DEVNULL)
     else:
         command += ["--engine", "ray", "--address", machines.address]
         with (Path(place).parent / "output").open("w+") as output:

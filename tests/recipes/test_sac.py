@@ -64,7 +64,7 @@ gym.register("Reach-v0", Reach)
 gym.register("Seen-v0", Seen)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_it_learns_to_say_what_it_sees(tmp_path):
     result = muster.train(
         "sac",
@@ -126,7 +126,7 @@ def test_as_many_updates_are_made_as_were_asked_for(tmp_path, ratio):
     assert result.train_iter == pytest.approx(ratio * (400 - 64), abs=2 * ratio + 1)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("ratio", [0.5, 2.0])
 def test_on_nodes_samples_for_each_insert_are_as_many_as_were_asked_for(tmp_path, ratio):
     options = {**TINY, "updates_per_step": ratio, "env_steps": 4_000}

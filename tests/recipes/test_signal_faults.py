@@ -9,7 +9,7 @@ from benchmarks.faults import signals
 QUICK = ("F4 during start-up",)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "kind",
     [

@@ -172,7 +172,7 @@ def test_a_signal_ends_with_a_checkpoint_its_exit_code_and_a_run_to_resume(tmp_p
         assert b"run directory" in child.stderr.readline()
         assert b"steps" in child.stderr.readline(), "the first line of progress"
         child.send_signal(number)
-        out, err = child.communicate(timeout=60)
+        out, err = child.communicate(timeout=300)
     finally:
         child.kill()
         child.wait()
@@ -182,7 +182,7 @@ def test_a_signal_ends_with_a_checkpoint_its_exit_code_and_a_run_to_resume(tmp_p
     assert result["stopped_by"] == "signal"
     more = [*TRAIN, "--resume", "--quiet"]
     more[more.index("--env-steps") + 1] = str(result["env_steps"] + 32)
-    subprocess.run([sys.executable, *more], cwd=tmp_path, check=True, timeout=60)
+    subprocess.run([sys.executable, *more], cwd=tmp_path, check=True, timeout=300)
     resumed = json.loads((tmp_path / "run" / "result.json").read_text())
     assert resumed["env_steps"] == result["env_steps"] + 32
 

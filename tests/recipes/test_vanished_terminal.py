@@ -45,7 +45,7 @@ def wait_for(master, words):
         seen += os.read(master, 4096)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "way", [pytest.param(way, marks=() if way == "dqn-nodes" else pytest.mark.slow) for way in WAYS]
 )
@@ -64,7 +64,7 @@ def test_a_closed_terminal_ends_the_run_well(tmp_path, way):
     assert last.counters["env_step"] == result["env_steps"] > 0
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("way", ["ppo-nodes", pytest.param("dqn-serial", marks=pytest.mark.slow)])
 def test_under_nohup_it_goes_on_to_its_end(tmp_path, way):
     words = ["/bin/sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command(way, 30_000)]
@@ -80,7 +80,7 @@ def test_under_nohup_it_goes_on_to_its_end(tmp_path, way):
     assert result["stopped_by"] == "steps" and result["env_steps"] >= 30_000
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("way", WAYS)
@@ -102,7 +102,7 @@ def test_every_signal_that_asks_leaves_a_checkpoint_and_its_code(tmp_path, way, 
     assert RunDirectory.open(tmp_path / "run").checkpoints.load().counters["env_step"] > 0
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("way", ["ppo-serial", pytest.param("dqn-nodes", marks=pytest.mark.slow)])
 def test_a_pipe_that_nobody_reads_any_more_does_not_end_a_run(tmp_path, way):
     """As `muster train ... 2>&1 | head -1` does."""
@@ -120,7 +120,7 @@ def test_a_pipe_that_nobody_reads_any_more_does_not_end_a_run(tmp_path, way):
     assert result["stopped_by"] == "steps" and result["env_steps"] >= 20_000
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("words", [["train"], ["--help"], ["doctor"]], ids=lambda each: each[0])
 def test_a_full_device_is_said_in_three_lines(tmp_path, words):
     full = command("ppo-serial", 2_048) if words == ["train"] else None

@@ -61,14 +61,14 @@ def test_malicious_checkpoints_are_refused_and_run_nothing(ram, tally):
     assert tally.counts["trials"] > 60
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_big_malicious_checkpoints_take_no_more_memory_than_twice_their_size(ram, tally):
     malice.try_all(ram, tally, only=lambda name: "big" in name and "10**6" in name)
     assert_all_refused(tally)
     assert tally.counts["trials"] == 2 + 2
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_loading_takes_twice_the_size_of_the_files_in_memory(ram, tally):
     malice.memory_of_a_good_one(ram, tally, 40)
     assert tally.bad == []

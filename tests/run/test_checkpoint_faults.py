@@ -25,7 +25,7 @@ def assert_good(tally, *outcomes):
         assert tally.counts[outcome] > 0, f"no trial was {outcome!r}: {tally.counts}"
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_a_kill_in_a_save_leaves_the_old_one_or_the_new_one(tmp_path, tally):
     kills.no_kill(tmp_path, tally, 4)
     kills.kill_while_saving(tmp_path, tally, 5, seed=1)
@@ -33,7 +33,7 @@ def test_a_kill_in_a_save_leaves_the_old_one_or_the_new_one(tmp_path, tally):
     assert tally.figures["kills_in_a_save"] == 5
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_the_same_kills_find_fault_with_a_save_in_place(tmp_path, tally):
     for seed in range(10):  # one is enough, and the first mostly has it
         kills.kill_while_saving(tmp_path, tally, 4, seed=seed, naive=True)
@@ -80,19 +80,19 @@ def test_a_save_that_removes_the_old_one_too_early_is_found_out(ram, tally, monk
     assert tally.bad
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(600)
 def test_a_limit_on_the_size_of_files_is_an_error_and_no_loss(tmp_path, tally):
     kills.limit_file_size(tmp_path, tally, [100_000, 10**7])
     assert_good(tally, "refused", "saved")
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(600)
 def test_a_second_writer_is_refused_by_name_until_the_first_is_dead(tmp_path, tally):
     kills.two_writers(tmp_path, tally, 1)
     assert_good(tally, "refused", "let in after its death")
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(600)
 def test_loading_goes_on_while_another_process_saves_and_prunes(ram, tally):
     kills.prune_while_loading(ram, tally, seconds=1.5, readers=2)
     assert_good(tally, "reader", "writer")

@@ -84,7 +84,7 @@ def test_everything_that_the_contract_names_is_there(here):
 def test_the_commit_is_that_of_the_working_directory(here):
     def git(*words):
         subprocess.run(
-            ["git", "-c", "user.name=a", "-c", "user.email=b", *words], check=True, timeout=30,
+            ["git", "-c", "user.name=a", "-c", "user.email=b", *words], check=True, timeout=300,
             stdout=subprocess.DEVNULL,
         )  # fmt: skip
 
@@ -92,7 +92,7 @@ def test_the_commit_is_that_of_the_working_directory(here):
         assert json.loads((run.path / "env.json").read_text())["git_commit"] is None
     git("init", "-q")
     git("commit", "-q", "--allow-empty", "-m", "one")
-    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=30)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=300)
     with create("after") as run:
         assert json.loads((run.path / "env.json").read_text())["git_commit"] == head.stdout.strip()
 
@@ -217,7 +217,7 @@ def test_a_second_writer_is_refused_with_the_pid_of_the_first():
     RunDirectory.open("run", writable=True).close()
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(600)
 def test_a_forked_worker_does_not_keep_the_lock_of_its_parent(here):
     program = """
 import os, sys, time

@@ -373,7 +373,7 @@ import os
 print(len(os.listdir(run.tb)), [n for n in ("torch", "tensorflow") if n in sys.modules])
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True
     )
     assert done.stdout == "1 []\n"
 
@@ -386,7 +386,7 @@ def test_an_event_file_of_another_writer_is_never_overwritten(tmp_path, monkeypa
     assert len(os.listdir(tmp_path)) == 3
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(600)
 def test_a_killed_writer_loses_nothing_that_was_written(tmp_path):
     program = f"""
 from muster.run import RunDirectory, MetricsWriter

@@ -88,7 +88,7 @@ def test_seconds_are_those_of_training_and_evaluations(tmp_path, algo):
     assert json.loads((tmp_path / "run" / "result.json").read_text())["eval_episodes"] == 0
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_an_evaluator_on_a_node_of_its_own_is_bounded_too(tmp_path):
     result = muster.train(
         "dqn", "endless_env:Endless-v0", run_dir=str(tmp_path / "run"), env_steps=256, workers=3,

@@ -18,7 +18,7 @@ from muster.nets.policy_net import STATS
 from muster.workers import slot_worker
 from muster.workers.slot_worker import SlotWorker
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(600)
 
 SEED, ENVS = 5, 8
 SMALL = {"rollout": 16, "epochs": 2, "minibatches": 2, "slots": 4, "hidden": (8,), "horizon": 4096}

@@ -149,7 +149,11 @@ def test_the_command_of_the_docs_makes_a_token_that_only_its_user_can_read(ray_h
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = ray_head.env(HOME=str(tmp_path), PATH=path)
     done = subprocess.run(
-        ["bash", "-c", f"umask 022; {command}"], env=env, capture_output=True, text=True, timeout=60
+        ["bash", "-c", f"umask 022; {command}"],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     token = tmp_path / ".ray" / "auth_token"

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 pytest.importorskip("ray")
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 PROGRAM = """
 from muster import Parallel, Task

@@ -14,7 +14,7 @@ from muster.version import __version__
 
 pytest.importorskip("ray")
 pytestmark = [
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.slow,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can have several machines"),
 ]
@@ -52,7 +52,7 @@ def test_a_machine_that_cannot_run_nodes_is_named_with_the_fix(tmp_path, kind):
         command += ["--engine", "ray", "--address", machines.address, "--workers", "2"]
         command += ["--run-dir", str(tmp_path / "run"), "--quiet"]
         run = machines.start(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        said, _ = run.communicate(timeout=120)
+        said, _ = run.communicate(timeout=300)
     install = f"pip install muster-rl=={__version__}"
     log = tmp_path / "run" / "logs" / "main.log"
     if kind == "none":

@@ -13,7 +13,7 @@ from muster.engines.local.link_hub import LinkHub
 from muster.framework.node import Place
 
 pytest.importorskip("ray")
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(600)
 
 SIZE = 2
 
