@@ -286,7 +286,7 @@ def test_no_critic_learns_if_the_gradient_of_one_is_not_finite(make_transitions)
     agent = SAC(SMALL, OBS, ACTIONS, seed=1)
     agent.update(make_transitions(16))
     before = agent.critics.weights.sha256()
-    agent.critics._grads[0][5] = np.inf
+    agent.critics.grads[0][5] = np.inf
     assert agent.critics.step() is not None
     assert agent.critics.weights.sha256() == before
 
@@ -347,3 +347,19 @@ def test_no_fraction_of_an_update_is_lost(ratio, step):
     ends = range(0, 2_400 + 1, step)
     done = sum(cfg.updates_between(end - step, end) for end in ends[1:])
     assert done == math.floor(2_400 * ratio + 1e-9)
+
+
+@pytest.mark.skipif(not FUSED, reason="numba cannot compile here")
+@pytest.mark.parametrize("kind", ["sac", "redq", "one critic", "layer norm", "fixed temperature"])
+def test_one_call_computes_the_bits_of_one_step_after_the_other(make_transitions, kind):
+    cfg = dataclasses.replace(SMALL, batch_size=256, **KINDS[kind])
+    at_once, in_steps = (SAC(cfg, OBS, ACTIONS, seed=3) for _ in range(2))
+    assert at_once._in_one_call
+    in_steps._in_one_call = False
+    for _ in range(6):
+        batch = make_transitions(256)
+        told, expected = at_once.update(batch), in_steps.update(batch)
+        assert told == pytest.approx(expected, rel=1e-6)
+        assert np.array_equal(at_once.td_error, in_steps.td_error)
+        assert np.array_equal(at_once.weights.vector, in_steps.weights.vector)
+        assert np.array_equal(at_once.critics.weights.vector, in_steps.critics.weights.vector)

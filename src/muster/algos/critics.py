@@ -1,7 +1,7 @@
 """Critics of a policy: how many there are, what they learn, and what they say of its actions."""
 
 import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -14,10 +14,22 @@ from muster.nets.flat import aligned
 from muster.nets.flops import count_products
 from muster.nets.fused_net import FusedNet
 from muster.nets.registry import Factory
-from muster.rl_utils.losses.critics import CriticLoss, quantile_loss, squared_loss
+from muster.nets.torch_net import TorchNet
+from muster.rl_utils.losses.critics import quantile_loss, squared_loss
 from muster.seeding import derive_seed
 
 Array = NDArray[np.float32]
+
+
+class LearntShare(NamedTuple):
+    """What some rows of a batch add to what an update reports."""
+
+    loss: float
+    """To the critics' loss."""
+    td_error: Array
+    """[B], value - target, as a mean over critics."""
+    value_sum: float
+    """Of the critics' mean values."""
 
 
 class Critics:
@@ -66,23 +78,35 @@ class Critics:
         self._net = make_critic_net(self.module, self.weights)
         self.by_torch = self._net.by_torch
         """Why torch runs them, which is slower; None if they are compiled."""
-        self.takes_shares = isinstance(self._net, FusedNet)
-        """Whether rows may be given in shares: no layer mixes them, and threads do not meet."""
         self._target_weights: FlatParameters | None = None
+        self._target: FusedNet | TorchNet | None = None
         if not cfg.batch_norm:
             target = copy.deepcopy(self.module)
             self._target_weights = FlatParameters(target)
             self._target = make_critic_net(target, self._target_weights)
-        self._grads: list[Array] = []
+        self.takes_lowest = not cfg.quantiles and cfg.target_critics == cfg.critics
+        """Whether a policy is told the lowest of all critics; else it is their mean."""
+        self.grads: list[Array] = []
+        """One for each share of a batch."""
         pair = gym.spaces.Tuple([obs_space, gym.spaces.Box(-1, 1, (action_size,), np.float32)])
         self.flops = sum(each.flops for each in count_products(members[0], pair))
         """Of one critic, for one observation and action."""
 
+    @property
+    def compiled(self) -> tuple[FusedNet, FusedNet] | None:
+        """The critics and their targets, if they are compiled.
+
+        Then rows may be given in shares: no layer mixes them, and threads do not meet.
+        """
+        if isinstance(self._net, FusedNet) and isinstance(self._target, FusedNet):
+            return self._net, self._target
+        return None
+
     def begin(self, shares: int) -> None:
         """Make room for the gradients of so many shares of a batch."""
-        while len(self._grads) < shares:
-            self._grads.append(aligned(self.weights.vector.size))
-        del self._grads[shares:]
+        while len(self.grads) < shares:
+            self.grads.append(aligned(self.weights.vector.size))
+        del self.grads[shares:]
 
     def learn(
         self,
@@ -96,7 +120,7 @@ class Critics:
         discount: Array,
         weight: Array,
         looked_at: NDArray[np.int64],
-    ) -> tuple[CriticLoss, float]:
+    ) -> LearntShare:
         """Compute the gradient of a share of a batch.
 
         Args:
@@ -110,9 +134,6 @@ class Critics:
             discount: [B], what the value after it counts.
             weight: [B], importance.
             looked_at: The critics that the target looks at.
-
-        Returns:
-            What these rows add to the loss; and the sum of their mean values.
         """
         values, after = self._values(obs, action, next_obs, next_action)
         target = reward[:, None] + discount[:, None] * self._after(after, looked_at)
@@ -123,13 +144,15 @@ class Critics:
         by_values = found.dvalues.reshape(len(values), -1)
         if self._target_weights is None:  # the second half of what `_values` computed: no loss
             by_values = np.concatenate([by_values, np.zeros_like(by_values)])
-        self._net.backward(by_values, self._grads[share])
-        return found, float(np.sum(values.mean(axis=(1, 2)), dtype=np.float64))
+        self._net.backward(by_values, self.grads[share])
+        each = values.shape[1] * values.shape[2]
+        value_sum = float(np.sum(values, dtype=np.float64)) / each
+        return LearntShare(found.loss, found.td_error, value_sum)
 
     def step(self) -> Array | None:
         """Move every critic against its gradient; or none, and return one that is not finite."""
-        total = self._grads[0]
-        for other in self._grads[1:]:
+        total = self.grads[0]
+        for other in self.grads[1:]:
             total += other
         return None if np.isfinite(self.adam.step(total)) else total
 
@@ -141,14 +164,14 @@ class Critics:
         cfg = self._cfg
         # Batch norm goes by its running means here: these rows are of the policy alone.
         values = self._by_critic(self._net.forward(obs, action, training=not cfg.batch_norm))
-        means = values.mean(axis=2)
-        if cfg.quantiles or cfg.target_critics < cfg.critics:
-            q = means.mean(axis=1)
-            shares: Array = np.full(means.shape, 1 / cfg.critics, np.float32)
-        else:
+        means = values.mean(axis=2) if cfg.quantiles else values[:, :, 0]
+        if self.takes_lowest:
             lowest = means.argmin(axis=1)
             q = np.take_along_axis(means, lowest[:, None], axis=1)[:, 0]
-            shares = (lowest[:, None] == np.arange(cfg.critics)).astype(np.float32)
+            shares: Array = (lowest[:, None] == np.arange(cfg.critics)).astype(np.float32)
+        else:
+            q = means.mean(axis=1)
+            shares = np.full(means.shape, 1 / cfg.critics, np.float32)
         outputs = values.shape[2]
         by_values: Array = np.repeat(shares / np.float32(outputs), outputs, axis=1)
         return q, self._net.input_gradient(by_values)
@@ -193,7 +216,7 @@ class Critics:
         self, obs: Any, action: Array, next_obs: Any, next_action: Array
     ) -> tuple[Array, Array]:
         """Return values of what was done, to be learnt, and of what follows."""
-        if self._target_weights is None:
+        if self._target is None:
             # Batch norm has to see both: each alone has another mean and spread.
             both = self._net.forward(_joined(obs, next_obs), _joined(action, next_action))
             mine, theirs = np.split(self._by_critic(both), 2)

@@ -25,8 +25,9 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from muster.algos import sac_kernels as kernels
 from muster.algos.batches import BatchSlice, TransitionBatch, column, count_rows, first_not_finite
-from muster.algos.critics import Critics
+from muster.algos.critics import Critics, LearntShare
 from muster.algos.replay_agent import ReplayAgent
 from muster.algos.sac_config import SACConfig
 from muster.container import whole_cores
@@ -38,7 +39,6 @@ from muster.nets.fused_net import FusedNet
 from muster.nets.registry import Factory
 from muster.nets.side_by_side import SideBySide
 from muster.rl_utils.losses import squashed_gaussian
-from muster.rl_utils.losses.critics import CriticLoss
 from muster.seeding import derive_seed, generator
 
 Array = NDArray[np.float32]
@@ -92,8 +92,9 @@ class SAC(ReplayAgent):
         self.critics = Critics(cfg, obs_space, self._size, own, derive_seed(seed, "critics"))
         self._net = make_net(self.model, self.weights, releases_lock=True)
         self.by_torch = self._net.by_torch or self.critics.by_torch
-        takes_shares = self.critics.takes_shares and isinstance(self._net, FusedNet)
-        most = min(MOST_SHARES, cfg.batch_size // SHARE) if takes_shares else 1
+        compiled = isinstance(self._net, FusedNet) and self.critics.compiled is not None
+        most = min(MOST_SHARES, cfg.batch_size // SHARE) if compiled else 1
+        self._in_one_call = compiled and not cfg.quantiles
         self._by_share = SideBySide(max(1, most), whole_cores())
         self._grads = [aligned(self.weights.vector.size) for _ in range(self._by_share.members)]
         betas = cfg.adam_beta1, 0.999
@@ -164,9 +165,14 @@ class SAC(ReplayAgent):
         shares = self._shares(size)
         self.critics.begin(len(shares))
 
-        def learn(k: int) -> tuple[CriticLoss, float]:
+        def learn(k: int) -> LearntShare:
             rows = shares[k]
             mine = BatchSlice(batch, rows)
+            if self._in_one_call:
+                return self._learn_critics_at_once(
+                    k, size, mine, action[rows], noise[rows], reward[rows], discount[rows],
+                    weight[rows], temperature, looked_at,
+                )  # fmt: skip
             following = squashed_gaussian.draw(self._net.predict(mine.next_obs), noise[rows])
             entropy = discount[rows] * temperature * following.logp
             return self.critics.learn(
@@ -175,8 +181,8 @@ class SAC(ReplayAgent):
             )  # fmt: skip
 
         found = self._by_share(learn, len(shares))
-        loss = math.fsum(each.loss for each, _ in found)
-        self.td_error = np.concatenate([each.td_error for each, _ in found])
+        loss = math.fsum(each.loss for each in found)
+        self.td_error = np.concatenate([each.td_error for each in found])
         if not math.isfinite(loss):
             cause = first_not_finite(batch) or "networks or targets are not finite"
             raise self._not_finite(f"the loss is {loss}", cause)
@@ -185,7 +191,7 @@ class SAC(ReplayAgent):
             raise self._gradient_not_finite(self.critics.weights, bad)
         metrics = {
             "critic_loss": loss,
-            "q_mean": math.fsum(values for _, values in found) / size,
+            "q_mean": math.fsum(each.value_sum for each in found) / size,
             "td_error_mean": float(np.abs(self.td_error).mean()),
         }
         if self.train_iter % self.cfg.policy_every == 0:
@@ -244,6 +250,8 @@ class SAC(ReplayAgent):
         def learn(k: int) -> tuple[float, float]:
             rows = shares[k]
             obs = BatchSlice(batch, rows).obs
+            if self._in_one_call:
+                return self._learn_policy_at_once(k, size, obs, noise[rows], temperature)
             drawn = squashed_gaussian.draw(self._net.forward(obs), noise[rows])
             q, by_action = self.critics.judge(obs, drawn.action)
             by_logp = np.full(len(q), temperature / np.float32(size), np.float32)
@@ -266,6 +274,50 @@ class SAC(ReplayAgent):
             # The loss is log_temperature * (entropy - target): more entropy than wanted lowers it.
             self._adam_temperature.step(np.full(1, entropy - self._target_entropy, np.float32))
         return {"actor_loss": loss, "entropy": entropy}
+
+    def _learn_critics_at_once(
+        self,
+        k: int,
+        size: int,
+        mine: BatchSlice,
+        action: Array,
+        noise: Array,
+        reward: Array,
+        discount: Array,
+        weight: Array,
+        temperature: np.float32,
+        looked_at: NDArray[np.int64],
+    ) -> LearntShare:
+        """Do for share k what the critics' `learn` does, in one compiled call."""
+        policy, (critics, target) = self._compiled()
+        rows = len(action)
+        values = np.empty((rows, self.cfg.critics), np.float32)
+        td_error = np.empty(rows, np.float32)
+        loss = kernels.of_critics(
+            policy.network(), policy.room(rows), target.network(), target.room(rows),
+            critics.network(), critics.room(rows), critics.rows(mine.obs), action,
+            critics.rows(mine.next_obs), noise, reward, discount, weight, temperature, size,
+            looked_at, values, td_error, self.critics.grads[k],
+        )  # fmt: skip
+        value_sum = float(np.sum(values, dtype=np.float64)) / self.cfg.critics
+        return LearntShare(loss, td_error, value_sum)
+
+    def _learn_policy_at_once(
+        self, k: int, size: int, obs: Any, noise: Array, temperature: np.float32
+    ) -> tuple[float, float]:
+        """Return the sums of loss and logp of share k, and write its gradient, in one call."""
+        policy, (critics, _) = self._compiled()
+        rows = len(noise)
+        loss, logp = kernels.of_policy(
+            policy.network(), policy.room(rows), critics.network(), critics.room(rows),
+            critics.rows(obs), noise, temperature, size, self.critics.takes_lowest, self._grads[k],
+        )  # fmt: skip
+        return loss, logp
+
+    def _compiled(self) -> tuple[FusedNet, tuple[FusedNet, FusedNet]]:
+        compiled = self.critics.compiled
+        assert isinstance(self._net, FusedNet) and compiled is not None
+        return self._net, compiled
 
     def _shares(self, size: int) -> list[slice]:
         """Return the rows of each share of a batch, as equal in number as can be."""

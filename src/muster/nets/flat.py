@@ -51,6 +51,20 @@ def add_rows(rows: Array, total: Array) -> None:
         total[i] = x
 
 
+def move_towards_numpy(weights: Array, others: Array, share: np.float32) -> None:
+    """Twin of `move_towards`."""
+    step = others - weights
+    step *= share
+    weights += step
+
+
+@jit(move_towards_numpy)
+def move_towards(weights: Array, others: Array, share: np.float32) -> None:
+    """Move each weight by a share of the way to another, in one pass over memory."""
+    for i in range(weights.size):
+        weights[i] += (others[i] - weights[i]) * share
+
+
 class FlatParameters:
     """One contiguous float32 vector that every parameter of a module is a view of.
 
@@ -74,6 +88,7 @@ class FlatParameters:
                     "return module.float().cpu() from what builds the model",
                 )
         self.module = module
+        self._buffers = list(module.buffers())  # torch looks through all modules for them
         self.vector = aligned(sum(parameter.numel() for parameter in named.values()))
         self.names_and_slices = {}
         start = 0
@@ -100,10 +115,8 @@ class FlatParameters:
         if tau == 1:
             np.copyto(self.vector, other.vector)
         else:
-            step = other.vector - self.vector
-            step *= np.float32(tau)
-            self.vector += step
-        for mine, theirs in zip(self.module.buffers(), other.module.buffers(), strict=True):
+            move_towards(self.vector, other.vector, np.float32(tau))
+        for mine, theirs in zip(self._buffers, other._buffers, strict=True):
             mine.copy_(theirs)
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:

@@ -140,6 +140,26 @@ class FusedNet:
         self._nothing = np.zeros(0, np.float32)
         self._local = threading.local()
 
+    def network(self) -> tuple[Array, Any, Any, Any, bool]:
+        """Return what the kernels of `fused_net_kernels` take first."""
+        return (self._flat.vector, *self._network)
+
+    def room(self, rows: int) -> tuple[Array, Array]:
+        """Return this thread's arrays `kept` and `work` of these kernels, for so many rows."""
+        blocks = -(-rows // BLOCK)
+        local = self._local.__dict__
+        kept = local.get("kept")
+        if kept is None or len(kept) < blocks:
+            kept = local["kept"] = aligned(blocks, self._plan.kept)
+        work = local.get("work")
+        if work is None:
+            work = local["work"] = aligned(self._plan.work)
+        return kept, work
+
+    def rows(self, obs: Any) -> Array:
+        """Return observations as the rows of numbers that the kernels read."""
+        return self._encode(obs)
+
     def forward(self, obs: Any, beside: Array | None = None, training: bool = True) -> Array:
         """Return outputs [B, K] of observations [B, ...], and keep what `backward` needs.
 
@@ -149,13 +169,8 @@ class FusedNet:
             training: Makes no difference: no layer here has two modes.
         """
         rows = self._encode(obs)
-        blocks = -(-len(rows) // BLOCK)
-        local = self._local.__dict__
-        kept = local.get("kept")
-        if kept is None or len(kept) < blocks:
-            kept = local["kept"] = aligned(blocks, self._plan.kept)
-        out = self._compute(rows, beside, kept)
-        local["rows"] = len(out)
+        out = self._compute(rows, beside, self.room(len(rows))[0])
+        self._local.rows = len(out)
         return out
 
     def predict(self, obs: Any, beside: Array | None = None) -> Array:
@@ -197,20 +212,16 @@ class FusedNet:
             )
         out = np.empty((len(rows), self._outputs), np.float32)
         beside = np.ascontiguousarray(beside, np.float32)
-        self._calls[0](self._flat.vector, *self._network, kept, rows, beside, out)
+        self._calls[0](*self.network(), kept, rows, beside, out)
         return out
 
     def _back(self, d_out: Array, grad: Array, d_in: Array) -> None:
-        local = self._local.__dict__
-        if d_out.shape != (local.get("rows"), self._outputs):
+        rows = self._local.__dict__.get("rows")
+        if d_out.shape != (rows, self._outputs):
             raise OptionError(
                 f"backward got derivatives of shape {d_out.shape}",
                 "they belong to the outputs of the last forward in this thread",
                 "q = net.forward(obs), then net.backward(dq, grad) with a dq for each q",
             )
-        work = local.get("work")
-        if work is None:
-            work = local["work"] = aligned(self._plan.work)
-        d_out = np.ascontiguousarray(d_out)
-        network = (self._flat.vector, *self._network)
-        self._calls[1](*network, local["kept"], work, d_out, grad, d_in)
+        kept, work = self.room(len(d_out))
+        self._calls[1](*self.network(), kept, work, np.ascontiguousarray(d_out), grad, d_in)

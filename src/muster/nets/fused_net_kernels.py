@@ -106,7 +106,7 @@ def put_derivatives(
 
 
 @part
-def _outputs(
+def compute(
     params: Floats,
     layers: Ints,
     plan: Ints,
@@ -117,6 +117,7 @@ def _outputs(
     beside: Floats,
     out: Floats,
 ) -> None:
+    """As `outputs`, for other kernels."""
     noinline()
     count = out.shape[0]
     for block in range((count + BLOCK - 1) // BLOCK):
@@ -132,7 +133,7 @@ def _outputs(
 
 
 @part
-def _gradient(
+def compute_gradient(
     params: Floats,
     layers: Ints,
     plan: Ints,
@@ -144,6 +145,7 @@ def _gradient(
     grad: Floats,
     d_in: Floats,
 ) -> None:
+    """As `gradient`, for other kernels."""
     noinline()
     count = d_out.shape[0]
     for block in range((count + BLOCK - 1) // BLOCK):
@@ -184,7 +186,7 @@ def outputs(
         beside: [n, numbers] that come after them; [n, 0] for none.
         out: [n, outputs], is written.
     """
-    _outputs(params, layers, plan, heads, dueling, kept, obs, beside, out)
+    compute(params, layers, plan, heads, dueling, kept, obs, beside, out)
 
 
 @jit(absent)
@@ -215,19 +217,19 @@ def gradient(
             is not wanted.
         d_in: [n, wanted inputs], is written. Empty if it is not wanted.
     """
-    _gradient(params, layers, plan, heads, dueling, kept, work, d_out, grad, d_in)
+    compute_gradient(params, layers, plan, heads, dueling, kept, work, d_out, grad, d_in)
 
 
 @jit(absent, releases_lock=True)
 def outputs_beside(*network: Any) -> None:
     """As `outputs`, without Python's lock."""
-    _outputs(*network)
+    compute(*network)
 
 
 @jit(absent, releases_lock=True)
 def gradient_beside(*network: Any) -> None:
     """As `gradient`, without Python's lock."""
-    _gradient(*network)
+    compute_gradient(*network)
 
 
 for _kernel in (outputs, gradient, outputs_beside, gradient_beside):
