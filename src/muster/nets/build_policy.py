@@ -25,7 +25,7 @@ from muster.nets.own_model import built, global_generator_seeded, refuse_two_mod
 from muster.nets.policy_net import Objective, PolicyNet
 from muster.nets.q_network import as_tensors
 from muster.nets.recurrent import RecurrentActorCritic, RecurrentPolicy
-from muster.nets.registry import BUILT_IN, Factory, get_model
+from muster.nets.registry import BUILT_IN, REMEMBERS, Factory, get_model
 from muster.nets.threads import one_torch_thread
 from muster.nets.torch_policy import TorchPolicy
 
@@ -58,7 +58,7 @@ def build_policy(
             "mlp": as None.
             "nature_cnn": images by three convolutions, then one shared layer of 512.
             "impala_cnn": images by fifteen convolutions, then one shared layer of 256.
-            "lstm": a `RecurrentActorCritic`; the last of `hidden` is the LSTM.
+            "lstm", "gru": a `RecurrentActorCritic`; the last of `hidden` is what remembers.
             Or a registered name, or a class or function of (obs_space, head.outputs), that takes
             the place of all but `normalize_obs`. A Gaussian's outputs are means, then log_std.
         layer_norm: Put a LayerNorm before each activation of the layers after the encoder.
@@ -196,7 +196,8 @@ def _standard(
         "layer_norm": layer_norm,
         "critic": critic,
     }
-    if model == "lstm":
+    if model in REMEMBERS:
+        more["cell"] = model
         return RecurrentActorCritic(obs_space, head, hidden, activation, normalize_obs, **more)
     if model == "impala_cnn":
         encoder = impala_encoder(obs_space, generator)
