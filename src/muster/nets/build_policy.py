@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from muster.envs.masks import is_masked
 from muster.nets.action_head import ActionHead
 from muster.nets.actor_critic import ActorCritic
+from muster.nets.conv_plan import why_no_convolutions
 from muster.nets.errors import ModelError
 from muster.nets.flat import FlatParameters
+from muster.nets.fused_images import FusedImages, why_not_fused_images
 from muster.nets.fused_policy import FusedPolicy, why_not_fused
 from muster.nets.fused_recurrent import FusedRecurrent, why_not_fused_recurrent
 from muster.nets.impala_cnn import check_image, impala_encoder
@@ -111,11 +113,18 @@ def make_policy_net(
         options: For the ways that go by torch: see `TorchPolicy`, `RecurrentPolicy`.
     """
     asked = "torch.compile was asked for" if options.get("compiled") else None
+    bf16 = "bfloat16 was asked for" if options.get("bf16") else None
     if isinstance(module, RecurrentActorCritic):
         why = asked or why_not_fused_recurrent(module, flat)
         if why is not None:
             return RecurrentPolicy(module, flat, head, objective, why=why, **options)
         return FusedRecurrent(module, flat, head, objective)
+    by_bytes = why_no_convolutions(getattr(module, "encoder", module)) is None
+    if by_bytes and isinstance(module, ActorCritic):
+        why = asked or bf16 or why_not_fused_images(module, flat)
+        if why is None:
+            return FusedImages(module, flat, head, objective)
+        return TorchPolicy(module, flat, head, objective, why=why, **options)
     why = asked or why_not_fused(module, flat, objective)
     if why is not None or not isinstance(module, ActorCritic):
         return TorchPolicy(module, flat, head, objective, why=str(why), **options)
