@@ -82,7 +82,7 @@ class Counting(gym.Env):
 gym.register("PqnCounting-v0", Counting, max_episode_steps=5)
 
 
-@pytest.mark.parametrize("model", [None, "lstm"])
+@pytest.mark.parametrize("model", [None, "lstm", "gru"])
 def test_a_collected_rollout_has_the_targets_of_its_true_ends(model):
     """Terminal, truncated, and a fragment that stops in the middle of an episode."""
     cfg = PQNConfig(

@@ -83,7 +83,7 @@ def test_an_image_of_any_size_builds_a_default_network(size, layout):
     assert any(isinstance(part, nn.Conv2d) for part in module.modules())
 
 
-@pytest.mark.parametrize("model", [None, "mlp", "nature_cnn", "impala_cnn", "lstm"])
+@pytest.mark.parametrize("model", [None, "mlp", "nature_cnn", "impala_cnn", "lstm", "gru"])
 @pytest.mark.parametrize("normalize_obs", [False, True])
 @pytest.mark.parametrize("head", [DISCRETE, BOX], ids=["discrete", "box"])
 def test_images_vectors_and_categories_go_in_together(rng, model, normalize_obs, head):
@@ -113,6 +113,7 @@ def test_names_give_the_networks_they_say():
     lstm = build_policy(IMAGE, DISCRETE, (32, 24), model="lstm")
     assert isinstance(lstm, RecurrentActorCritic)
     assert lstm.state_width == 48
+    assert build_policy(IMAGE, DISCRETE, (32, 24), model="gru").state_width == 24
     for name in ("nature_cnn", "impala_cnn"):
         with pytest.raises(ModelError, match=f"{name!r} cannot read Box.*\n.*\n.*--model mlp"):
             build_policy(VECTOR, DISCRETE, model=name)
@@ -142,7 +143,7 @@ def test_a_residual_cnn_of_ones_own_acts_and_learns(rng, model):
     np.testing.assert_allclose(stats, expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("model", [None, "nature_cnn", "impala_cnn", "lstm", ResidualNet])
+@pytest.mark.parametrize("model", [None, "nature_cnn", "impala_cnn", "lstm", "gru", ResidualNet])
 def test_the_seed_alone_decides_the_weights(model):
     torch.manual_seed(0)
     first = build_policy(IMAGE, DISCRETE, model=model, seed=5)
@@ -267,7 +268,7 @@ def test_what_is_made_of_outputs_is_the_objectives(rng):
             stats += [outputs.sum()]
             return -1
 
-    for model in (None, "lstm"):
+    for model in (None, "lstm", "gru"):
         module = build_policy(VECTOR, DISCRETE, model=model, seed=1)
         flat = FlatParameters(module)
         net = make_policy_net(module, flat, DISCRETE, Halves())

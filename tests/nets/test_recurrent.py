@@ -1,4 +1,6 @@
-"""An LSTM policy: the layer, states that end with episodes, and its gradient over sequences."""
+"""Policies that remember: the layers, states that end with episodes, gradients over sequences."""
+
+import copy
 
 import numpy as np
 import pytest
@@ -10,9 +12,10 @@ from torch import nn
 from muster import OptionError
 from muster.nets import FlatParameters
 from muster.nets.action_head import ActionHead
+from muster.nets.cells import GRU, LSTM
 from muster.nets.fused_recurrent import FusedRecurrent, why_not_fused_recurrent
 from muster.nets.policy_net import STATS, LossTerms
-from muster.nets.recurrent import LSTM, RecurrentActorCritic, RecurrentPolicy
+from muster.nets.recurrent import RecurrentActorCritic, RecurrentPolicy, rows_of_sequences
 from muster.nets.tile import FUSED
 
 HEADS = {
@@ -32,10 +35,18 @@ def runner(request):
     return request.param
 
 
-def _made(runner, head, space=VECTOR, hidden=(16, 8), **options):
+@pytest.fixture(params=["lstm", "gru"])
+def cell(request):
+    return request.param
+
+
+def _made(runner, head, cell="lstm", space=VECTOR, hidden=(16, 8), **options):
     module = RecurrentActorCritic(
-        space, head, hidden, generator=torch.Generator().manual_seed(0), **options
+        space, head, hidden, generator=torch.Generator().manual_seed(0), cell=cell, **options
     )
+    with torch.no_grad():
+        for bias in (each for name, each in module.named_parameters() if name.endswith("bias")):
+            bias.normal_(0, 0.1, generator=torch.Generator().manual_seed(1))
     flat = FlatParameters(module)
     flat.vector[flat.names_and_slices["policy.weight"]] *= 100
     return module, flat, runner(module, flat, head)
@@ -109,6 +120,24 @@ def test_the_layer_is_torchs_lstm():
     torch.testing.assert_close(after, torch.cat([h, cell], dim=1))
 
 
+def test_the_layer_is_torchs_gru():
+    generator = torch.Generator().manual_seed(0)
+    gru, theirs = GRU(5, 6, generator), nn.GRU(5, 6)
+    with torch.no_grad():
+        gru.recurrent_bias.normal_(generator=generator)
+        theirs.weight_ih_l0.copy_(gru.input.weight)
+        theirs.bias_ih_l0.copy_(gru.input.bias)
+        theirs.weight_hh_l0.copy_(gru.recurrent)
+        theirs.bias_hh_l0.zero_()
+        theirs.bias_hh_l0[12:] = gru.recurrent_bias
+    inputs = torch.randn(7, 3, 5, generator=generator)
+    state = torch.randn(3, 6, generator=generator)
+    outputs, after = gru(inputs, state, None)
+    expected, last = theirs(inputs, state[None])
+    torch.testing.assert_close(outputs, expected)
+    torch.testing.assert_close(after, last[0])
+
+
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
 def test_the_gradient_is_that_of_a_plain_loss_step_by_step(rng, head, runner):
     module, flat, policy = _made(runner, head)
@@ -156,8 +185,8 @@ def test_the_gradient_is_that_of_a_plain_loss_step_by_step(rng, head, runner):
 
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
 @pytest.mark.parametrize("normalize_obs", [False, True])
-def test_in_the_first_epoch_every_ratio_is_one(rng, head, normalize_obs, runner):
-    module, flat, policy = _made(runner, head, normalize_obs=normalize_obs)
+def test_in_the_first_epoch_every_ratio_is_one(rng, head, normalize_obs, runner, cell):
+    module, flat, policy = _made(runner, head, cell, normalize_obs=normalize_obs)
     if normalize_obs:
         module.normalizer.parts[0].merge(5, np.full(5, 0.5), np.full(5, 10.0))
     rollout = _collected(policy, head, rng, _vectors(rng))
@@ -184,7 +213,7 @@ def test_normalised_observations_go_in():
 def test_images_go_through_in_sequences(rng):
     space = spaces.Dict(image=spaces.Box(0, 255, (12, 12, 3), np.uint8), speed=VECTOR)
     head = HEADS["discrete"]
-    _, flat, policy = _made(RecurrentPolicy, head, space)
+    _, flat, policy = _made(RecurrentPolicy, head, space=space)
     image = rng.integers(0, 256, (T, N, 12, 12, 3), dtype=np.uint8)
     rollout = _collected(policy, head, rng, {"image": image, "speed": _vectors(rng)})
     grad, stats = _gradient(policy, flat, rollout, np.arange(12), TERMS._replace(clip=1e-5))
@@ -192,15 +221,15 @@ def test_images_go_through_in_sequences(rng):
     assert all(grad[piece].any() for piece in flat.names_and_slices.values())
 
 
-def test_a_first_step_forgets_whatever_the_state_holds(rng, runner):
+def test_a_first_step_forgets_whatever_the_state_holds(rng, runner, cell):
     head = HEADS["box"]
-    _, _, policy = _made(runner, head)
+    _, _, policy = _made(runner, head, cell)
     obs = _vectors(rng)[0]
     first = np.array([True, False, True, False])
     noise, action = np.zeros((2, N, 2), np.float32)
     logp, value, again = np.zeros((3, N), np.float32)
-    state = np.zeros((N, 16), np.float32)
-    filled = rng.normal(size=(N, 16)).astype(np.float32)
+    state = np.zeros((N, policy.state_width), np.float32)
+    filled = rng.normal(size=state.shape).astype(np.float32)
     filled[0] = np.nan
     policy.values(obs, value, state, first)
     before = filled.copy()
@@ -216,12 +245,12 @@ def test_a_first_step_forgets_whatever_the_state_holds(rng, runner):
     assert (filled[1:] != before[1:]).all()
 
 
-def test_the_same_inputs_give_the_same_bits(rng, runner):
+def test_the_same_inputs_give_the_same_bits(rng, runner, cell):
     head = HEADS["multi"]
     obs = _vectors(rng)
     seen = set()
     for _ in range(2):
-        _, flat, policy = _made(runner, head)
+        _, flat, policy = _made(runner, head, cell)
         rollout = _collected(policy, head, np.random.default_rng(1), obs)
         grad, stats = _gradient(policy, flat, rollout, np.arange(7))
         seen.add(grad.tobytes() + stats.tobytes() + rollout.state.tobytes())
@@ -266,8 +295,8 @@ def test_what_a_sequence_cannot_be_made_of_is_refused(rng, runner):
 @pytest.mark.skipif(not FUSED, reason="numba cannot compile here")
 @pytest.mark.parametrize("hidden", [(16, 8), (24,), (64, 128), (33, 50), (7, 3)])
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
-def test_the_compiled_network_is_that_of_torch_at_every_width(rng, head, hidden):
-    module, flat, policy = _made(RecurrentPolicy, head, hidden=hidden, layer_norm=True)
+def test_the_compiled_network_is_that_of_torch_at_every_width(rng, head, hidden, cell):
+    module, flat, policy = _made(RecurrentPolicy, head, cell, hidden=hidden, layer_norm=True)
     fused = FusedRecurrent(module, flat, head)
     rollout = _collected(policy, head, rng, _vectors(rng))
     flat.vector += rng.normal(0, 0.05, flat.vector.size).astype(np.float32)
@@ -279,12 +308,54 @@ def test_the_compiled_network_is_that_of_torch_at_every_width(rng, head, hidden)
 
 
 @pytest.mark.skipif(not FUSED, reason="numba cannot compile here")
-def test_the_bits_of_an_environment_do_not_depend_on_those_beside_it(rng):
+@pytest.mark.parametrize("hidden", [(24,), (33, 50)])
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+def test_the_compiled_gradient_is_that_of_autograd_in_float64(rng, head, hidden, cell):
+    module, flat, policy = _made(FusedRecurrent, head, cell, hidden=hidden)
+    rollout = _collected(policy, head, rng, _vectors(rng))
+    flat.vector += rng.normal(0, 0.05, flat.vector.size).astype(np.float32)
+    rows = np.array([11, 2, 7, 3])
+    steps, state, first = rows_of_sequences(rollout, rows)
+    exact = copy.deepcopy(module).double()
+    exact.encoder = nn.Flatten()  # muster's own makes float32 of everything
+    obs = torch.from_numpy(rollout.obs[steps]).double()
+    state = torch.from_numpy(state).double()
+    outputs, value, _ = exact.steps(obs, state, torch.from_numpy(first), LENGTH)
+    loss, expected_stats = loss_and_stats(head, outputs, value, rollout, steps, TERMS)
+    expected = autograd(exact, loss)
+    grad, stats = _gradient(policy, flat, rollout, rows)
+    assert np.abs(grad - expected).max() < 2e-6 * np.abs(expected).max()
+    np.testing.assert_allclose(stats, expected_stats, rtol=2e-5, atol=1e-6)
+    assert rollout.first[steps].any()
+
+
+@pytest.mark.skipif(not FUSED, reason="numba cannot compile here")
+@pytest.mark.parametrize("critic", [True, False])
+@pytest.mark.parametrize("hidden", [(16,), (9, 21)])
+def test_slots_together_have_the_bits_of_each_alone(rng, hidden, critic, cell):
+    head = HEADS["box" if critic else "discrete"]
+    _, flat, policy = _made(FusedRecurrent, head, cell, hidden=hidden, critic=critic)
+    rollout = _collected(policy, head, rng, _vectors(rng))
+    rows = rng.permutation(12).reshape(4, 3)
+    alone = [_gradient(policy, flat, rollout, mine) for mine in rows]
+    for some in (slice(0, 4), slice(1, 3), slice(3, 4)):
+        count = some.stop - some.start
+        grads = np.full((count, flat.vector.size), np.nan, np.float32)
+        stats = np.full((count, len(STATS)), np.nan)
+        policy.gradients(rollout, rows[some], TERMS, grads, stats)
+        for k, (grad, sums) in enumerate(alone[some]):
+            assert np.array_equal(grads[k], grad)
+            assert np.array_equal(stats[k], sums)
+
+
+@pytest.mark.skipif(not FUSED, reason="numba cannot compile here")
+@pytest.mark.parametrize("hidden", [(48, 40), (32,)])
+def test_the_bits_of_an_environment_do_not_depend_on_those_beside_it(rng, hidden, cell):
     head = HEADS["box"]
-    _, _, policy = _made(FusedRecurrent, head, hidden=(48, 40))
+    _, _, policy = _made(FusedRecurrent, head, cell, hidden=hidden)
     n = 70
     obs = rng.normal(size=(n, 5)).astype(np.float32)
-    state = rng.normal(size=(n, 80)).astype(np.float32)
+    state = rng.normal(size=(n, policy.state_width)).astype(np.float32)
     first = rng.random(n) < 0.2
     whole, values = state.copy(), np.zeros(n, np.float32)
     policy.values(obs, values, state, first)
@@ -297,12 +368,12 @@ def test_the_bits_of_an_environment_do_not_depend_on_those_beside_it(rng):
         assert np.array_equal(mine, whole[rows])
 
 
-def test_which_networks_with_a_memory_are_compiled():
+def test_which_networks_with_a_memory_are_compiled(cell):
     head = HEADS["discrete"]
-    module, flat, _ = _made(RecurrentPolicy, head)
+    module, flat, _ = _made(RecurrentPolicy, head, cell)
     assert (why_not_fused_recurrent(module, flat) is None) is FUSED
     module.trunk.append(nn.Dropout(0.5))
     assert "Dropout" in why_not_fused_recurrent(module, flat)
     image = spaces.Box(0, 255, (12, 12, 3), np.uint8)
-    module, flat, _ = _made(RecurrentPolicy, head, image)
+    module, flat, _ = _made(RecurrentPolicy, head, space=image)
     assert "observations go through" in why_not_fused_recurrent(module, flat)

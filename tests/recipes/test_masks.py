@@ -85,9 +85,9 @@ def test_masks_go_to_the_learner_with_what_actors_send(tmp_path):
 
 
 @pytest.mark.parametrize("algo", MASKED)
-@pytest.mark.parametrize("model", [None, "lstm", "nature_cnn", "impala_cnn", "own"])
+@pytest.mark.parametrize("model", [None, "lstm", "gru", "nature_cnn", "impala_cnn", "own"])
 def test_every_network_leaves_illegal_actions_out(algo, model):
-    if algo == "dqn" and model == "lstm":
+    if algo == "dqn" and model in ("lstm", "gru"):
         pytest.skip("a Q-learner on replay has no memory")
     picture = model in ("nature_cnn", "impala_cnn")
     seen = spaces.Box(0, 255, (36, 36, 1), np.uint8) if picture else spaces.Box(-1, 1, (3,))

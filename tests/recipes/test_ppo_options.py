@@ -87,6 +87,8 @@ def test_a_slip_of_an_option_is_refused_with_an_option_that_there_is(key):
         ({"minibatches": 7}, "minibatches=7 and rollout=128"),
         ({"model": "lstm", "sequence": 7}, "rollout=128 and sequence=7"),
         ({"model": "lstm", "hidden": ()}, "model=lstm and hidden="),
+        ({"model": "gru", "hidden": ()}, "model=gru and hidden="),
+        ({"model": "gru", "sequence": 7}, "rollout=128 and sequence=7"),
         ({"model": "lstm", "minibatches": 64}, "minibatches=64 and rollout=128"),
     ],
 )

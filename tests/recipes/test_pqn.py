@@ -55,7 +55,7 @@ def test_a_ray_cluster_comes_to_the_same_policy(tmp_path, model):
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=SLOW)])
-@pytest.mark.parametrize("options", [{}, {"model": "lstm"}, {"lag": 1}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"model": "lstm"}, {"model": "gru"}, {"lag": 1}], ids=str)
 def test_a_resumed_run_equals_one_that_was_not_stopped(tmp_path, workers, options):
     whole = train(tmp_path / "a", workers=0, env_steps=1_024, **options)
     train(tmp_path / "b", workers=workers, env_steps=512, **options)

@@ -339,6 +339,7 @@ KINDS = [
     ("Pendulum-v1", {"activation": "relu", "shared": True, "hidden": (8, 8)}),
     ("Pendulum-v1", {"lag": 1, **NORMALIZED}),
     ("CartPole-v1", {"model": "lstm", "sequence": 8, **NORMALIZED}),
+    ("Pendulum-v1", {"model": "gru", "sequence": 8, "hidden": (12, 20), **NORMALIZED}),
 ]
 
 

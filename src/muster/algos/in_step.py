@@ -85,6 +85,19 @@ class InStepAgent(Protocol):
     def gradient(self, rollout: Rollout, rows: Array, terms: Any, out: Array, stats: Array) -> None:
         """Write the gradient of some rows' loss, and the sums of their metrics."""
 
+    def gradients(
+        self, rollout: Rollout, rows: Array, terms: Any, out: Array, stats: Array
+    ) -> None:
+        """Write the gradients of several slots, each with the bits that `gradient` gives it.
+
+        Args:
+            rollout: All rows.
+            rows: [slots, rows of each].
+            terms: The numbers of the loss.
+            out: [slots, weights], is overwritten.
+            stats: [slots, metrics], is overwritten.
+        """
+
     def learnt_enough(self, watched: float) -> bool:
         """Whether to stop learning from a rollout, by the mean of `watched` over an epoch."""
 

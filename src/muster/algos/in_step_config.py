@@ -16,6 +16,7 @@ from muster.algos.options import (
     refuse_together,
 )
 from muster.errors import OptionError
+from muster.nets.registry import REMEMBERS
 
 MOST_SLOTS = 4_096
 MOST_ROLLOUT = 1_000_000
@@ -57,7 +58,7 @@ class InStepConfig:
     normalize_reward: bool = False
     """Divide rewards by the spread of the discounted return."""
     model: str | None = None
-    """Another network: mlp, nature_cnn, impala_cnn, lstm, or module:Class of your own."""
+    """Another network: mlp, nature_cnn, impala_cnn, lstm, gru, or module:Class of your own."""
     sequence: int = 16
     """Recurrent networks: steps that are learnt from in one piece."""
     slots: int = 4
@@ -100,10 +101,10 @@ class InStepConfig:
         check_choice("activation", self.activation, Activation)
         check_widths("hidden", self.hidden)
         check_text("model", self.model)
-        if self.model == "lstm" and not self.hidden:
+        if self._remembers and not self.hidden:
             why = "the last hidden layer is what remembers"
-            refuse_together("model=lstm", "hidden=()", why, "hidden=(64,)")
-        if self.model == "lstm" and self.rollout % self.sequence:
+            refuse_together(f"model={self.model}", "hidden=()", why, "hidden=(64,)")
+        if self._remembers and self.rollout % self.sequence:
             refuse_together(
                 f"rollout={self.rollout}",
                 f"sequence={self.sequence}",
@@ -114,6 +115,11 @@ class InStepConfig:
     def passes(self) -> tuple[int, int]:
         """Return how often each rollout is learnt from, and into how many parts it is cut."""
         return 1, 1
+
+    @property
+    def _remembers(self) -> bool:
+        """Whether the network is one that remembers, and learns from sequences."""
+        return self.model in REMEMBERS
 
     def default_workers(self, cores: int) -> int:
         """Return one worker per core: the result does not depend on it."""
@@ -129,10 +135,10 @@ class InStepConfig:
                 f"num_envs={-(-num_envs // self.slots) * self.slots}",
             )
         rows = self.rollout * (num_envs // self.slots)
-        pieces = rows // self.sequence if self.model == "lstm" else rows
+        pieces = rows // self.sequence if self._remembers else rows
         _, minibatches = self.passes()
         if pieces % minibatches:
-            what = "sequences" if self.model == "lstm" else "steps"
+            what = "sequences" if self._remembers else "steps"
             refuse_together(
                 f"minibatches={minibatches}",
                 f"rollout={self.rollout}",

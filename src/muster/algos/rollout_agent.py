@@ -2,7 +2,7 @@
 
     act:      obs -> network -> outputs -> action, its log-probability, the value
     prepare:  rewards, values -> advantages, targets                 (of one slot)
-    gradient: rows of a rollout -> loss -> gradient                  (by `net`, rows of one slot)
+    gradient: rows of a rollout -> loss -> gradient                  (by `net`, slot by slot)
     step:     sum of the slots' gradients -> norm clipped -> Adam
 
 What goes on around it (rollouts, slots, who computes what) is in `muster.workers`. An algorithm
@@ -204,6 +204,25 @@ class RolloutAgent(ABC):
     def gradient(self, rollout: Rollout, rows: Array, terms: Any, out: Array, stats: Array) -> None:
         """Write the gradient of some rows' loss, and the sums of their metrics."""
         self.net.gradient(rollout, rows, terms, out, stats)
+
+    def gradients(
+        self, rollout: Rollout, rows: Array, terms: Any, out: Array, stats: Array
+    ) -> None:
+        """Write the gradients of several slots, each with the bits that `gradient` gives it.
+
+        Args:
+            rollout: All rows.
+            rows: [slots, rows of each].
+            terms: The numbers of the loss.
+            out: [slots, weights], is overwritten.
+            stats: [slots, metrics], is overwritten.
+        """
+        together = getattr(self.net, "gradients", None)
+        if together is not None:
+            together(rollout, rows, terms, out, stats)
+            return
+        for mine, grad, sums in zip(rows, out, stats, strict=True):
+            self.gradient(rollout, mine, terms, grad, sums)
 
     def learnt_enough(self, watched: float) -> bool:
         """Whether to stop learning from a rollout, by the mean of `watched` over an epoch."""

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from muster.envs.masks import is_masked
 from muster.nets.action_head import ActionHead
 from muster.nets.actor_critic import ActorCritic
+from muster.nets.conv_plan import why_no_convolutions
 from muster.nets.errors import ModelError
 from muster.nets.flat import FlatParameters
+from muster.nets.fused_images import FusedImages, why_not_fused_images
 from muster.nets.fused_policy import FusedPolicy, why_not_fused
 from muster.nets.fused_recurrent import FusedRecurrent, why_not_fused_recurrent
 from muster.nets.impala_cnn import check_image, impala_encoder
@@ -25,7 +27,7 @@ from muster.nets.own_model import built, global_generator_seeded, refuse_two_mod
 from muster.nets.policy_net import Objective, PolicyNet
 from muster.nets.q_network import as_tensors
 from muster.nets.recurrent import RecurrentActorCritic, RecurrentPolicy
-from muster.nets.registry import BUILT_IN, Factory, get_model
+from muster.nets.registry import BUILT_IN, REMEMBERS, Factory, get_model
 from muster.nets.threads import one_torch_thread
 from muster.nets.torch_policy import TorchPolicy
 
@@ -58,7 +60,7 @@ def build_policy(
             "mlp": as None.
             "nature_cnn": images by three convolutions, then one shared layer of 512.
             "impala_cnn": images by fifteen convolutions, then one shared layer of 256.
-            "lstm": a `RecurrentActorCritic`; the last of `hidden` is the LSTM.
+            "lstm", "gru": a `RecurrentActorCritic`; the last of `hidden` is what remembers.
             Or a registered name, or a class or function of (obs_space, head.outputs), that takes
             the place of all but `normalize_obs`. A Gaussian's outputs are means, then log_std.
         layer_norm: Put a LayerNorm before each activation of the layers after the encoder.
@@ -111,11 +113,18 @@ def make_policy_net(
         options: For the ways that go by torch: see `TorchPolicy`, `RecurrentPolicy`.
     """
     asked = "torch.compile was asked for" if options.get("compiled") else None
+    bf16 = "bfloat16 was asked for" if options.get("bf16") else None
     if isinstance(module, RecurrentActorCritic):
         why = asked or why_not_fused_recurrent(module, flat)
         if why is not None:
             return RecurrentPolicy(module, flat, head, objective, why=why, **options)
         return FusedRecurrent(module, flat, head, objective)
+    by_bytes = why_no_convolutions(getattr(module, "encoder", module)) is None
+    if by_bytes and isinstance(module, ActorCritic):
+        why = asked or bf16 or why_not_fused_images(module, flat)
+        if why is None:
+            return FusedImages(module, flat, head, objective)
+        return TorchPolicy(module, flat, head, objective, why=why, **options)
     why = asked or why_not_fused(module, flat, objective)
     if why is not None or not isinstance(module, ActorCritic):
         return TorchPolicy(module, flat, head, objective, why=str(why), **options)
@@ -196,7 +205,8 @@ def _standard(
         "layer_norm": layer_norm,
         "critic": critic,
     }
-    if model == "lstm":
+    if model in REMEMBERS:
+        more["cell"] = model
         return RecurrentActorCritic(obs_space, head, hidden, activation, normalize_obs, **more)
     if model == "impala_cnn":
         encoder = impala_encoder(obs_space, generator)

@@ -36,10 +36,19 @@ def impala_cnn(obs_space: gym.Space[Any], n_actions: int) -> nn.Module:
     return nn.Sequential(OrderedDict(encoder=encoder, trunk=MLP(features, (256,), n_actions)))
 
 
+def gru(obs_space: gym.Space[Any], n_actions: int) -> nn.Module:
+    """Say that this is no Q-network."""
+    raise _no_q_network("gru")
+
+
 def lstm(obs_space: gym.Space[Any], n_actions: int) -> nn.Module:
     """Say that this is no Q-network."""
-    raise ModelError(
-        "the model 'lstm' is no Q-network",
+    raise _no_q_network("lstm")
+
+
+def _no_q_network(name: str) -> ModelError:
+    return ModelError(
+        f"the model {name!r} is no Q-network",
         "it has a memory, and a Q-learner learns from single steps that are drawn in any order",
         "--model mlp, or muster train ppo",
     )

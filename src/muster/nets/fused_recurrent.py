@@ -1,12 +1,13 @@
-"""A policy with an LSTM without torch: whole sequences in a handful of compiled calls.
+"""A policy with a memory without torch: whole sequences, of several slots, in few compiled calls.
 
-    obs -> [normalise] -> layers, gates by the inputs (FusedNet) -> LSTM, step by step
-        -> policy and value (FusedNet) -> loss -> the same way back
+    obs -> [normalise] -> [layers (FusedNet)] -> LSTM or GRU, step by step, and heads
+        -> loss -> the same way back
 
     why_not_fused_recurrent  the one rule for which networks go this way
-    FusedRecurrent           the face of `RecurrentPolicy`
+    FusedRecurrent           the face of `RecurrentPolicy`, and `gradients` of several slots at once
 
-The bits of an environment do not depend on those beside it: all of a worker's act in one call.
+The bits of an environment do not depend on those beside it: all of a worker's act in one call, and
+are learnt from in one.
 """
 
 import threading
@@ -18,21 +19,23 @@ from numpy.typing import NDArray
 from torch import nn
 
 from muster.errors import OptionError
-from muster.nets import lstm_kernels as kernels
+from muster.nets import cell_kernels
+from muster.nets import sequence_kernels as kernels
 from muster.nets.action_head import ActionHead
+from muster.nets.cells import GRU, LSTM
 from muster.nets.clipped_objective import ClippedObjective
 from muster.nets.encoders import Flatten
 from muster.nets.flat import FlatParameters
 from muster.nets.fused_net import FusedNet
 from muster.nets.fused_plan import count_parameters, flattened, why_no_chain, why_not_compiled
 from muster.nets.policy_net import Array, Floats, Objective, Rollout
-from muster.nets.recurrent import LSTM, RecurrentActorCritic, rows_of_sequences
+from muster.nets.recurrent import RecurrentActorCritic, rows_of_sequences
+from muster.nets.sequence_back_kernels import backward
 from muster.nets.torch_policy import most_likely
 
 _MOST_ROOMS = 8
 """Numbers of rows whose arrays are kept, per thread: of acting, learning, evaluating and others."""
-_RECURRENT = 1
-"""Tensors of an LSTM beside those of the layer that reads its inputs."""
+_KINDS: dict[type[nn.Module], int] = {LSTM: cell_kernels.LSTM, GRU: cell_kernels.GRU}
 
 
 def why_not_fused_recurrent(module: nn.Module, flat: FlatParameters) -> str | None:
@@ -45,20 +48,37 @@ def why_not_fused_recurrent(module: nn.Module, flat: FlatParameters) -> str | No
         return f"{type(module).__name__} is not the standard RecurrentActorCritic"
     if type(module.encoder) is not Flatten:
         return f"observations go through {type(module.encoder).__name__}"
-    if type(module.lstm) is not LSTM:
-        return f"{type(module.lstm).__name__} has no compiled twin"
-    before = list(flattened(_before(module)))
+    if type(module.cell) not in _KINDS:
+        return f"{type(module.cell).__name__} has no compiled twin"
+    before = list(flattened(module.trunk))
     heads = [head for head in (module.policy, module.value) if head is not None]
-    reason = why_no_chain(before)
+    reason = why_no_chain([*before, module.cell.input])
     if reason is not None:
         return reason
-    parameters = count_parameters([*before, *heads]) + _RECURRENT + (module.log_std is not None)
+    own = len(list(module.cell.parameters()))
+    parameters = count_parameters([*before, *heads]) + own + (module.log_std is not None)
     return why_not_compiled(module, flat, parameters)
 
 
-def _before(module: RecurrentActorCritic) -> nn.Module:
-    """Return the layers up to what goes into the gates."""
-    return nn.Sequential(module.trunk, module.lstm.input)
+def _places(module: RecurrentActorCritic, flat: FlatParameters) -> NDArray[np.int64]:
+    """Return what the kernels need to know of the network."""
+    cell, at = module.cell, flat.places()
+    net = np.full(kernels.PLACES, -1, np.int64)
+    net[kernels.KIND] = _KINDS[type(cell)]
+    net[kernels.INPUTS], net[kernels.WIDTH] = cell.input.in_features, cell.width
+    net[kernels.BY_INPUTS], net[kernels.BIAS] = at[id(cell.input.weight)], at[id(cell.input.bias)]
+    net[kernels.RECURRENT] = at[id(cell.recurrent)]
+    if isinstance(cell, GRU):
+        net[kernels.RECURRENT_BIAS] = at[id(cell.recurrent_bias)]
+    net[kernels.OUTPUTS] = module.policy.out_features
+    net[kernels.POLICY], net[kernels.POLICY_BIAS] = _linear(module.policy, at)
+    if module.value is not None:
+        net[kernels.VALUE], net[kernels.VALUE_BIAS] = _linear(module.value, at)
+    return net
+
+
+def _linear(layer: nn.Linear, at: dict[int, int]) -> tuple[int, int]:
+    return at[id(layer.weight)], at[id(layer.bias)]
 
 
 class FusedRecurrent:
@@ -86,18 +106,13 @@ class FusedRecurrent:
         self._flat = flat
         self._head = head
         self._objective = objective or ClippedObjective(head)
-        self._before = FusedNet(flat, [_before(module)])
-        heads = [each for each in (module.policy, module.value) if each is not None]
-        self._width = module.lstm.width
-        self._after = FusedNet(flat, heads, beside=self._width)
-        places = flat.places()
-        at = places[id(module.lstm.recurrent)]
-        self._recurrent = slice(at, at + 4 * self._width**2)
-        self._means = module.policy.out_features
+        self._net = _places(module, flat)
+        self._trunks: list[FusedNet] = []
+        self._has_value = module.value is not None
         self._log_std = slice(0, 0)
         if module.log_std is not None:
-            at = places[id(module.log_std)]
-            self._log_std = slice(at, at + self._means)
+            at = flat.places()[id(module.log_std)]
+            self._log_std = slice(at, at + module.policy.out_features)
         self.state_width = module.state_width
         self._local = threading.local()
 
@@ -112,17 +127,16 @@ class FusedRecurrent:
         first: NDArray[np.bool_],
     ) -> None:
         """Draw an action for each of n environments, see `RecurrentPolicy.act`."""
-        outputs, values = self._steps(obs, state, first)
+        outputs, value[:] = self._one_step(obs, state, first)
         self._objective.draw(outputs, noise, action, logp)
-        value[:] = values
 
     def best(self, obs: Any, state: Floats, first: NDArray[np.bool_]) -> Array:
         """Return the most likely actions, [n, width]; overwrite the state as `act` does."""
-        return most_likely(self._head, self._steps(obs, state, first)[0])
+        return most_likely(self._head, self._one_step(obs, state, first)[0])
 
     def values(self, obs: Any, value: Floats, state: Floats, first: NDArray[np.bool_]) -> None:
         """Write the value of each of n observations. The state stays as it is."""
-        value[:] = self._steps(obs, state.copy(), first)[1]
+        value[:] = self._one_step(obs, state.copy(), first)[1]
 
     def gradient(
         self,
@@ -133,51 +147,90 @@ class FusedRecurrent:
         stats: NDArray[np.float64],
     ) -> None:
         """Write the gradient of the loss over some sequences, see `RecurrentPolicy.gradient`."""
-        steps, state, first = rows_of_sequences(rollout, rows)
-        obs = np.take(rollout.obs, steps, axis=0)
-        outputs, value = self._steps(obs, state, first)
+        self.gradients(rollout, rows[None], terms, grad[None], stats[None])
+
+    def gradients(
+        self,
+        rollout: Rollout,
+        rows: NDArray[np.int64],
+        terms: Any,
+        grads: Floats,
+        stats: NDArray[np.float64],
+    ) -> None:
+        """Write the gradient of each of several slots, with the bits that `gradient` would give.
+
+        Args:
+            rollout: See `RecurrentPolicy.gradient`.
+            rows: [slots, sequences], see there.
+            terms: See there.
+            grads: [slots, size of the flat vector], is overwritten.
+            stats: [slots, metrics], is overwritten.
+        """
+        slots, count = rows.shape
+        steps, state, first = rows_of_sequences(rollout, rows.reshape(-1))
+        # Slot by slot, in each step by step.
+        steps = np.ascontiguousarray(steps.reshape(-1, slots, count).swapaxes(0, 1))
+        first = np.take(rollout.first, steps)  # type: ignore[arg-type]  # it is there
+        x = self._before(np.take(rollout.obs, steps.reshape(-1), axis=0), slots)
+        room = self._room(steps.size, rows.size)
+        room.x[:, 1 : 1 + x.shape[1]] = x
+        kernels.forward(self._flat.vector, self._net, room, state, first.reshape(-1), slots)
+        outputs, value = self._read(room)
         d_outputs, d_value = np.empty_like(outputs), np.empty_like(value)
         stats[:] = 0
-        wrong = self._objective.loss(
-            outputs, value, rollout, steps, terms, d_outputs, d_value, stats
-        )
-        if wrong >= 0:
-            raise OptionError(
-                f"row {steps[wrong]} cannot be learnt from",
-                f"there are {len(rollout.logp)} rows; or its action is none of {self._head}",
-                "rows within the rollout, and actions as `act` wrote them",
-            )
-        self._back(d_outputs, d_value, outputs, first, len(rows), grad)
+        size = steps[0].size
+        for slot in range(slots):
+            mine = slice(slot * size, (slot + 1) * size)
+            wrong = self._objective.loss(
+                outputs[mine], value[mine], rollout, steps[slot].reshape(-1), terms,
+                d_outputs[mine], d_value[mine], stats[slot],
+            )  # fmt: skip
+            if wrong >= 0:
+                raise OptionError(
+                    f"row {steps[slot].reshape(-1)[wrong]} cannot be learnt from",
+                    f"there are {len(rollout.logp)} rows; or its action is none of {self._head}",
+                    "rows within the rollout, and actions as `act` wrote them",
+                )
+        self._back(d_outputs, d_value, outputs, first.reshape(-1), room, grads)
 
-    def _steps(self, obs: Any, state: Floats, first: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-        """Return outputs [T * S, K] and values [T * S] of S sequences; overwrite their state."""
+    def _one_step(self, obs: Any, state: Floats, first: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+        """Return outputs [n, K] and values [n] of n observations; overwrite their state."""
+        x = self._before(obs, 0)
+        room = self._room(len(x), len(x))
+        room.x[:, 1 : 1 + x.shape[1]] = x
+        kernels.forward(self._flat.vector, self._net, room, state, np.ascontiguousarray(first), 1)
+        return self._read(room)
+
+    def _before(self, obs: Any, slots: int) -> Floats:
+        """Return what goes into the cells, of observations [n, ...].
+
+        Args:
+            obs: Slot by slot, in equal numbers.
+            slots: How many, each of which will go back; 0 if there is no way back.
+        """
+        obs = np.asarray(obs)
         if self._module.normalizer is not None:
             with torch.no_grad():
-                obs = self._module.normalizer(torch.from_numpy(np.asarray(obs))).numpy()
-        gates = self._before.forward(obs)
-        count, width = len(gates), self._width
-        room = self._room(count, len(state))
-        room["gates"][:, : 4 * width] = gates
-        weight = self._flat.vector[self._recurrent]
-        kernels.forward(
-            weight,
-            room["turned"],
-            state,
-            np.ascontiguousarray(first),
-            room["gates"],
-            room["h_before"],
-            room["cell_before"],
-            room["h"],
-            room["cell"],
-        )
-        made = self._after.forward(np.zeros((count, 0), np.float32), room["h"][:, :width])
-        outputs = made[:, : self._means]
+                obs = self._module.normalizer(torch.from_numpy(obs)).numpy()
+        if not len(self._module.trunk):
+            rows: Floats = obs.reshape(len(obs), -1)
+            return rows
+        while len(self._trunks) < max(slots, 1):
+            self._trunks.append(FusedNet(self._flat, [self._module.trunk]))
+        if not slots:
+            return self._trunks[0].predict(obs)
+        parts = zip(self._trunks, np.split(obs, slots), strict=False)
+        return np.concatenate([trunk.forward(part) for trunk, part in parts])
+
+    def _read(self, room: kernels.Room) -> tuple[Floats, Floats]:
+        """Return outputs [n, K] and values [n] that `kernels.forward` made."""
+        policy = int(self._has_value)
+        outputs = room.made[:, policy : policy + self._net[kernels.OUTPUTS]]
         if self._log_std.stop:
             log_std = np.broadcast_to(self._flat.vector[self._log_std], outputs.shape)
             outputs = np.concatenate([outputs, log_std], axis=1)
-        if self._module.value is None:
-            return np.ascontiguousarray(outputs), outputs.max(axis=1)
-        return np.ascontiguousarray(outputs), np.ascontiguousarray(made[:, -1])
+        outputs = np.ascontiguousarray(outputs)
+        return outputs, room.made[:, 0].copy() if self._has_value else outputs.max(axis=1)
 
     def _back(
         self,
@@ -185,63 +238,34 @@ class FusedRecurrent:
         d_value: Floats,
         outputs: Floats,
         first: NDArray[np.bool_],
-        sequences: int,
-        grad: Floats,
+        room: kernels.Room,
+        grads: Floats,
     ) -> None:
-        """Write the gradient of all parameters, from derivatives by outputs and values."""
-        means = d_outputs[:, : self._means]
+        """Write the gradients of all parameters, from derivatives by outputs and values."""
+        slots, count, policy = len(grads), self._net[kernels.OUTPUTS], int(self._has_value)
         if self._log_std.stop:
-            grad[self._log_std] = d_outputs[:, self._means :].sum(axis=0)
-        if self._module.value is None:
-            d_made = means.copy()
-            d_made[np.arange(len(outputs)), outputs.argmax(axis=1)] += d_value
+            by_slot = d_outputs[:, count:].reshape(slots, -1, count)
+            for grad, mine in zip(grads, by_slot, strict=True):
+                grad[self._log_std] = mine.sum(axis=0)
+        room.made[:, policy : policy + count] = d_outputs[:, :count]
+        if self._has_value:
+            room.made[:, 0] = d_value
         else:
-            d_made = np.concatenate([means, d_value[:, None]], axis=1)
-        room, width = self._room(len(outputs), sequences), self._width
-        d_h = self._after.input_gradient(d_made, grad)
-        kernels.backward(
-            self._flat.vector[self._recurrent],
-            room["padded"],
-            np.ascontiguousarray(first),
-            room["gates"],
-            room["h_before"],
-            room["cell_before"],
-            room["cell"],
-            d_h,
-            room["d_h_after"],
-            room["d_cell"],
-            room["by_weight"],
-            grad[self._recurrent],
-        )
-        self._before.backward(np.ascontiguousarray(room["gates"][:, : 4 * width]), grad)
+            room.made[np.arange(len(outputs)), outputs.argmax(axis=1)] += d_value
+        inputs = int(self._net[kernels.INPUTS]) if len(self._module.trunk) else 0
+        d_x = np.empty((len(outputs), inputs), np.float32)
+        backward(self._flat.vector, self._net, room, first, slots, grads, d_x)
+        if inputs:
+            parts = zip(self._trunks, np.split(d_x, slots), grads, strict=False)
+            for trunk, part, grad in parts:
+                trunk.backward(part, grad)
 
-    def _room(self, rows: int, sequences: int) -> dict[str, Floats]:
+    def _room(self, rows: int, sequences: int) -> kernels.Room:
         """Return the arrays of this thread for so many rows."""
-        rooms: dict[tuple[int, int], dict[str, Floats]] = self._local.__dict__.setdefault(
-            "rooms", {}
-        )
+        rooms: dict[tuple[int, int], kernels.Room] = self._local.__dict__.setdefault("rooms", {})
         room = rooms.get((rows, sequences))
         if room is None:
             if len(rooms) >= _MOST_ROOMS:
                 rooms.clear()
-            width, h_row, four = (
-                self._width,
-                kernels.wide(self._width),
-                kernels.wide(4 * self._width),
-            )
-            shapes = {
-                "gates": (rows, four),
-                "h_before": (rows, h_row),
-                "cell_before": (rows, width),
-                "h": (rows, h_row),
-                "cell": (rows, width),
-                "d_h_after": (sequences, h_row),
-                "d_cell": (sequences, width),
-                "turned": (width * four,),
-                "padded": (4 * width * h_row,),
-                "by_weight": (4 * width * h_row,),
-            }
-            room = rooms[rows, sequences] = {
-                name: np.zeros(shape, np.float32) for name, shape in shapes.items()
-            }
+            room = rooms[rows, sequences] = kernels.make_room(self._net, rows, sequences)
         return room

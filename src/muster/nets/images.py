@@ -26,6 +26,11 @@ class ImageInput(nn.Module):
         else:
             self.channels, self.size = shape[0], (shape[1], shape[2])
 
+    @property
+    def channels_first(self) -> bool:
+        """Whether all of a channel comes before the next one."""
+        return not self._channels_last
+
     def forward(self, image: Tensor) -> Tensor:
         """Return float32 [B, channels, height, width] of images [B, *shape]."""
         if self._grey:

@@ -1,6 +1,6 @@
-"""A policy with a memory: an LSTM between the encoder and the heads, and how it is learnt.
+"""A policy with a memory: LSTM or GRU between the encoder and the heads, and how it is learnt.
 
-obs -> [ObsNorm] -> encoder -> [layers] -> LSTM -+-> policy -> outputs [B, K]
+obs -> [ObsNorm] -> encoder -> [layers] -> cell -+-> policy -> outputs [B, K]
                                   state --^  |   +-> value  -> [B]
                                   ^----------+
 
@@ -12,7 +12,7 @@ What is stored so that it can learn from a sequence of `length` steps in one pie
 
 Learning runs each sequence from its stored state with the weights of now. In the first epoch these
 are the weights that acted, and every ratio is 1. Later the stored states are those of older
-weights: that is how PPO with an LSTM is usually done, and a reason for few epochs.
+weights: that is how PPO with a memory is usually done, and a reason for few epochs.
 """
 
 import math
@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from muster.errors import OptionError
 from muster.nets.action_head import ActionHead
+from muster.nets.cells import GRU, LSTM
 from muster.nets.clipped_objective import ClippedObjective
 from muster.nets.encoders import make_encoder
 from muster.nets.flat import FlatParameters
@@ -45,6 +46,9 @@ from muster.nets.torch_policy import (
     own_tensors,
 )
 
+CELLS: dict[str, type[LSTM] | type[GRU]] = {"lstm": LSTM, "gru": GRU}
+"""What remembers, by the name of the model."""
+
 
 class RecurrentActorCritic(nn.Module):
     """A network that says what to do and what it is worth, and remembers.
@@ -52,13 +56,14 @@ class RecurrentActorCritic(nn.Module):
     Args:
         obs_space: Of one observation.
         head: What the outputs mean.
-        hidden: Width of each layer after the encoder; the last one is the LSTM.
-        activation: "relu", "tanh", "gelu" or "silu", after each layer before the LSTM.
+        hidden: Width of each layer after the encoder; the last one is what remembers.
+        activation: "relu", "tanh", "gelu" or "silu", after each layer before that.
         normalize_obs: Put an `ObsNorm` in front.
         log_std: Of a Gaussian, to begin with.
         generator: Where the first weights come from. None: torch's global generator.
-        layer_norm: Put a LayerNorm before each activation; the LSTM has none.
+        layer_norm: Put a LayerNorm before each activation; what remembers has none.
         critic: As for `ActorCritic`.
+        cell: "lstm" or "gru": what remembers.
     """
 
     def __init__(
@@ -72,12 +77,13 @@ class RecurrentActorCritic(nn.Module):
         generator: torch.Generator | None = None,
         layer_norm: bool = False,
         critic: bool = True,
+        cell: str = "lstm",
     ) -> None:
         super().__init__()
         if not hidden:
             raise OptionError(
-                "hidden=() is not possible with an LSTM",
-                "the last hidden layer is the LSTM",
+                f"hidden=() is not possible with model={cell}",
+                "the last hidden layer is what remembers",
                 "hidden=(64,)",
             )
         *before, width = hidden
@@ -85,7 +91,9 @@ class RecurrentActorCritic(nn.Module):
         self.encoder = make_encoder(obs_space, generator)
         features = int(self.encoder.out_features)  # type: ignore[arg-type]  # every encoder has it
         self.trunk = MLP(features, before, None, activation, generator, layer_norm)
-        self.lstm = LSTM(before[-1] if before else features, width, generator)
+        self._cell = cell
+        made = CELLS[cell](before[-1] if before else features, width, generator)
+        self.add_module(cell, made)  # so its weights have its name in a checkpoint
         means = head.width if head.gaussian else head.outputs
         self.policy = linear(width, means, generator)
         self.value = linear(width, 1, generator) if critic else None
@@ -93,9 +101,15 @@ class RecurrentActorCritic(nn.Module):
         self._draw(generator)
 
     @property
+    def cell(self) -> LSTM | GRU:
+        """What remembers."""
+        found: LSTM | GRU = getattr(self, self._cell)
+        return found
+
+    @property
     def state_width(self) -> int:
         """Numbers that make the state of one environment."""
-        return 2 * self.lstm.width
+        return self.cell.state_width
 
     def forward(
         self, obs: Any, state: Tensor | None = None, first: Tensor | None = None
@@ -132,7 +146,7 @@ class RecurrentActorCritic(nn.Module):
         if state is None:
             state = features.new_zeros(n, self.state_width)
         begins = None if first is None else first.view(length, n, 1)
-        memory, state = self.lstm(features.view(length, n, -1), state, begins)
+        memory, state = self.cell(features.view(length, n, -1), state, begins)
         memory = memory.flatten(0, 1)
         outputs: Tensor = self.policy(memory)
         if self.log_std is not None:
@@ -142,63 +156,18 @@ class RecurrentActorCritic(nn.Module):
         return outputs, value, state
 
     def _draw(self, generator: torch.Generator | None) -> None:
-        # As `ActorCritic` does; 1 for what goes into the LSTM's gates.
+        # As `ActorCritic` does; 1 for what goes into gates.
         gains: dict[nn.Module | None, float] = {
             self.policy: 0.01,
             self.value: 1.0,
-            self.lstm.input: 1.0,
+            self.cell.input: 1.0,
         }
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Conv2d):
                 gain = gains.get(module, math.sqrt(2))
                 nn.init.orthogonal_(module.weight, gain, generator=generator)
                 nn.init.zeros_(module.bias)  # type: ignore[arg-type]  # every layer here has one
-        nn.init.orthogonal_(self.lstm.recurrent, 1.0, generator=generator)
-
-
-class LSTM(nn.Module):
-    """A layer of LSTM (Hochreiter and Schmidhuber 1997, with forget gates), from any state.
-
-    `torch.nn.LSTM` cannot zero the state in the middle of a sequence.
-
-    Args:
-        in_features: Width of the input.
-        width: Of the output, and of each half of the state: output, then cell.
-        generator: Where the first weights come from. None: torch's global generator.
-    """
-
-    def __init__(self, in_features: int, width: int, generator: torch.Generator | None) -> None:
-        super().__init__()
-        self.width = width
-        self.input = linear(in_features, 4 * width, generator)
-        """To the gates: input, forget, output, then what is written to the cell."""
-        self.recurrent = nn.Parameter(torch.empty(4 * width, width))
-        bound = 1 / math.sqrt(width)
-        nn.init.uniform_(self.recurrent, -bound, bound, generator=generator)
-
-    def forward(self, inputs: Tensor, state: Tensor, first: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return outputs [T, B, width] and the state [B, 2 * width] after them.
-
-        Args:
-            inputs: [T, B, in_features].
-            state: [B, 2 * width].
-            first: bool [T, B, 1], where the state is zeroed before the step.
-        """
-        gates = self.input(inputs)  # of all steps at once
-        recurrent = self.recurrent.t()
-        outputs = []
-        for t in range(len(inputs)):
-            if first is not None:
-                state = state.masked_fill(first[t], 0.0)
-            h, cell = state[:, : self.width], state[:, self.width :]
-            gate = torch.addmm(gates[t], h, recurrent)
-            enter, stay, leave = gate[:, : 3 * self.width].sigmoid().chunk(3, dim=1)
-            write = gate[:, 3 * self.width :].tanh()
-            cell = stay * cell + enter * write
-            h = leave * cell.tanh()
-            state = torch.cat([h, cell], dim=1)
-            outputs.append(h)
-        return torch.stack(outputs), state
+        nn.init.orthogonal_(self.cell.recurrent, 1.0, generator=generator)
 
 
 def rows_of_sequences(

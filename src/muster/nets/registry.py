@@ -20,7 +20,9 @@ These are Q [B, n_outputs] for a Q-learner, and a pair for a policy: [B, n_outpu
 `ActionHead` says what they mean, and values [B].
 """
 
-BUILT_IN = ("impala_cnn", "lstm", "mlp", "nature_cnn")
+REMEMBERS = ("gru", "lstm")
+"""Networks that remember what they saw before."""
+BUILT_IN = (*REMEMBERS, "impala_cnn", "mlp", "nature_cnn")
 """Functions of `muster.nets.builtin` for Q-learners; `muster.nets.build_policy` has policies."""
 
 _models: dict[str, Factory] = {}

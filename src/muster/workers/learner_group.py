@@ -229,16 +229,14 @@ class LearnerGroup:
         update = self._pace.first_update
         if agent.train_iter > update:  # by who was here before
             sums = self._sums[agent.train_iter % 2].copy()
-        shuffled = {slot: self._shuffled(slot, loop) for slot in self._mine}
+        shuffled = np.stack([self._shuffled(slot, loop) for slot in self._mine])
         for epoch in range(epochs):
             for part in range(minibatches):
                 number, page = epoch * minibatches + part, update % 2
                 if self._pace.is_new(loop, MINIBATCH, number):
                     started = time.perf_counter()
-                    for slot in self._mine:
-                        rows = shuffled[slot][epoch, part]
-                        grad, stats = self._grads[page, slot], self._stats[page, slot]
-                        agent.gradient(rollout, rows, terms, grad, stats)
+                    grads, stats = self._grads[page, self._own], self._stats[page, self._own]
+                    agent.gradients(rollout, shuffled[:, epoch, part], terms, grads, stats)
                     self._team.show("grads", (page, self._own))
                     self._team.show("stats", (page, self._own))
                     self.learn_seconds += time.perf_counter() - started
