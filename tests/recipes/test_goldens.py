@@ -1,7 +1,8 @@
 """Golden policies: what the code trains today, to the last bit; a change of shape changes none.
 
-`python tests/recipes/test_goldens.py` writes `goldens.json` anew, where a change is the point. The
-bits belong to one kind of CPU and to the pinned libraries: elsewhere nothing is compared.
+`python tests/recipes/test_goldens.py` writes those of this kind of machine to `goldens.json` anew,
+where a change is the point. The bits belong to one kind of CPU and to the pinned libraries: on a
+kind that is not in the file nothing is compared.
 """
 
 import importlib.metadata
@@ -60,10 +61,12 @@ def sha_of(name, run_dir, **more):
 
 @pytest.fixture(scope="module")
 def goldens():
-    found = json.loads(FILE.read_text())
-    if found["machine"] != kind_of_machine():
-        pytest.skip(f"goldens are of {found['machine']}, this is {kind_of_machine()}")
-    return found["policies"]
+    known = json.loads(FILE.read_text())
+    for each in known:
+        if each["machine"] == kind_of_machine():
+            return each["policies"]
+    machines = [each["machine"] for each in known]
+    pytest.skip(f"goldens are of {machines}, this is {kind_of_machine()}")
 
 
 @pytest.fixture(autouse=True)
@@ -101,4 +104,6 @@ if __name__ == "__main__":
             serial = {"workers": 0} if run_name in PPO_RUNS else {}
             policies[run_name] = sha_of(run_name, Path(folder, "run"), **serial)
         print(run_name, policies[run_name])
-    FILE.write_text(json.dumps({"machine": kind_of_machine(), "policies": policies}, indent=1))
+    here = {"machine": kind_of_machine(), "policies": policies}
+    others = [x for x in json.loads(FILE.read_text()) if x["machine"] != here["machine"]]
+    FILE.write_text(json.dumps([*others, here], indent=1) + "\n")
