@@ -34,6 +34,10 @@ def aligned(*shape: int) -> Array:
     return room[start : start + size].reshape(shape)
 
 
+_PIECE = 2048
+"""Numbers that `add_rows` adds at a time."""
+
+
 def add_rows_numpy(rows: Array, total: Array) -> None:
     """Twin of `add_rows`."""
     np.copyto(total, rows[0])
@@ -43,12 +47,20 @@ def add_rows_numpy(rows: Array, total: Array) -> None:
 
 @jit(add_rows_numpy)
 def add_rows(rows: Array, total: Array) -> None:
-    """total[n] = rows[0] + rows[1] + ... of rows [k, n], in this order, in one pass over memory."""
-    for i in range(total.size):
-        x = rows[0, i]
+    """total[n] = rows[0] + rows[1] + ... of rows [k, n], in this order, in one pass over memory.
+
+    Piece by piece, each of which stays in the first cache: a loop over rows inside one over numbers
+    does not vectorise, and takes three times as long.
+    """
+    for start in range(0, total.size, _PIECE):
+        piece = total[start : start + _PIECE]
+        row = rows[0, start : start + _PIECE]
+        for i in range(piece.size):
+            piece[i] = row[i]
         for k in range(1, rows.shape[0]):
-            x += rows[k, i]
-        total[i] = x
+            row = rows[k, start : start + _PIECE]
+            for i in range(piece.size):
+                piece[i] += row[i]
 
 
 def move_towards_numpy(weights: Array, others: Array, share: np.float32) -> None:
