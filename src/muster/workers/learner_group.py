@@ -105,7 +105,7 @@ class LearnerGroup:
 
         Args:
             loop: The first one of this run.
-            reward_scale: Of a run that is gone on with: count, mean and m2 of its returns.
+            reward_scale: Of a resumed run: count, mean and m2 of its returns.
         """
         self._reward[loop % 2] = 0.0 if reward_scale is None else reward_scale
         self._norm[loop % 2] = _known(self._agent)
@@ -227,7 +227,7 @@ class LearnerGroup:
         rollout = self._rollouts[loop % plan.buffers]
         sums = _no_sums(self._agent)
         update = self._pace.first_update
-        if agent.train_iter > update:  # by who was here before
+        if agent.train_iter > update:  # by the previous incarnation
             sums = self._sums[agent.train_iter % 2].copy()
         shuffled = np.stack([self._shuffled(slot, loop) for slot in self._mine])
         for epoch in range(epochs):
@@ -244,7 +244,7 @@ class LearnerGroup:
                 update += 1
                 if agent.train_iter < update:
                     self._apply(page, sums, begins_epoch=part == 0)
-            is_last = agent.train_iter == update  # else who was here before went on
+            is_last = agent.train_iter == update  # else the previous incarnation went on
             if is_last and agent.learnt_enough(sums[_WATCHED] / minibatches):
                 break
         self._learn_norm(loop)

@@ -1,7 +1,7 @@
 """`Pace`: where a worker of a team is in its loop, so that another one can take its place.
 
     pace.meet(loop, COLLECTED)              all members are here
-    pace.is_new(loop, MINIBATCH, 3)         False: who was here before has done that already
+    pace.is_new(loop, MINIBATCH, 3)         False: the previous incarnation has done that already
 
 A worker that replaces one that died does the loop again in which that one was, and leaves out what
 it had written when it arrived last. What comes between two points is so made that doing

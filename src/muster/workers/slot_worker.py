@@ -129,7 +129,7 @@ class SlotWorker:
 
     @property
     def first_step(self) -> int:
-        """Environment steps before that, of a run that is gone on with."""
+        """Environment steps before that, of a resumed run."""
         return int(self.team["started"][1])
 
     def env_steps(self, loops: int) -> int:
