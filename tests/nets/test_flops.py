@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 from muster.algos.ppo import PPO, PPOConfig
+from muster.nets.action_head import ActionHead
+from muster.nets.build_policy import build_policy
 from muster.nets.flops import Product, count_products
 
 VECTOR = gym.spaces.Box(-1, 1, (4,), np.float32)
@@ -53,3 +55,10 @@ def test_counting_leaves_a_module_as_it_was(training):
     assert module.training is training
     assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
     assert not any(layer._forward_hooks for layer in module.modules())
+
+
+@pytest.mark.parametrize(("model", "gates"), [("lstm", 4), ("gru", 3)])
+def test_a_cell_is_a_product_of_its_inputs_and_one_of_its_state(model, gates):
+    module = build_policy(VECTOR, ActionHead.of(gym.spaces.Discrete(2)), (32, 24), model=model)
+    cell = gates * 24 * (32 + 24)
+    assert flops(module, VECTOR) == 2 * (4 * 32 + cell + 24 * 2 + 24 * 1)

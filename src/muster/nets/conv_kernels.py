@@ -47,6 +47,8 @@ its weights lie in `turned`: [kernel, kernel, channels, out], then [out, kernel,
 
 _ZERO = np.float32(0)
 _SCALE = np.float32(1 / 255)
+_STACKED = 4
+"""Frames that Atari's observations are made of."""
 _NO_FLOOR = np.float32(-np.inf)
 
 
@@ -60,10 +62,21 @@ def _read_image(obs: Bytes, row: int, planes: bool, layers: Ints, image: Floats)
         layers[0, HEIGHT] * layers[0, WIDTH],
     )
     flat = obs[row]
-    for c in range(real):
+    if not planes and real == channels:
+        for i in range(pixels * channels):
+            image[i] = np.float32(flat[i]) * _SCALE
+    elif planes and real == channels == _STACKED:  # written side by side this becomes vectors
         for i in range(pixels):
-            x = flat[c * pixels + i] if planes else flat[i * real + c]
-            image[i * channels + c] = np.float32(x) * _SCALE
+            to = i * _STACKED
+            image[to] = np.float32(flat[i]) * _SCALE
+            image[to + 1] = np.float32(flat[pixels + i]) * _SCALE
+            image[to + 2] = np.float32(flat[2 * pixels + i]) * _SCALE
+            image[to + 3] = np.float32(flat[3 * pixels + i]) * _SCALE
+    else:
+        for c in range(real):
+            for i in range(pixels):
+                x = flat[c * pixels + i] if planes else flat[i * real + c]
+                image[i * channels + c] = np.float32(x) * _SCALE
 
 
 @part
@@ -78,21 +91,19 @@ def _turn(params: Floats, layers: Ints, turned: Floats, backwards: bool) -> None
             layers[n, OUT],
         )
         size, at, to = kernel * kernel, layers[n, WEIGHT], layers[n, TURNED]
-        for o in range(out):
-            for c in range(real):
-                for i in range(size):
-                    turned[to + (i * channels + c) * out + o] = params[
-                        at + (o * real + c) * size + i
-                    ]
+        for c in range(real):
+            for i in range(size):
+                place, place_of = to + (i * channels + c) * out, at + c * size + i
+                for o in range(out):
+                    turned[place + o] = params[place_of + o * real * size]
         if not backwards:
             continue
         to += size * channels * out
         for o in range(out):
-            for c in range(real):
-                for i in range(size):
-                    turned[to + (o * size + i) * channels + c] = params[
-                        at + (o * real + c) * size + i
-                    ]
+            for i in range(size):
+                place, place_of = to + (o * size + i) * channels, at + o * real * size + i
+                for c in range(real):
+                    turned[place + c] = params[place_of + c * size]
 
 
 @part
@@ -219,10 +230,11 @@ def forward(
 
 
 @part
-def _through_relu(d: Floats, kept: Floats, at: int, size: int) -> None:
+def _through_relu(d: Floats, h: Floats) -> None:
     noinline()
-    for i in range(size):
-        d[at + i] = _ZERO if kept[at + i] <= _ZERO else d[at + i]
+    for i in range(d.size):
+        x = d[i]  # read in any case: then this becomes vectors
+        d[i] = _ZERO if h[i] <= _ZERO else x
 
 
 @part
@@ -299,7 +311,7 @@ def backward(
                 layer = layers[n]
                 at, size = layer[KEPT], layer[OUT] * layer[PIXELS]
                 begin -= (layer[KERNEL] * layer[KERNEL] * layer[CHANNELS] + 1) * layer[OUT]
-                _through_relu(d, mine, at, size)
+                _through_relu(d[at : at + size], mine[at : at + size])
                 if n == 0:
                     _add_weights(d, at, image, zero, layer, tables, sums[begin:])
                     continue

@@ -1,7 +1,8 @@
 """What a network computes for one observation, counted while it does: its matrix products.
 
-Linear and Conv2d layers are products of [rows, inner] and [inner, outer]; nearly all of a network's
-arithmetic is in them. Activations, norms and pooling are not counted.
+Linear and Conv2d layers, and the recurrent part of cells, are products of [rows, inner] and [inner,
+outer]; nearly all of a network's arithmetic is in them. Activations, norms and pooling are not
+counted.
 """
 
 import math
@@ -11,8 +12,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from muster.nets.cells import GRU, LSTM
 from muster.nets.q_network import as_tensors
 
 
@@ -40,8 +42,11 @@ def count_products(module: nn.Module, obs_space: gym.Space[Any]) -> list[Product
     """
     found: list[Product] = []
 
-    def note(layer: nn.Module, inputs: tuple[Any, ...], made: Tensor) -> None:
-        if isinstance(layer, nn.Linear):
+    def note(layer: nn.Module, inputs: tuple[Any, ...], made: Any) -> None:
+        if isinstance(layer, LSTM | GRU):  # what it makes of its inputs is a Linear layer's
+            rows = made[0].numel() // layer.width
+            found.append(Product(rows, layer.width, len(layer.recurrent)))
+        elif isinstance(layer, nn.Linear):
             rows = made.numel() // layer.out_features
             found.append(Product(rows, layer.in_features, layer.out_features))
         elif isinstance(layer, nn.Conv2d):
@@ -56,7 +61,7 @@ def count_products(module: nn.Module, obs_space: gym.Space[Any]) -> list[Product
     hooks = [
         layer.register_forward_hook(note)
         for layer in module.modules()
-        if isinstance(layer, nn.Linear | nn.Conv2d)
+        if isinstance(layer, nn.Linear | nn.Conv2d | LSTM | GRU)
     ]
     module.eval()  # or batch norm would remember this observation
     try:
