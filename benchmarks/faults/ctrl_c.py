@@ -1,11 +1,13 @@
 """Ctrl-C at every moment of a command's first seconds, for every verb and engine.
 
     python -m benchmarks.faults.ctrl_c --step 0.1 --json benchmarks/results/ctrl_c.json
-    python -m benchmarks.faults.ctrl_c --step 0.1 --after 5 --first 10 --only eval bench
+    python -m benchmarks.faults.ctrl_c --step 0.1 --after 5 --first 10 --only eval bench --jobs 5
 
 A command is the foreground job of a terminal of its own, and the terminal sends Ctrl-C to all of
 the job. It must leave within some seconds with code 130 (or have ended by itself before), say no
 traceback, and leave no process behind. What it started is found by a variable in its environment.
+With --jobs, several moments of one kind are tried at the same time; commands that share the cores
+start more slowly, so the same moments find them earlier in their start.
 """
 
 import argparse
@@ -22,6 +24,7 @@ import tempfile
 import termios
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -33,22 +36,19 @@ import muster
 
 MARK = "MUSTER_CTRL_C_TRIAL"
 WITHIN = 20.0
+_ONE_AT_A_TIME = threading.Lock()
 _LONG = ["--env-steps", "100000000", "--stop-at", "501", "--eval-every", "0", "--run-dir", "run"]
+_RAY = ["--engine", "ray"]
 KINDS: dict[str, list[str]] = {
     "train ppo": ["train", "ppo", "CartPole-v1", "--workers", "2", *_LONG],
     "train ppo, serial": ["train", "ppo", "CartPole-v1", "--workers", "0", *_LONG],
+    "train ppo on ray": ["train", "ppo", "CartPole-v1", "--workers", "2", *_RAY, *_LONG],
     "train dqn": ["train", "dqn", "CartPole-v1", "--workers", "3", *_LONG],
     "train dqn, serial": ["train", "dqn", "CartPole-v1", "--workers", "0", *_LONG],
-    "train ppo on ray": [
-        "train",
-        "ppo",
-        "CartPole-v1",
-        "--workers",
-        "2",
-        "--engine",
-        "ray",
-        *_LONG,
-    ],
+    "train dqn on ray": ["train", "dqn", "CartPole-v1", "--workers", "3", *_RAY, *_LONG],
+    "train sac": ["train", "sac", "Pendulum-v1", "--workers", "3", *_LONG],
+    "train sac, serial": ["train", "sac", "Pendulum-v1", "--workers", "0", *_LONG],
+    "train sac on ray": ["train", "sac", "Pendulum-v1", "--workers", "3", *_RAY, *_LONG],
     "resume": ["resume", "done", "--env-steps", "100000000", "--stop-at", "501"],
     "eval": ["eval", "done", "--episodes", "100000"],
     "play": ["play", "done", "--episodes", "100000", "--video", "x.mp4"],
@@ -150,25 +150,35 @@ def one_trial(kind: str, moment: float, done: Path, tally: Tally) -> bool:
         if others:
             problems.append(f"{len(others)} processes left")
         outcome = "left with 130" if landed else "had ended by itself"
-        tally.add(
-            "; ".join(problems) or outcome,
-            not problems,
-            moment=moment,
-            seconds=round(seconds, 2),
-            **({"said": text[-800:]} if problems else {}),
-        )
+        with _ONE_AT_A_TIME:
+            tally.add(
+                "; ".join(problems) or outcome,
+                not problems,
+                moment=moment,
+                seconds=round(seconds, 2),
+                **({"said": text[-800:]} if problems else {}),
+            )
     return landed
 
 
-def attempt(kind: str, step: float, after: float, first: float, done: Path) -> dict[str, Any]:
+def attempt(
+    kind: str, step: float, after: float, first: float, done: Path, jobs: int
+) -> dict[str, Any]:
     """Try one kind at every moment of some seconds, until it ends by itself before.
 
     Not at 0: then Python itself is still starting, and has not come to muster's first line.
     """
     tally = Tally(kind)
-    for number in range(round(after / step) + 1, round(first / step) + 1):
-        if not one_trial(kind, number * step, done, tally):
-            break
+    ended = threading.Event()
+
+    def try_at(moment: float) -> None:
+        if not ended.is_set() and not one_trial(kind, moment, done, tally):
+            ended.set()
+
+    numbers = range(round(after / step) + 1, round(first / step) + 1)
+    # A child ends with the thread that started it: these live as long as the pool.
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(try_at, [number * step for number in numbers]))
     return tally.report()
 
 
@@ -179,6 +189,7 @@ def main() -> None:
     parser.add_argument("--first", type=float, default=15.0, help="of the first so many (15)")
     parser.add_argument("--after", type=float, default=0.0, help="but not of the first so many (0)")
     parser.add_argument("--only", nargs="+", choices=list(KINDS), help="only these")
+    parser.add_argument("--jobs", type=int, default=1, help="so many trials at a time (1)")
     parser.add_argument("--json", type=Path, help="write the summary to this file")
     options = parser.parse_args()
     found: dict[str, Any] = {}
@@ -193,7 +204,9 @@ def main() -> None:
         )  # fmt: skip
         for kind in options.only or list(KINDS):
             name = f"{kind}, {options.after:g} to {options.first:g} s, every {options.step:g} s"
-            found[name] = attempt(kind, options.step, options.after, options.first, done)
+            found[name] = attempt(
+                kind, options.step, options.after, options.first, done, options.jobs
+            )
             violations += found[name]["violations"]
             print(f"{name}: {found[name]}"[:1500], file=sys.stderr, flush=True)
             if options.json:
