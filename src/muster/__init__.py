@@ -4,11 +4,10 @@ Importing this loads nothing: each name loads the part that it is in when it is 
 command line listens to Ctrl-C, and answers a typo, a few milliseconds after Python has started.
 """
 
-from typing import TYPE_CHECKING
-
 from muster.lazy import load_when_asked_for
 from muster.version import __version__
 
+TYPE_CHECKING = False  # True to type checkers; `typing` takes longer to load than all else here
 if TYPE_CHECKING:
     from muster.errors import (
         ClusterError,

@@ -4,11 +4,14 @@ A type checker and a reader see plain imports, under `if TYPE_CHECKING:`.
 """
 
 import importlib
-from collections.abc import Callable, Mapping
-from typing import Any
+
+TYPE_CHECKING = False  # True to type checkers; this is loaded before the command hears Ctrl-C
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 
-def load_when_asked_for(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+def load_when_asked_for(package: str, modules: "Mapping[str, str]") -> "Callable[[str], Any]":
     """Return the `__getattr__` of a package.
 
     Args:
@@ -17,7 +20,7 @@ def load_when_asked_for(package: str, modules: Mapping[str, str]) -> Callable[[s
             may be called like such a name: once it is imported it would stand in its place.
     """
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> "Any":
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(importlib.import_module(modules[name]), name)

@@ -55,6 +55,16 @@ def test_importing_the_command_loads_nothing_that_takes_time():
     assert "muster.framework" not in shown and "muster.cli.leaving" in shown
 
 
+def test_next_to_nothing_is_loaded_before_the_command_hears_ctrl_c():
+    program = (
+        "import sys, importlib, signal, contextlib; before = {*sys.modules}; "
+        "import muster.__main__; print(*sorted({*sys.modules} - before))"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    names = ["", ".__main__", ".cli", ".cli.leaving", ".lazy", ".version"]
+    assert shown.stdout.split() == [f"muster{name}" for name in names]
+
+
 INTERRUPTED = """
 import importlib.abc, os, runpy, signal, sys
 
