@@ -202,3 +202,44 @@ def test_a_finished_driver_leaves_no_process(start):
     child.communicate(timeout=300)
     assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 2.0)
     assert descendants(child.pid) == {}
+
+
+SLOW_IMPORT = """
+    import sys
+    from muster.cli.leaving import leave_at_once_on_signals
+    from muster import Parallel
+
+    def main():
+        pass
+
+    if __name__ == "__main__":
+        leave_at_once_on_signals()
+        Parallel.prepare("slow_import")
+        print("prepared", flush=True)
+        Parallel.runner(2)(main)
+    """
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_while_the_server_imports_ends_command_and_server_at_once(tmp_path, number):
+    (tmp_path / "program.py").write_text(textwrap.dedent(SLOW_IMPORT))
+    (tmp_path / "slow_import.py").write_text(
+        f"import time; open({str(tmp_path / 'begun')!r}, 'w').close(); time.sleep(50)"
+    )
+    child = subprocess.Popen(
+        [sys.executable, tmp_path / "program.py"], stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert eventually((tmp_path / "begun").exists, 30.0)
+        assert child.stdout.readline() == b"prepared\n"
+        # It waits for the server. A kernel that does not tell says 0.
+        waits = Path(f"/proc/{child.pid}/wchan")
+        assert eventually(lambda: "poll" in waits.read_text() or waits.read_text() == "0", 10.0)
+        pids = below(child.pid)
+        child.send_signal(number)
+        _, err = child.communicate(timeout=5.0)
+        assert (child.returncode, err) == ({9: -9}.get(number, 128 + number), b"")
+        assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 5.0)
+    finally:
+        child.kill()
+        child.communicate()

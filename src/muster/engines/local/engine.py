@@ -26,6 +26,8 @@ class LocalEngine:
     def run(self, launch: Launch) -> list[Any]:
         """Return what `main` returned on each node. Nothing is left behind when this ends."""
         limits.check(launch)
+        # Before signals are left to nodes: none could answer one until the imports are done.
+        SERVER.wait_until_ready(launch.start_within)
         with ExitStack() as stack:
             directory = stack.enter_context(runtime_directory())
             page = ProgressPage.create(len(launch.places))

@@ -4,8 +4,8 @@
     driver <──pid, pidfd──────────── server <──end of a node; what it left running is ended
 
 Its only way to the world is one end of a socket pair that it inherited: there is no address that a
-stranger could connect to. It has one thread, so forking it is safe. It ends when the driver is
-gone, and the kernel ends every node with it.
+stranger could connect to. When it forks it has one thread, so that is safe. It ends when the driver
+is gone, and the kernel ends every node with it.
 """
 
 import contextlib
@@ -18,9 +18,10 @@ import shutil
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import process, resource_tracker, spawn
 from typing import Any, NoReturn
@@ -38,6 +39,8 @@ from muster.engines.local.descent import (
 MOST_FDS = 250
 """Descriptors that go with one request; the kernel takes 253."""
 MOST_PATH = 4096
+READY = b"ready"
+"""The server's first message: its imports are done."""
 _END_SECONDS = 2.0
 _inherited: list[int] = []
 
@@ -59,14 +62,39 @@ def serve(fd: int, modules: Sequence[str]) -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     reap_orphans()
-    for name in modules:
-        with contextlib.suppress(Exception):  # the node that needs it will say so
-            importlib.import_module(name)
+    driver = socket.socket(fileno=fd)
+    with _ending_with(driver):
+        for name in modules:
+            with contextlib.suppress(Exception):  # the node that needs it will say so
+                importlib.import_module(name)
     try:
-        _Server(socket.socket(fileno=fd)).run()
+        driver.send(READY)
+        _Server(driver).run()
     except BaseException:
         traceback.print_exc()
     os._exit(1)
+
+
+@contextlib.contextmanager
+def _ending_with(driver: socket.socket) -> Iterator[None]:
+    """End this process if the driver ends meanwhile, whatever the main thread is doing."""
+    is_done, done = os.pipe()
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(driver, 0)  # that the other end is closed is always reported
+        poll.register(is_done, 0)
+        if driver.fileno() in dict(poll.poll()):
+            os._exit(0)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        os.close(done)
+        thread.join()  # a process with one thread can be forked
+        os.close(is_done)
 
 
 class _Server:

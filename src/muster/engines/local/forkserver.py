@@ -23,7 +23,7 @@ from types import FunctionType
 from typing import Any
 
 from muster.engines.local.child import THREAD_VARIABLES
-from muster.engines.local.forked import MOST_FDS, Inherited
+from muster.engines.local.forked import MOST_FDS, READY, Inherited
 from muster.engines.local.tracker import python_flags, tracker
 from muster.engines.member import exit_status
 from muster.errors import MusterError
@@ -99,6 +99,7 @@ class ForkServer:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._sock: socket.socket | None = None
+        self._is_ready = False
         self._modules: list[str] = []
         self._owner = 0
 
@@ -110,6 +111,24 @@ class ForkServer:
         """
         with self._lock:
             self._ensure(modules)
+
+    def wait_until_ready(self, within: float) -> None:
+        """Wait until its imports are done, so that forking takes milliseconds.
+
+        Args:
+            within: Seconds that it has for them.
+
+        Raises:
+            ForkError: It needs longer, or does not live.
+        """
+        with self._lock:
+            why = ""
+            for _ in range(_TRIES):
+                self._ensure()
+                if self._hears_ready("the nodes", within):
+                    return
+                why = self._why_gone()
+        raise _no_process("the nodes", why)
 
     def fork(
         self,
@@ -161,20 +180,37 @@ class ForkServer:
         for _ in range(_TRIES):
             self._ensure()
             assert self._sock is not None
-            self._sock.settimeout(within)
-            try:
-                request.send(self._sock, status)
-                answer, fds, _, _ = socket.recv_fds(self._sock, 64, 1)
-                if answer:
-                    return answer, fds
-            except ConnectionError:
-                pass
-            except TimeoutError:
-                self._forget(at_once=True)
-                raise _no_process(request.name, f"no answer in {within:g} s") from None
+            if self._hears_ready(request.name, within):
+                try:
+                    request.send(self._sock, status)
+                    answer, fds = self._receive(request.name, within)
+                    if answer:
+                        return answer, fds
+                except ConnectionError:
+                    pass
             # It was killed. What it may have forked for this request was ended with it.
-            why = f"the fork server {exit_status(self._forget()).removeprefix('it ')}"
+            why = self._why_gone()
         raise _no_process(request.name, why)
+
+    def _hears_ready(self, name: str, within: float) -> bool:
+        """Wait for the message that the imports are done; False if the server is gone."""
+        if not self._is_ready:
+            with contextlib.suppress(ConnectionError):
+                self._is_ready = self._receive(name, within)[0] == READY
+        return self._is_ready
+
+    def _receive(self, name: str, within: float) -> tuple[bytes, list[int]]:
+        assert self._sock is not None
+        self._sock.settimeout(within)
+        try:
+            answer, fds, _, _ = socket.recv_fds(self._sock, 64, 1)
+        except TimeoutError:
+            self._forget(at_once=True)
+            raise _no_process(name, f"no answer in {within:g} s") from None
+        return answer, fds
+
+    def _why_gone(self) -> str:
+        return f"the fork server {exit_status(self._forget()).removeprefix('it ')}"
 
     def _ensure(self, modules: Sequence[str] = ()) -> None:
         if self._owner != os.getpid():  # of the process that this one was forked from
@@ -187,6 +223,7 @@ class ForkServer:
             *(name for name in _HEAVY if modules or name in sys.modules),
             *modules,
         ]
+        self._is_ready = False
         self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         code = f"{_SERVE.format(path=sys.path)}serve({theirs.fileno()}, {self._modules!r})"
         self._owner = os.getpid()
