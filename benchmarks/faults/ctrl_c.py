@@ -96,6 +96,11 @@ def left(mark: str) -> list[int]:
     return found
 
 
+def _is_of_python_alone(text: str) -> bool:
+    """Whether a traceback shows no line of muster's: Python itself was still starting."""
+    return "KeyboardInterrupt" in text and f"{SOURCE}/muster" not in text
+
+
 def one_trial(kind: str, moment: float, done: Path, tally: Tally) -> bool:
     """Press Ctrl-C once at a moment; whether the command was still there."""
     with tempfile.TemporaryDirectory() as name:
@@ -145,11 +150,13 @@ def one_trial(kind: str, moment: float, done: Path, tally: Tally) -> bool:
         # says 130 to that as well.
         if code not in ((130, -signal.SIGINT) if landed else (0,)):
             problems.append(f"code {code}")
-        if "Traceback" in text or "Error:" in text:
+        if ("Traceback" in text or "Error:" in text) and not _is_of_python_alone(text):
             problems.append("a traceback")
         if others:
             problems.append(f"{len(others)} processes left")
         outcome = "left with 130" if landed else "had ended by itself"
+        if _is_of_python_alone(text):
+            outcome = "Python had not come to muster's first line"
         with _ONE_AT_A_TIME:
             tally.add(
                 "; ".join(problems) or outcome,
