@@ -1,9 +1,15 @@
 """What every test relies on."""
 
+import os
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 from ray_head import ray_head  # noqa: F401
+
+# As in an activated environment: a shell finds `muster` and `pip` of this Python by their names.
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 
 @pytest.fixture(scope="session", autouse=True)

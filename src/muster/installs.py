@@ -1,11 +1,12 @@
 """How an extra of muster is installed, from where muster itself came from."""
 
-import functools
 import importlib.metadata
 import json
+from pathlib import Path
+
+from muster.shown import program, shown
 
 
-@functools.cache
 def install(extra: str) -> str:
     """Return the command that adds an extra, such as `envs` or `ray`.
 
@@ -17,6 +18,7 @@ def install(extra: str) -> str:
     except (importlib.metadata.PackageNotFoundError, ValueError, AttributeError):
         url = ""
     if url.startswith("file://"):
-        folder = url.removeprefix("file://")
-        return f'pip install -c {folder}/constraints.txt "{folder}[{extra}]"'
-    return f'pip install "muster-rl[{extra}]"'
+        folder = Path(url.removeprefix("file://"))
+        versions = shown(folder / "constraints.txt")
+        return f'{program("pip")} install -c {versions} "{shown(folder)}[{extra}]"'
+    return f'{program("pip")} install "muster-rl[{extra}]"'

@@ -85,18 +85,27 @@ def test_a_run_at_its_target_is_only_completed_unless_the_target_moves(tmp_path,
     assert more.env_steps == 128
 
 
-def test_a_change_is_said_in_one_line(tmp_path, capsys):
+def test_a_change_is_said_in_one_line(tmp_path, monkeypatch, capsys):
     begin(tmp_path / "run", "ppo-serial")
-    assert main(["resume", str(tmp_path / "run"), "--env-steps", "320", "--lr", "1e-3"]) == 0
+    monkeypatch.chdir(tmp_path)
+    assert main(["resume", "run", "--env-steps", "320", "--lr", "1e-3"]) == 0
     line = capsys.readouterr().err.splitlines()[0]
-    place = tmp_path / "run"
-    assert (
-        line == f"muster: {place} resumes at step 256 with env_steps 256 -> 320, lr 5e-05 -> 0.001"
-    )
+    assert line == "muster: run resumes at step 256 with env_steps 256 -> 320, lr 5e-05 -> 0.001"
     assert config(tmp_path / "run")["lr"] == 1e-3
     assert main(["resume", str(tmp_path / "run"), "--lr", "1e-3", "--env-steps", "384"]) == 0
     steps = [each["env_step"] for each in config(tmp_path / "run")["history"]]
     assert steps == [256, 320]
+
+
+def test_changes_that_are_too_long_for_a_line_are_said_one_by_one(tmp_path, monkeypatch, capsys):
+    begin(tmp_path / "run", "ppo-serial")
+    monkeypatch.chdir(tmp_path)
+    changes = ["--env-steps", "320", "--lr", "1e-3", "--stop-at", "501", "--eval-episodes", "2"]
+    assert main(["resume", "run", *changes]) == 0
+    first, *rest = capsys.readouterr().err.splitlines()
+    assert first == "muster: run resumes at step 256 with"
+    assert {"muster:   env_steps 256 -> 320", "muster:   lr 5e-05 -> 0.001"} <= {*rest}
+    assert max(map(len, [first, *rest])) <= 80
 
 
 def test_the_directory_alone_is_enough(tmp_path, capsys):

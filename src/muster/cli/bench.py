@@ -55,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
     """Measure and print."""
     algo, env, rest = _what(argv)
     load_algorithm(algo)
-    check_algorithm(algo)
+    check_algorithm(algo, f"muster bench {{}} {env}")
     prog = f"muster bench {algo} {env}"
     options = _read_options(algo, env, rest, prog)
     file: str | None = options.pop("json")

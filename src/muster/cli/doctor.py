@@ -40,6 +40,8 @@ def main(argv: Sequence[str]) -> int:
     options = parse(DoctorOptions, argv, "muster doctor")
     if options.address is not None:
         return _look_at_cluster(options.address, options.env)
+    if options.env is not None:
+        _check_there(options.env)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     print(f"python {platform.python_version()}, {os.cpu_count()} cores, {memory:.0f} GiB")
     for name in PACKAGES:
@@ -76,14 +78,25 @@ def _look_at_cluster(address: str, env: str | None) -> int:
         raise as_typed(error, "muster doctor", ["address"]) from None
 
 
-def _check(env: str) -> "CheckReport":
-    """Check an environment and print what was found."""
-    from muster.envs import UnknownEnvError, check_env
+def _check_there(env: str) -> None:
+    """Refuse an id that nobody knows, or whose package is not installed, before all else."""
+    from muster.envs import MissingPackageError, UnknownEnvError, make_envs
 
     try:
-        report = check_env(env)
+        make_envs(env).close()
     except UnknownEnvError as error:
         raise error.to_try("muster doctor {}") from None
+    except MissingPackageError:
+        raise
+    except Exception:  # it is there and does not work: the check says how
+        return
+
+
+def _check(env: str) -> "CheckReport":
+    """Check an environment and print what was found."""
+    from muster.envs import check_env
+
+    report = check_env(env)
     print(f"{report.env_id}, run by {report.backend}")
     for name in ("observation_space", "action_space", "reproducible", "restorable", "steps_per_s"):
         value = getattr(report, name)

@@ -33,7 +33,7 @@ class EvalOptions:
 def main(argv: Sequence[str]) -> int:
     """Evaluate and print."""
     options = parse(EvalOptions, argv, "muster eval")
-    check_played(options.episodes, options.seed, f"muster eval {options.run}")
+    check_played("eval", options.run, options.episodes, options.seed)
     from muster.recipes.policy import load_policy
     from muster.workers import evaluate_policy
 

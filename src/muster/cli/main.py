@@ -6,12 +6,14 @@ Exit codes: 0 done, 1 a run failed, 2 bad input, 130, 143 and 129 after Ctrl-C, 
 import contextlib
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 
 from muster.cli.leaving import leave_at_once_on_signals
 from muster.cli.output import forgiving_output
 from muster.errors import MusterError, OptionError
+from muster.shown import program
 from muster.spelling import nearest
 from muster.version import __version__
 
@@ -84,8 +86,22 @@ def _complain(error: MusterError) -> None:
 
 
 def _on_three_lines(error: MusterError) -> str:
-    """Return the message of an error, in which a quoted message of others may have had lines."""
-    return str(MusterError(*(" ".join(part.split()) for part in error.args)))
+    """Return the message of an error, in which a quoted message of others may have had lines.
+
+    Paths and the command to try are written as they are typed here.
+    """
+    what, why, fix = (_from_here(" ".join(part.split())) for part in error.args)
+    called = re.compile(rf"(?<![\w/])(?:muster(?= (?:{'|'.join(VERBS)})\b)|pip(?= install))")
+    return str(MusterError(what, why, called.sub(lambda found: program(found[0]), fix)))
+
+
+def _from_here(text: str) -> str:
+    """Leave the current folder out of the paths in a text."""
+    try:
+        here = os.getcwd()
+    except OSError:
+        return text
+    return text if here == "/" else re.sub(rf"(?<![\w./~-]){re.escape(here)}/", "", text)
 
 
 def _help() -> str:

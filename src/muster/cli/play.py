@@ -50,15 +50,15 @@ class PlayOptions:
 def main(argv: Sequence[str]) -> int:
     """Play and print the returns."""
     options = parse(PlayOptions, argv, "muster play")
-    check_played(options.episodes, options.seed, f"muster play {options.run}")
-    if options.video is not None:
+    check_played("play", options.run, options.episodes, options.seed)
+    if options.video is None:
+        _check_screen(options.run, sys.platform, os.environ)
+    else:
         _check_video(Path(options.video), options.run)
     from muster.envs import make_envs
     from muster.recipes.policy import load_policy
 
     policy = load_policy(options.run, options.model, options.env, options.algo)
-    if options.video is None:
-        _check_screen(options.run, sys.platform, os.environ)
     if policy.backend == "envpool":
         _check_envpool(policy.env, options)
     mode = "rgb_array" if options.video else "human"

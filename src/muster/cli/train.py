@@ -15,6 +15,7 @@ from muster.cli.arguments import parse, value_of
 from muster.cli.wording import as_typed
 from muster.errors import MusterError, OptionError
 from muster.recipes.algorithms import ALGORITHMS, check_algorithm, load_algorithm
+from muster.shown import program, shown
 
 if TYPE_CHECKING:
     from muster.recipes.settings import Settings
@@ -49,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
         raise _incomplete(argv)
     algo, env = named
     load_algorithm(algo)
-    check_algorithm(algo)
+    check_algorithm(algo, f"muster train {{}} {env}")
     return _start(algo, env, argv[2:])
 
 
@@ -62,17 +63,19 @@ def resume(argv: Sequence[str], algo: str | None = None, env: str | None = None)
         env: As it was given; None for the run's own.
     """
     from muster.cli.arguments import given_names
+    from muster.recipes.beforehand import check_beforehand
     from muster.recipes.resuming import plan_resume, saved_run
 
     load_algorithm(algo)
     saved = saved_run(str(value_of("--run-dir", argv)))
-    prog = f"muster resume {saved.path}"
+    prog = f"muster resume {shlex.quote(shown(saved.path))}"
     kind = _with_file(saved.algo)
     chosen = parse(kind, argv, prog, kind(**saved.options))
     given = {name: getattr(chosen, name) for name in given_names(kind, argv)}
     file = given.pop("config", None)
     try:
         settings = plan_resume(algo, env, given, file).settings
+        check_beforehand(settings, is_new=False)
         _check_env(env or saved.env, settings)
     except OptionError as error:
         raise as_typed(error, prog, _names(kind)) from None
@@ -82,6 +85,7 @@ def resume(argv: Sequence[str], algo: str | None = None, env: str | None = None)
 def _start(algo: str, env: str, argv: Sequence[str]) -> int:
     """Begin a new run."""
     from muster.envs import UnknownEnvError
+    from muster.recipes.beforehand import check_beforehand
     from muster.recipes.presets import preset
     from muster.recipes.settings import read_file, resolve
 
@@ -92,7 +96,9 @@ def _start(algo: str, env: str, argv: Sequence[str]) -> int:
     chosen = parse(kind, argv, prog, kind(**before))
     options = {name: getattr(chosen, name) for name in _names(kind) if name != "config"}
     try:
-        _check_env(env, resolve(algo, env, options))
+        settings = resolve(algo, env, options)
+        check_beforehand(settings, is_new=True)
+        _check_env(env, settings)
     except UnknownEnvError as error:
         raise error.to_try("muster train {} {}", algo) from None
     except OptionError as error:
@@ -132,9 +138,10 @@ def _run(
         )
         if result.speed.get("by_torch"):
             print(f"the network is run by torch, which is slower: {result.speed['by_torch']}")
-    print(f"muster play {shlex.quote(str(result.run_dir))}")
+    command, run = program("muster"), shlex.quote(shown(result.run_dir))
+    print(f"{command} play {run}")
     if result.stop_signal is not None:
-        print(f"muster resume {shlex.quote(str(result.run_dir))}")
+        print(f"{command} resume {run}")
         return 128 + signal.Signals(result.stop_signal)
     return 0
 
@@ -160,14 +167,18 @@ def _check_env(env: str, settings: "Settings") -> None:
 
     with make_envs(env, backend=settings.options.backend) as envs:
         spaces = envs.single_observation_space, envs.single_action_space
-        settings.config.check_actions(spaces[1])
+        try:
+            settings.config.check_actions(spaces[1])
+        except OptionError as error:
+            what, why, fix = error.args
+            raise OptionError(what, why, fix.replace("...", env)) from None
         check_memory(settings, *spaces)
 
 
 def _incomplete(argv: Sequence[str]) -> OptionError:
     if argv and not argv[0].startswith("-"):
         load_algorithm(argv[0])
-        check_algorithm(argv[0])
+        check_algorithm(argv[0], "muster train {} CartPole-v1")
         return OptionError(
             f"muster train {argv[0]} does not say which environment",
             "it is given after the algorithm",

@@ -16,7 +16,6 @@ import numpy as np
 from muster.container import whole_cores
 from muster.envs.base import Books, Episode, StepResult, VectorEnv
 from muster.envs.errors import (
-    INSTALL_ENVS,
     INSTALL_QT,
     EnvError,
     MissingPackageError,
@@ -27,6 +26,7 @@ from muster.envs.observations import Array, Observation, all_finite
 from muster.envs.rewards import refuse_infinite_rewards
 from muster.errors import MusterWarning, OptionError
 from muster.framework.node import current_node
+from muster.installs import install
 from muster.seeding import derive_seed
 
 _OURS = ("batch_size", "env_seed", "env_type", "gym_reset_return_info")
@@ -44,7 +44,7 @@ def import_envpool() -> Any:
         raise MissingPackageError(
             "backend='envpool' needs EnvPool, which cannot be imported",
             one_line(error),
-            INSTALL_ENVS,
+            install("envs"),
         ) from error
     return envpool
 

@@ -9,9 +9,7 @@ MusterError
 import traceback
 
 from muster.errors import MusterError
-from muster.installs import install
 
-INSTALL_ENVS = install("envs")
 INSTALL_QT = "apt-get install libqt5core5a libqt5gui5"
 """What EnvPool's Procgen needs of the system."""
 

@@ -22,7 +22,6 @@ import gymnasium as gym
 from muster.envs.base import VectorEnv
 from muster.envs.envpool_ids import surely_not_in_envpool
 from muster.envs.errors import (
-    INSTALL_ENVS,
     INSTALL_QT,
     MissingPackageError,
     UnknownEnvError,
@@ -31,6 +30,7 @@ from muster.envs.errors import (
 from muster.envs.vector import GymnasiumVectorEnv
 from muster.errors import MusterError, OptionError
 from muster.framework.names import name_of
+from muster.installs import install
 
 BACKENDS = ("auto", "gymnasium", "envpool")
 
@@ -42,11 +42,11 @@ _PROCGEN = re.compile(r"(?:procgen:)?procgen-([a-z]+)-v\d+")
 """Ids of the package procgen, which is not kept up; EnvPool has its games by other names."""
 
 _PLUGINS = {
-    "ALE/": ("ale_py", "ale-py", INSTALL_ENVS),
-    "MiniGrid-": ("minigrid", "minigrid", "pip install minigrid"),
-    "BabyAI-": ("minigrid", "minigrid", "pip install minigrid"),
+    "ALE/": ("ale_py", "ale-py", "envs"),
+    "MiniGrid-": ("minigrid", "minigrid", None),
+    "BabyAI-": ("minigrid", "minigrid", None),
 }
-"""Beginning of an id: the module that registers such ids, the package it is in, how to get it."""
+"""Beginning of an id: the module that registers it, its package, muster's extra that has it."""
 
 
 def make_envs(
@@ -133,8 +133,9 @@ def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec | None:
     if module:
         _import_plugin(env_id, module, module, f"pip install the package that has {module!r}")
     if name not in gym.registry:
-        for prefix, (plugin, package, fix) in _PLUGINS.items():
+        for prefix, (plugin, package, extra) in _PLUGINS.items():
             if name.startswith(prefix):
+                fix = f"pip install {package}" if extra is None else install(extra)
                 _import_plugin(env_id, plugin, package, fix)
     return gym.registry.get(name)
 
@@ -175,9 +176,10 @@ def _maker(
         except gym.error.DependencyNotInstalled as error:
             line = re.search(r'pip install "?(gymnasium\[[\w-]+\])"?', str(error))
             extra = line.group(1) if line else "gymnasium[all]"
-            fix = INSTALL_ENVS if "box2d" in extra else f'pip install "{extra}"'
+            fix = install("envs") if "box2d" in extra else f'pip install "{extra}"'
+            why = re.split(r", (?:you can|run) ", str(error))[0]  # what follows is their install
             raise MissingPackageError(
-                f"{env_id!r} needs a package that is not installed", str(error), fix
+                f"{env_id!r} needs a package that is not installed", why, fix
             ) from error
 
     return make_one

@@ -76,7 +76,7 @@ def check_name(name: str) -> None:
     near = nearest(name, known)
     raise OptionError(
         f"there is no model {name!r:.120}",
-        f"there are {', '.join(map(repr, known))}, and module:Class for code of your own",
+        f"there are {', '.join(known)}; and module:Class of your own",
         'model="{}"'.format(near or "my_module:MyNetwork"),
     )
 

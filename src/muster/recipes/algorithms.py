@@ -118,9 +118,9 @@ def refuse_algorithm_of_a_file(algo: str, path: object) -> None:
         )
 
 
-def check_algorithm(algo: str) -> None:
-    """Refuse a name that is not known."""
-    _find(algo)
+def check_algorithm(algo: str, fix: str | None = None) -> None:
+    """Refuse a name that is not known; `fix` is what to try, with `{}` where the right one goes."""
+    _find(algo, fix)
 
 
 def configuration_of(algo: str) -> type:
@@ -170,18 +170,18 @@ def unknown(kind: str, name: str, known: Collection[str], fix: str | None = None
     return OptionError(
         f"there is no {kind} {name!r:.120}",
         f"the nearest is {near!r}" if near else f"there are: {', '.join(sorted(known))}",
-        "muster train --help" if near is None else (fix or "{}").format(near),
+        "muster train --help" if near is None else (fix or "{}").replace("{}", near),
     )
 
 
-def _find(algo: str) -> Algorithm:
+def _find(algo: str, fix: str | None = None) -> Algorithm:
     """Return an algorithm by its name: muster's own, a registered one, one of another package."""
     found = ALGORITHMS.get(algo) or _own.get(algo)
     if found is None:
         _ask_packages(algo)
         found = _own.get(algo)
     if found is None:
-        raise unknown("algorithm", algo, {*ALGORITHMS, *_own})
+        raise unknown("algorithm", algo, {*ALGORITHMS, *_own}, fix)
     return found
 
 

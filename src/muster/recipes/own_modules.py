@@ -6,6 +6,7 @@ the `config.yaml` of a run, may name it too, but never makes it run.
 
 import contextlib
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Iterator
@@ -41,6 +42,19 @@ def modules_here() -> Iterator[None]:
         sys.path.remove(here)
 
 
+def check_found(kind: str, spec: str) -> None:
+    """Raise OptionError if there is no module for `module:name`. Imports nothing."""
+    package = spec.partition(":")[0].partition(".")[0]
+    if package in sys.modules:
+        return
+    with modules_here():
+        importlib.invalidate_caches()
+        found = importlib.util.find_spec(package)
+    if found is None:
+        error = ModuleNotFoundError(f"No module named {package!r}")
+        raise _not_loaded(kind, spec, error)
+
+
 def load_code(kind: str, spec: str, example: str) -> Any:
     """Import what `module:name` names.
 
@@ -57,11 +71,7 @@ def load_code(kind: str, spec: str, example: str) -> Any:
         with modules_here():
             module = importlib.import_module(module_name)
     except Exception as error:  # whatever the user's module does, it is named
-        raise OptionError(
-            f"the {kind} {spec!r} cannot be loaded",
-            f"{type(error).__name__}: {error}",
-            f'python -c "import {module_name}"',
-        ) from error
+        raise _not_loaded(kind, spec, error) from error
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
@@ -73,3 +83,12 @@ def load_code(kind: str, spec: str, example: str) -> Any:
             )
         found = getattr(found, part)
     return found
+
+
+def _not_loaded(kind: str, spec: str, error: Exception) -> OptionError:
+    module = spec.partition(":")[0]
+    return OptionError(
+        f"the {kind} {spec!r} cannot be loaded",
+        f"{type(error).__name__}: {error}",
+        f'python -c "import {module}"',
+    )

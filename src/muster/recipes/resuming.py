@@ -19,9 +19,11 @@ from muster.recipes.saved import HISTORY, refuse_env_of_a_file, saved_config
 from muster.recipes.settings import Settings, all_options, read_file, resolve
 from muster.run import RunDirectory, RunDirectoryError
 from muster.run.config_io import from_dict
+from muster.shown import shown
 
 OF_THE_COMMAND = ("run_dir", "resume", "quiet", "from_checkpoint")
 """Options that belong to one command, not to the run."""
+_WIDTH = 80 - len("muster: ")
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,14 @@ class Resumption:
         changed = {name: {"from": old, "to": new} for name, (old, new) in self.changes.items()}
         return [*self.saved.history, {"env_step": env_step, "changed": changed}]
 
-    def line(self, env_step: int) -> str:
-        """Say on one line what it goes on with."""
-        at = f"{self.saved.path} resumes at step {env_step:,}"
+    def lines(self, env_step: int) -> list[str]:
+        """Say what it goes on with: on one line, unless that is too long for a terminal."""
+        at = f"{shown(self.saved.path)} resumes at step {env_step:,} with"
         if not self.changes:
-            return f"{at} with its own settings"
-        told = ", ".join(f"{k} {a!r} -> {b!r}" for k, (a, b) in self.changes.items())
-        return f"{at} with {told}"
+            return [f"{at} its own settings"]
+        told = [f"{k} {a!r} -> {b!r}" for k, (a, b) in self.changes.items()]
+        line = f"{at} {', '.join(told)}"
+        return [line] if len(line) <= _WIDTH else [at, *(f"  {change}" for change in told)]
 
 
 def saved_run(path: str | Path) -> SavedRun:
@@ -151,7 +154,6 @@ def _check_fixed(saved: SavedRun, told: Mapping[str, Any]) -> None:
             raise OptionError(
                 f"{name}={told[name]!r:.80} is not possible: "
                 f"the run in {saved.path} has {name}={settings.value(name)!r:.80}",
-                "seed, network, environments and slots make a run what it is; "
-                "with others it would be another run",
+                "seed, network, environments and slots make a run what it is",
                 f"leave {name} out, or start a new run",
             )

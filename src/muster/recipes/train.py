@@ -14,6 +14,7 @@ from muster.errors import OptionError
 from muster.framework import Parallel
 from muster.nets.threads import one_torch_thread
 from muster.recipes.algorithms import load, load_algorithm, nodes_of, program_of
+from muster.recipes.beforehand import check_beforehand
 from muster.recipes.completing import complete, limit_reached
 from muster.recipes.failure import keep_failure
 from muster.recipes.graceful import StopRequest
@@ -28,6 +29,7 @@ from muster.recipes.resuming import Resumption, plan_resume
 from muster.recipes.saved import HISTORY, saved_config
 from muster.recipes.settings import Settings, read_file, resolve
 from muster.run import Checkpoint, RunDirectory
+from muster.shown import shown
 
 
 def train(
@@ -52,6 +54,7 @@ def train(
         options["model"] = name_of_model(options["model"])
     plan = _plan(algo, env, options, config)
     algo, env, settings = plan.algo, plan.env, plan.settings
+    check_beforehand(settings, is_new=plan.resumption is None)
     load_model(settings.config.model)
     try:
         # What is wrong is said before anything is written.
@@ -172,14 +175,14 @@ def _first_lines(
 ) -> Iterator[str]:
     """Say where the run is, and how it goes on if it is resumed."""
     if plan.resumption is None or start_from is None:
-        yield f"run directory: {run.path}"
+        yield f"run directory: {shown(run.path)}"
         return
-    yield plan.resumption.line(start_from.step)
+    yield from plan.resumption.lines(start_from.step)
     if reached is not None:
         what = f"{start_from.step:,} steps" if reached == "steps" else "target"
         yield f"it has reached its {what}: only its evaluation and result are completed"
     elif plan.settings.options.save_replay and plan.settings.config.lacks_replay(start_from.parts):
-        yield f"{start_from.path} is without replay: it begins with an empty one"
+        yield f"{shown(start_from.path)} is without replay: it begins with an empty one"
 
 
 def _run(recipe: Any, job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:

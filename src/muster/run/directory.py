@@ -32,6 +32,7 @@ from muster.run.files import write_atomic
 from muster.run.machine import describe_machine
 from muster.run.names import check_inside, checked_path, safe_name
 from muster.run.reading import NAME
+from muster.spelling import nearest
 
 _CHECKPOINTS = "checkpoints"
 _FOLDERS = ("logs", "tb", _CHECKPOINTS)
@@ -128,7 +129,8 @@ class RunDirectory:
             raise RunDirectoryError(
                 f"there is no run in {place}",
                 "it is not there" if not place.exists() else "it has no config.yaml",
-                "a directory runs/<env>/<algo>/<date-time>-<seed>, or a checkpoint in it",
+                _near(place)
+                or "a directory runs/<env>/<algo>/<date-time>-<seed>, or a checkpoint in it",
             )
         if not writable:
             return cls(place, None, checkpoint)
@@ -313,7 +315,14 @@ def _make_default(root: Path, env_id: str, algo: str, seed: int) -> Path:
         raise _unmade(parent, error) from error
 
 
-def _make_given(path: Path) -> None:
+def check_new(path: str | Path) -> Path:
+    """Return the absolute path of a run that can begin there, or refuse it. Makes nothing.
+
+    Raises:
+        RunDirectoryError: It holds something, or is a link.
+        RunLockedError: Another process is writing there.
+    """
+    path = checked_path(path)
     if path.is_symlink():
         raise RunDirectoryError(
             f"{path} is a symbolic link",
@@ -324,6 +333,11 @@ def _make_given(path: Path) -> None:
         if (path / LOCK).exists():
             _claimed(path).release()  # a run that is going on says so
         raise _taken(path)
+    return path
+
+
+def _make_given(path: Path) -> None:
+    check_new(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.is_dir():
@@ -344,8 +358,8 @@ def _taken(path: Path) -> RunDirectoryError:
     quoted = shlex.quote(str(path))
     return RunDirectoryError(
         f"{path} is not empty",
-        "a new run does not write over an old one, or into a directory of other things",
-        f"--resume --run-dir {quoted} to go on with it, or another --run-dir",
+        "a new run does not write into a directory that has files",
+        f"muster resume {quoted}, or another --run-dir",
     )
 
 
@@ -355,6 +369,16 @@ def _content(path: Path) -> list[str]:
     folders = [name for name in _FOLDERS if (path / name).is_dir()]
     empty = [name for name in folders if not any((path / name).iterdir())]
     return [name for name in names if name not in empty]
+
+
+def _near(path: Path) -> str | None:
+    """Return the run beside a path that was probably meant."""
+    try:
+        runs = [each.name for each in path.parent.iterdir() if _is_run(each)]
+    except OSError:
+        return None
+    near = nearest(path.name, runs)
+    return None if near is None else f"{path.parent / near}, which is there"
 
 
 def _is_run(path: Path) -> bool:

@@ -1,6 +1,8 @@
 """Which versions the machines of a cluster have, against those of this process."""
 
+import importlib.util
 import platform
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,11 +21,22 @@ def ray_here() -> Any:
     Raises:
         OptionError: It is not installed.
     """
+    check_installed()
     try:
         import ray
-    except ImportError:
-        raise OptionError(f"{_ENGINE} needs Ray", "it is not installed", install("ray")) from None
+    except ImportError as error:
+        raise _absent(f"it cannot be imported: {error}") from None
     return ray
+
+
+def check_installed() -> None:
+    """Raise OptionError if Ray is not installed. Does not load it, which takes a second."""
+    if sys.modules.get("ray") is None and importlib.util.find_spec("ray") is None:
+        raise _absent("it is not installed")
+
+
+def _absent(why: str) -> OptionError:
+    return OptionError(f"{_ENGINE} needs Ray", why, install("ray"))
 
 
 def check_versions(

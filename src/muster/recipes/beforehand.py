@@ -1,0 +1,31 @@
+"""What of a run's settings is refused before torch is loaded or a process starts."""
+
+from muster.recipes.own_modules import check_found, is_code
+from muster.recipes.settings import Settings
+from muster.run import RunDirectory
+from muster.run.directory import check_new
+
+
+def check_beforehand(settings: Settings, *, is_new: bool) -> None:
+    """Refuse an engine, a model's module or a directory that is not there, or is not free.
+
+    Args:
+        settings: Of the run.
+        is_new: Whether it begins, or is resumed.
+
+    Raises:
+        OptionError: Ray is not installed, or the module of the model is not there.
+        RunDirectoryError: A new run cannot begin in its directory, or there is no run to start
+            from.
+    """
+    options, model = settings.options, settings.config.model
+    if settings.workers and options.engine == "ray":
+        from muster.engines.ray.versions import check_installed
+
+        check_installed()
+    if model is not None and is_code(model):
+        check_found("model", model)
+    if is_new and options.run_dir is not None:
+        check_new(options.run_dir)
+    if is_new and options.from_checkpoint is not None:
+        RunDirectory.open(options.from_checkpoint)

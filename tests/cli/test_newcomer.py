@@ -1,0 +1,68 @@
+"""What a newcomer mistypes is answered in three lines that fit a terminal, before torch loads."""
+
+import subprocess
+import sys
+
+import pytest
+
+import muster
+
+PROGRAM = """
+import sys
+from muster.cli.main import main
+code = main(sys.argv[1:])
+print("torch" in sys.modules)
+raise SystemExit(code)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder in which there is a run, runs/first."""
+    place = tmp_path_factory.mktemp("newcomer")
+    muster.train(
+        "ppo", "CartPole-v1", workers=0, env_steps=256, eval_episodes=1, quiet=True,
+        run_dir=str(place / "runs" / "first"),
+    )  # fmt: skip
+    return place
+
+
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        ("train pp0 CartPole-v1", "muster train ppo CartPole-v1"),
+        ("bench pp0 CartPole-v1", "muster bench ppo CartPole-v1"),
+        ("train pp0", "muster train ppo CartPole-v1"),
+        ("train ppo CartPol-v1", "muster train ppo CartPole-v1"),
+        ("train dqn Pendulum-v1", "muster train ppo Pendulum-v1"),
+        ("train sac CartPole-v1", "muster train dqn CartPole-v1, or muster train ppo CartPole-v1"),
+        ("train ppo CartPole-v1 --model nlp", "muster train ppo CartPole-v1 --model mlp"),
+        ("train ppo CartPole-v1 --model absent:Net", 'python -c "import absent"'),
+        (
+            "train ppo CartPole-v1 --run-dir runs/first",
+            "muster resume runs/first, or another --run-dir",
+        ),
+        ("train ppo CartPole-v1 --from-checkpoint runs/fir5t", "runs/first, which is there"),
+        ("resume runs/fir5t", "runs/first, which is there"),
+        ("eval runs/fir5t", "runs/first, which is there"),
+        ("play runs/fir5t", "runs/first, which is there"),
+        ("play runs/first", "muster play runs/first --video play.mp4"),
+        ("resume runs/first --seed 3", "leave seed out, or start a new run"),
+        ("resume runs/first --lrr 3", "muster resume runs/first ... --lr"),
+        ("doctor CartPol-v1", "muster doctor CartPole-v1"),
+    ],
+)
+def test_a_slip_is_answered_in_three_short_lines_before_torch_is_loaded(
+    folder, monkeypatch, words, fix
+):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER", "SDL_VIDEO_DRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words.split()],
+        cwd=folder, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "False\n"), done.stderr
+    what, why, fixed = done.stderr.splitlines()
+    assert what.startswith("muster: ") and why.startswith("  why: ")
+    assert fixed == f"  try: {fix}"
+    assert max(map(len, (what, why, fixed))) <= 80, done.stderr
