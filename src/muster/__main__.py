@@ -1,11 +1,16 @@
 """The command `muster`, which is also `python -m muster`."""
 
-from muster.cli.leaving import leave_at_once_on_signals
-
 
 def main() -> int:
     """Run the command line of this process and return its exit code."""
-    # Before the rest is loaded: a signal in an import would be answered by a traceback.
+    # Before the rest is loaded: a signal in an import would be answered by a traceback. The kernel
+    # ends the process until `leaving` is loaded; `signal` itself would load enum and re first.
+    import _signal  # type: ignore[import-not-found, unused-ignore]
+
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    from muster.cli.leaving import leave_at_once_on_signals
+
     leave_at_once_on_signals()
     from muster.cli.main import main as obey
 
