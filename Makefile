@@ -18,7 +18,7 @@ train: $(VENV)/.installed ## Install, and train PPO on CartPole-v1, on all cores
 test: $(VENV)/.installed-dev ## Install what tests need and run them
 	$(TESTS)
 
-slow: $(VENV)/.installed-dev ## Run the tests that `make test` leaves out: all engines' contracts on Ray
+slow: $(VENV)/.installed-dev ## Run the tests that `make test` leaves out, most of them on Ray
 	$(TESTS) -m slow
 
 check: $(VENV)/.installed-dev ## Format, lint, types, imports, spelling

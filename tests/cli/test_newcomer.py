@@ -1,11 +1,13 @@
 """What a newcomer mistypes is answered in three lines that fit a terminal, before torch loads."""
 
+import contextlib
 import subprocess
 import sys
 
 import pytest
 
 import muster
+from muster.cli.main import main
 
 PROGRAM = """
 import sys
@@ -66,3 +68,23 @@ def test_a_slip_is_answered_in_three_short_lines_before_torch_is_loaded(
     assert what.startswith("muster: ") and why.startswith("  why: ")
     assert fixed == f"  try: {fix}"
     assert max(map(len, (what, why, fixed))) <= 80, done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("--help", "train --help", "resume --help", "eval --help", "play --help"),
+        *("bench --help", "doctor --help", "resume runs/first --help"),
+        *("train ppo CartPole-v1 --help", "train a2c CartPole-v1 --help"),
+        *("train pqn CartPole-v1 --help", "train dqn CartPole-v1 --help"),
+        "train sac Pendulum-v1 --help",
+    ],
+)
+def test_help_fits_a_terminal(folder, monkeypatch, capsys, words):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "80")
+    with contextlib.suppress(SystemExit):
+        main(words.split())
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 5
+    assert [line for line in lines if len(line) > 80] == []

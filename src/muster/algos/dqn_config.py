@@ -27,7 +27,7 @@ Schedule = Literal["linear", "exp"]
 
 @dataclass(frozen=True)
 class DQNConfig(ReplayConfig):
-    """How DQN learns. The defaults are those of Stable-Baselines3's zoo for CartPole-v1."""
+    """How DQN learns. The defaults are those of SB3's zoo for CartPole-v1."""
 
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = ReplayConfig.FIXED_ON_RESUME | {
         "hidden",

@@ -12,7 +12,7 @@ from muster.algos.options import check_number
 
 @dataclass(frozen=True)
 class PPOConfig(Epochs, ActorCriticConfig):
-    """How PPO learns. The defaults are those of most implementations for small problems."""
+    """How PPO learns. The defaults are what most implementations have."""
 
     clip: float = 0.2
     """How far the probability of an action may move, as a ratio to what it was."""

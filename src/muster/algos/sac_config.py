@@ -30,7 +30,7 @@ MOST_QUANTILES = 1_024
 
 @dataclass(frozen=True)
 class SACConfig(ReplayConfig):
-    """How SAC learns. The defaults are those of Stable-Baselines3, but for the buffer's size."""
+    """How SAC learns. The defaults are those of SB3, but for the buffer's size."""
 
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = ReplayConfig.FIXED_ON_RESUME | {
         "hidden",

@@ -31,10 +31,9 @@ class BenchOptions:
 
     muster bench [ALGO] [ENV] [options]     ppo on CartPole-v1, if nothing is said
 
-    rho is trained steps/s, divided by those of the bare environments with random actions.
+    rho: trained steps/s, over those of the bare environments with random actions.
 
-    eta is trained steps/s, divided by what the same cores could do if they did nothing but step
-    environments, multiply matrices and copy.
+    eta: trained steps/s, over the bound: only stepping, matrix products and copies.
 
     Both are of the cores that workers use, not of idle ones.
     """

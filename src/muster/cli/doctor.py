@@ -24,8 +24,9 @@ PACKAGES = ("muster-rl", "torch", "numpy", "numba", "gymnasium", "envpool", "ale
 class DoctorOptions:
     """Versions, hardware and what would limit training here; with ENV, a check of it.
 
-    With --address, a Ray cluster instead: what its nodes have, which versions are on them, and
-    what would fail. It ends with 1 if the environment has problems, or something would fail.
+    With --address, a Ray cluster instead: its nodes, versions, what would fail.
+
+    It ends with 1 if the environment has problems, or something would fail.
     """
 
     env: tyro.conf.Positional[str | None] = None

@@ -8,9 +8,10 @@ from muster.errors import OptionError
 
 _USAGE = """usage: muster resume RUN [options]
 
-Goes on with a run: its algorithm, environment and all settings come from its directory.
-What is given besides is a change: it is checked, said in one line and recorded. Seed,
-network, environments and slots cannot change. --env-steps is the new total.
+Resumes a run: its algorithm, environment and all settings come from its
+directory. What is given besides is a change: it is checked, said and recorded.
+Seed, network, environments and slots cannot change. --env-steps is the new
+total.
 
 --env module:Id   needed where the environment is code of your own, and --model
                   module:Class or --algo module:name likewise: a file does not
