@@ -1,7 +1,7 @@
 """Learner, evaluator and actors of a run with replay killed: what is lost, and does it go on?
 
     python -m benchmarks.faults.role_kills --json benchmarks/results/role_kills.json
-    python -m benchmarks.faults.role_kills --algo sac --role learner --count 2
+    python -m benchmarks.faults.role_kills --algo sac --role learner --count 2 --jobs 2
 
 Each trial is `muster train ALGO` on four nodes, in environments whose steps are numbered. One node
 gets SIGKILL when the run has come so far; that it landed is proved by its process having gone and
@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,25 @@ def judged(place: Path, role: str | None) -> list[str]:
     return wrong
 
 
+def attempt(
+    name: str, algo: str, role: str | None, count: int, seed: int, jobs: int
+) -> dict[str, Any]:
+    """Try one role so many times, and print a line for each trial."""
+    tally = Tally(name)
+
+    def try_one(number: int) -> list[str]:
+        with tempfile.TemporaryDirectory() as folder:
+            rng = random.Random(f"{seed} {name} {number}")
+            return one_trial(algo, role, Path(folder) / "run", rng)
+
+    # A run ends with the thread that started it: these live as long as the pool.
+    with ThreadPoolExecutor(jobs) as pool:
+        for number, wrong in enumerate(pool.map(try_one, range(count))):
+            tally.add(wrong[0] if wrong else "as promised", not wrong, number=number)
+            print(name, number, wrong or "as promised", file=sys.stderr, flush=True)
+    return tally.report()
+
+
 def main() -> None:
     """Try every role, print a line for each trial, and write the summary."""
     parser = argparse.ArgumentParser(description="Kill the roles of runs with replay.")
@@ -156,6 +176,7 @@ def main() -> None:
     parser.add_argument("--role", nargs="*", default=list(ROLES), help="only these")
     parser.add_argument("--count", type=int, default=20, help="trials of each role (20)")
     parser.add_argument("--seed", type=int, default=0, help="decides the moments")
+    parser.add_argument("--jobs", type=int, default=1, help="so many trials at a time (1)")
     parser.add_argument("--json", type=Path, help="write the summary to this file")
     options = parser.parse_args()
     found: dict[str, Any] = {}
@@ -164,13 +185,7 @@ def main() -> None:
     for algo in options.algo:
         for role, count in [(None, 3), *((role, options.count) for role in options.role)]:
             name = f"{algo} {role or 'no kill'}"
-            rng, tally = random.Random(f"{options.seed} {name}"), Tally(name)
-            for number in range(count):
-                with tempfile.TemporaryDirectory() as folder:
-                    wrong = one_trial(algo, role, Path(folder) / "run", rng)
-                tally.add(wrong[0] if wrong else "as promised", not wrong, number=number)
-                print(name, number, wrong or "as promised", file=sys.stderr, flush=True)
-            found[name] = tally.report()
+            found[name] = attempt(name, algo, role, count, options.seed, options.jobs)
     violations = sum(each["violations"] for each in found.values())
     command = "python -m benchmarks.faults.role_kills"
     about = {"command": command, **machine(), "violations": violations}
