@@ -1,6 +1,7 @@
 """What a newcomer mistypes is answered in three lines that fit a terminal, before torch loads."""
 
 import contextlib
+import os
 import subprocess
 import sys
 
@@ -88,3 +89,36 @@ def test_help_fits_a_terminal(folder, monkeypatch, capsys, words):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) > 5
     assert [line for line in lines if len(line) > 80] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("train ppo CartPole-v1 --config pipe", "'pipe' cannot be read"),
+        ("resume runs/first --config pipe", "'pipe' cannot be read"),
+        ("bench ppo CartPole-v1 --seconds 1 --json pipe", "--json 'pipe' cannot be written"),
+        ("play runs/first --video pipe.mp4", "pipe.mp4 cannot be written"),
+    ],
+)
+def test_a_named_pipe_with_nobody_at_its_other_end_is_refused_at_once(folder, words, said):
+    for name in ("pipe", "pipe.mp4"):
+        if not (folder / name).exists():
+            os.mkfifo(folder / name)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words.split()],
+        cwd=folder, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "False\n"), done.stderr
+    what, *rest = done.stderr.splitlines()
+    assert what == f"muster: {said}" and len(rest) == 2
+
+
+def test_options_may_come_from_a_pipe(folder):
+    done = subprocess.run(
+        [
+            *("bash", "-c", 'exec "$0" -m muster train ppo CartPole-v1 --config <(echo lr: -1)'),
+            sys.executable,
+        ],
+        cwd=folder, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, "--lr -1" in done.stderr) == (2, True), done.stderr

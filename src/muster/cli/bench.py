@@ -1,13 +1,13 @@
 """`muster bench [ALGO] [ENV]`: a shell over `muster.recipes.bench`."""
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.cli.arguments import parse
+from muster.cli.output import can_be_written
 from muster.cli.wording import as_typed
 from muster.errors import OptionError
 from muster.recipes.algorithms import check_algorithm, configuration_of, load_algorithm
@@ -132,8 +132,7 @@ def _read_options(algo: str, env: str, argv: Sequence[str], prog: str) -> dict[s
 def _check_file(file: str, prog: str) -> None:
     """Refuse a file that cannot be written, before anything is measured."""
     path = Path(file)
-    writable = os.access(path if path.exists() else path.parent, os.W_OK)
-    if path.is_dir() or not path.parent.is_dir() or not writable:
+    if not can_be_written(path):
         raise OptionError(
             f"--json {file!r:.120} cannot be written",
             "it is a file in a directory that exists and can be written to",

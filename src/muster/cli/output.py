@@ -10,6 +10,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from muster.errors import MusterError
 
@@ -85,3 +86,14 @@ class _Forgiving(io.TextIOWrapper):
                 f"standard output: {error.strerror}",
                 "print to another place; a run that has ended is whole in its directory",
             ) from error
+
+
+def can_be_written(path: Path) -> bool:
+    """Whether a file can be written there now; not into a named pipe that nobody reads."""
+    try:
+        if not path.exists():
+            return path.parent.is_dir() and os.access(path.parent, os.W_OK)
+        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True

@@ -1,5 +1,6 @@
 """`muster play RUN`: watch a saved policy in a window, or record it."""
 
+import contextlib
 import importlib.util
 import os
 import shlex
@@ -14,6 +15,7 @@ import tyro
 
 from muster.cli.arguments import parse
 from muster.cli.film import KINDS, Film
+from muster.cli.output import can_be_written
 from muster.cli.played import check_played
 from muster.errors import MusterError
 from muster.installs import install
@@ -156,12 +158,9 @@ def _check_video(path: Path, run: str) -> None:
             "videos are written with imageio-ffmpeg, which is not installed",
             install("video"),
         )
-    try:
+    with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        writable = os.access(path if path.exists() else path.parent, os.W_OK)
-    except OSError:
-        writable = False
-    if path.is_dir() or not writable:
+    if not can_be_written(path):
         raise CannotShowError(
             f"{path} cannot be written",
             "it is a directory, or the directory that it is in may not be written to",

@@ -5,7 +5,10 @@
 Loads neither torch nor an environment: `muster train` answers a mistake with this alone.
 """
 
+import errno
 import functools
+import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, make_dataclass
 from pathlib import Path
@@ -88,6 +91,13 @@ def resolve(
     return Settings(options, config)
 
 
+def _open_unless_it_waits(path: str, flags: int) -> int:
+    """Open a file; a named pipe that nobody writes to is empty, and is not waited for."""
+    fd = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(fd, True)
+    return fd
+
+
 def read_file(path: str | Path, algo: str, env: str) -> dict[str, Any]:
     """Return the options that a file holds, with their types checked but not yet their values.
 
@@ -99,8 +109,11 @@ def read_file(path: str | Path, algo: str, env: str) -> dict[str, Any]:
     from muster.run.yaml_text import MAX_TEXT, load
 
     try:
-        with open(path, encoding="utf-8") as file:
-            data = load(file.read(MAX_TEXT + 1))
+        with open(path, encoding="utf-8", opener=_open_unless_it_waits) as file:
+            text = file.read(MAX_TEXT + 1)
+            if not text and stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EPIPE, "nobody writes to this pipe")
+            data = load(text)
         data.pop(HISTORY, None)
         for key, here in (("algo", algo), ("env", env)):
             there = data.pop(key, here)
