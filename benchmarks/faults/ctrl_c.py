@@ -148,7 +148,8 @@ def one_trial(kind: str, moment: float, done: Path, tally: Tally) -> bool:
         problems = []
         # Before Python has begun, or once it is leaving, the signal itself ends it; a shell
         # says 130 to that as well.
-        if code not in ((130, -signal.SIGINT) if landed else (0,)):
+        allowed = (130, -signal.SIGINT) if landed else (0,)
+        if code not in allowed and not _is_of_python_alone(text):
             problems.append(f"code {code}")
         if ("Traceback" in text or "Error:" in text) and not _is_of_python_alone(text):
             problems.append("a traceback")
