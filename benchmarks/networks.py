@@ -72,11 +72,13 @@ def asked(net: Any, rollout: Rollout, size: int, slots: int) -> dict[str, Callab
     memory = (np.zeros((ENVS, net.state_width), np.float32),) if net_remembers(net) else ()
     first = (np.zeros(ENVS, np.bool_),) if memory else ()
 
+    arrays = (rollout.obs, noise, action, logp, value, *memory, *first)
+    width = ENVS // slots
+    groups = [[each[i * width : (i + 1) * width] for each in arrays] for i in range(slots)]
+
     def act() -> None:
-        for group in np.split(np.arange(ENVS), slots):
-            one = slice(group[0], group[-1] + 1)
-            own = (each[one] for each in (*memory, *first))
-            net.act(rollout.obs[one], noise[one], action[one], logp[one], value[one], *own)
+        for group in groups:
+            net.act(*group)
 
     def learn() -> None:
         if slots == 1:
