@@ -95,7 +95,7 @@ def test_help_explains_rho_and_eta_before_the_options():
         check=True,
     )
     before, _, options = done.stdout.partition("─ options ─")
-    assert "rho is trained steps/s" in before and "eta is trained steps/s" in before
+    assert "rho: trained steps/s" in before and "eta: trained steps/s" in before
     assert options.index("--seconds") < options.index("--lr ")
 
 

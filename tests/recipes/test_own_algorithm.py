@@ -206,7 +206,8 @@ def test_a_file_does_not_decide_which_algorithm_is_run(tmp_path, capsys, monkeyp
     train(tmp_path / "run", workers=0, env_steps=512)
     monkeypatch.setattr(algorithms, "_own", {})
     monkeypatch.delitem(sys.modules, "reinforce")
-    assert main([verb, str(tmp_path / "run")]) == 2
+    no_window = ["--video", str(tmp_path / "x.mp4")] if verb == "play" else []
+    assert main([verb, str(tmp_path / "run"), *no_window]) == 2
     what, why, fix = three_lines(capsys)
     assert f"is of an algorithm of code, {SPEC!r}" in what and "cannot say which code" in why
     assert f"--algo {SPEC}" in fix and "reinforce" not in sys.modules

@@ -78,7 +78,7 @@ def check_name(name: str) -> None:
     near = nearest(name, known)
     raise OptionError(
         f"there is no model {name!r:.120}",
-        f"there are {', '.join(known)}; and module:Class of your own",
+        f"there are {', '.join(known)}; or your module:Class",
         'model="{}"'.format(near or "my_module:MyNetwork"),
     )
 
