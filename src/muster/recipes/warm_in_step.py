@@ -5,7 +5,7 @@ begin as copies of one that has called them have them at once. Each type of acti
 by itself, so there is a module that begins this for each (`warm_box`, `warm_discrete`).
 """
 
-import os
+import contextlib
 
 import muster.recipes.in_step  # noqa: F401  # what workers run
 from muster.algos.ppo import PPO, PPOConfig
@@ -15,23 +15,7 @@ from muster.workers import SlotWorker
 
 
 def learn_a_little(env: str) -> None:
-    """Train for a few steps, so that every kernel of a small policy is called.
-
-    In the fork server nobody would hear of a failure; the worker that needs it will say so.
-    """
-    try:
-        with one_torch_thread():
-            _compile_both_halves(env)
-    except Exception:
-        return
-
-
-def _compile_both_halves(env: str) -> None:
-    """Call what acts here, and what learns in a copy of this process, at the same time.
-
-    Each compiles for some seconds on a machine where nothing is kept yet. What the copy has
-    compiled is loaded from where it was kept.
-    """
+    """Train for a few steps, so that every kernel of a small policy is called."""
     cfg = PPOConfig(
         rollout=2,
         epochs=1,
@@ -41,16 +25,11 @@ def _compile_both_halves(env: str) -> None:
         normalize_obs=True,
         normalize_reward=True,
     )
-    with make_envs(env) as envs:
-        spaces = envs.single_observation_space, envs.single_action_space
-    worker = SlotWorker(PPO(cfg, *spaces), env, num_envs=1, seed=0)
-    copy = os.fork()
-    if not copy:
-        try:
-            worker.learn(0)
-        finally:
-            os._exit(0)
-    worker.collect(0)
-    os.waitpid(copy, 0)
-    worker.learn(0)
-    worker.close()
+    # In the fork server nobody would hear of a failure; the worker that needs it will say so.
+    with contextlib.suppress(Exception), one_torch_thread():
+        with make_envs(env) as envs:
+            spaces = envs.single_observation_space, envs.single_action_space
+        worker = SlotWorker(PPO(cfg, *spaces), env, num_envs=1, seed=0)
+        worker.collect(0)
+        worker.learn(0)
+        worker.close()
