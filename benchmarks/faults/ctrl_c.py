@@ -16,6 +16,7 @@ import json
 import os
 import platform
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -97,8 +98,10 @@ def left(mark: str) -> list[int]:
 
 
 def _is_of_python_alone(text: str) -> bool:
-    """Whether a traceback shows no line of muster's: Python itself was still starting."""
-    return "KeyboardInterrupt" in text and f"{SOURCE}/muster" not in text
+    """Whether a traceback shows nothing but what Python runs before a program's first line."""
+    files = re.findall(r'File "([^"]+)"', text)
+    own = [name.startswith("<frozen ") or "/encodings/" in name for name in files]
+    return "KeyboardInterrupt" in text and bool(files) and all(own)
 
 
 def one_trial(kind: str, moment: float, done: Path, tally: Tally) -> bool:

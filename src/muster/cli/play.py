@@ -163,7 +163,7 @@ def _check_video(path: Path, run: str) -> None:
     if not can_be_written(path):
         raise CannotShowError(
             f"{path} cannot be written",
-            "it is a directory, or the directory that it is in may not be written to",
+            "it is a directory, a pipe that nobody reads, or its folder may not be written to",
             f"muster play {quoted} --video play.mp4",
         )
 

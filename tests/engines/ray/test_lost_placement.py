@@ -87,7 +87,8 @@ def run(folder, call, kind, **variables):
 )
 def test_a_run_whose_placement_is_lost_asks_for_it_again(tmp_path, call, kind):
     clusters, groups = run(tmp_path, call, kind)
-    assert groups > clusters, "the fault did not land"  # a busy machine may need another cluster
+    # One call is lost, so one group is requested again; a busy machine may need another cluster.
+    assert groups == clusters + 1, "the fault did not land, or Ray was asked too often"
 
 
 @pytest.mark.slow
