@@ -107,5 +107,8 @@ class InStepAgent(Protocol):
     def load_parts(self, parts: Mapping[str, dict[str, Any]]) -> None:
         """Take over parts of another agent's state."""
 
+    def load_policy(self, weights: dict[str, Any]) -> None:
+        """Act on these weights, the part `policy` of another agent like this, from now on."""
+
     def twin(self) -> "InStepAgent":
         """Return another agent with the same network and the same weights."""

@@ -119,3 +119,18 @@ def check_text(name: str, value: object) -> None:
 def refuse_together(one: str, other: str, why: str, fix: str) -> None:
     """Raise the OptionError of two options that contradict each other."""
     raise OptionError(f"{one} and {other} contradict each other", why, fix)
+
+
+def check_roles(workers: int | None, acts: str) -> None:
+    """Raise OptionError for fewer processes than there are roles; 0 is one process for all.
+
+    Args:
+        workers: How many were asked for; None if nobody did.
+        acts: Who acts, as the message names it.
+    """
+    if workers in (1, 2):
+        raise OptionError(
+            f"workers={workers} is not possible",
+            f"a learner, an evaluator and {acts} are three processes; 0 is this one alone",
+            "workers=3",
+        )

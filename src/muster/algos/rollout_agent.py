@@ -284,6 +284,10 @@ class RolloutAgent(ABC):
         if "counters" in parts:
             self.train_iter = int(parts["counters"]["train_iter"])
 
+    def load_policy(self, weights: dict[str, Any]) -> None:
+        """Act on these weights, the part `policy` of another agent like this, from now on."""
+        self.weights.load_state_dict(weights)
+
     def twin(self) -> Self:
         """Return another agent with the same network and the same weights."""
         other = type(self)(self.cfg, self.obs_space, self.action_space, model=self._factory)

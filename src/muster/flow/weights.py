@@ -149,6 +149,11 @@ class ParameterServer:
         """
         return self._gradients.put((version, gradients), timeout)
 
+    @property
+    def gradients_here(self) -> int:
+        """How many of them can be taken without waiting, at home."""
+        return len(self._gradients)
+
     def gradients(self, timeout: float | None = None) -> Iterator[tuple[int, Any]]:
         """Yield `(version, gradients)` as they come, at home, until the run finishes."""
         while (item := self._gradients.get(timeout)) is not None:

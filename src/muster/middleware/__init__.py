@@ -7,6 +7,12 @@ numbers to be written), `eval_return` (of an evaluation that was heard of in thi
 
 from muster.middleware.evaluate import evaluate
 from muster.middleware.experience import collect, train
+from muster.middleware.gradients import (
+    apply_gradients,
+    compute_gradient,
+    contribute,
+    take_gradients,
+)
 from muster.middleware.guard import GuardError, check_state, guard, guarded
 from muster.middleware.nodes import act, judge, push_weights, receive, serve
 from muster.middleware.record import checkpoint, log_metrics
@@ -17,10 +23,13 @@ __all__ = [
     "GuardError",
     "act",
     "agree",
+    "apply_gradients",
     "check_state",
     "checkpoint",
     "collect",
     "collect_rollout",
+    "compute_gradient",
+    "contribute",
     "evaluate",
     "guard",
     "guarded",
@@ -31,5 +40,6 @@ __all__ = [
     "receive",
     "serve",
     "stop_after",
+    "take_gradients",
     "train",
 ]

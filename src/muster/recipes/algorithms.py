@@ -26,6 +26,11 @@ ALGORITHMS = {
 """Muster's own."""
 
 PROGRAMS = {
+    "gradients": (
+        "muster.recipes.gradients:train_by_gradients",
+        "muster.recipes.gradients",
+        "muster.recipes.gradients",
+    ),
     "in_step": (
         "muster.recipes.in_step:train_in_step",
         "muster.recipes.warm_box",

@@ -83,7 +83,7 @@ def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
     agent = make_agent(job.algo, job.cfg, job.spaces(), job.options.seed)
     source: OwnActor | Actors
     source = Actors(task, job, agent) if task.router.is_active else OwnActor(job, agent)
-    resumed = _checkpoint_to_resume(task, job)
+    resumed = checkpoint_to_resume(task, job)
     if resumed is not None:
         agent.load_parts({name: resumed.parts[name] for name in agent.parts()})
         source.resume(resumed)
@@ -186,7 +186,8 @@ def evaluate(task: Task, job: Job) -> None:
     task.run()
 
 
-def _checkpoint_to_resume(task: Task, job: Job) -> Checkpoint | None:
+def checkpoint_to_resume(task: Task, job: Job) -> Checkpoint | None:
+    """Return what a learner goes on from: its own last one if it was replaced, or the run's."""
     store = RunDirectory.join(job.run_dir).checkpoints
     if task.router.resumed and store.last() is not None:
         return store.load()

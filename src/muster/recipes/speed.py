@@ -28,7 +28,7 @@ from muster.workers.slot_worker import SlotWorker
 
 _APART = ("_evaluate", "_checkpoint")
 """Middleware whose time is not that of training."""
-_WAITING = ("_receive",)
+_WAITING = ("_receive", "_take_gradients")
 """Middleware that waits for others."""
 _LEAST_S, _MOST_S = 0.15, 2.0
 
@@ -163,6 +163,52 @@ class ReplayWork:
         row_bytes = obs + action + 5 + round(samples_per_step * (2 * obs + action + 12))
         rows: int = self._job.cfg.batch_size
         return Share(self._job.options.num_envs, 0, rows, row_bytes, rows * row_bytes)
+
+
+class GradientSource(Protocol):
+    """Where the gradients of a learner come from."""
+
+    @property
+    def processes(self) -> int:
+        """That collect and learn."""
+
+    @property
+    def seconds(self) -> tuple[float, float, float]:
+        """Spent here in the environments, on choosing actions, and on gradients."""
+
+
+class GradientWork:
+    """A learner of gradients: alone, or with workers that it waits for.
+
+    Args:
+        job: What it was told.
+        agent: What learns.
+        source: Where gradients come from.
+    """
+
+    is_first = True
+
+    def __init__(self, job: Job, agent: Any, source: GradientSource) -> None:
+        self.agent = agent
+        self._job = job
+        self._source = source
+
+    @property
+    def processes(self) -> int:
+        """The learner, and the workers if there are any."""
+        return self._source.processes
+
+    @property
+    def spent(self) -> tuple[float, float, float, float]:
+        """Seconds so far. `Speed` knows how long the learner waited."""
+        return (*self._source.seconds, 0.0)
+
+    def share(self, samples_per_step: float) -> Share:
+        """Return one worker's rollout. Samples are learnt from where they lie."""
+        envs, steps = self._job.options.num_envs, self._job.cfg.rollout
+        row_bytes = _bytes(self.agent.obs_space) + _bytes(self.agent.action_space) + 30
+        rows = envs * steps
+        return Share(envs, 0, rows, row_bytes, rows * row_bytes)
 
 
 def _bytes(space: gym.Space[Any]) -> int:

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from muster.flow import register_dataclass
+
 WINDOW = 100
 """Episodes that the mean return beside each line is of."""
 
@@ -23,6 +25,7 @@ in the window; where the window begins."""
 SIZE = _FIRST + WINDOW
 
 
+@register_dataclass
 @dataclass(frozen=True, slots=True)
 class EndedEpisodes:
     """Episodes that ended in one loop."""
@@ -39,6 +42,16 @@ class EndedEpisodes:
         """Return what (return, length) of each amount to."""
         returns = [each[0] for each in episodes]
         return cls(returns, len(returns), sum(returns), sum(each[1] for each in episodes))
+
+    @classmethod
+    def joined(cls, parts: "Sequence[EndedEpisodes]") -> "EndedEpisodes":
+        """Return the episodes of several parts, in their order."""
+        return cls(
+            [each for part in parts for each in part.returns],
+            sum(part.count for part in parts),
+            sum(part.return_sum for part in parts),
+            sum(part.length_sum for part in parts),
+        )
 
 
 class EpisodeLog:

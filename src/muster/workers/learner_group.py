@@ -22,16 +22,9 @@ from muster.nets.flat import add_rows
 from muster.nets.policy_net import Rollout
 from muster.rl_utils.moments import NOTHING, Moments
 from muster.seeding import generator
-from muster.workers.episode_log import WINDOW, EndedEpisodes
+from muster.workers.episode_log import EndedEpisodes
 from muster.workers.pace import MINIBATCH, PREPARED, Pace
-from muster.workers.rollouts import (
-    EPISODES,
-    LENGTH_SUM,
-    OBS,
-    RETURN_SUM,
-    REWARD_M2,
-    REWARD_MEAN,
-)
+from muster.workers.rollouts import OBS, REWARD_M2, REWARD_MEAN, ended_in
 
 Array = NDArray[Any]
 
@@ -68,7 +61,7 @@ class LearnerGroup:
         self._team = team
         self._own = slice(mine.start, mine.stop)
         self._slots = slots_in(plan, team)
-        self._rollouts = [_rollout(slots) for slots in self._slots]
+        self._rollouts = [rollout_of(slots) for slots in self._slots]
         self._books, self._advantages = team["books"], team["advantage_books"]
         self._grads, self._stats = team["grads"], team["stats"]
         self._reward, self._norm = team["reward_scale"], team["obs_norm"]
@@ -254,18 +247,7 @@ class LearnerGroup:
 
     def episodes(self, loop: int) -> EndedEpisodes:
         """Return the episodes that ended in a rollout, slot by slot."""
-        books, returns = self._books[loop % 2], self._team["ended_returns"][loop % 2]
-        counts = books[:, EPISODES].astype(int).tolist()
-        return EndedEpisodes(
-            [
-                each
-                for row, n in zip(returns, counts, strict=True)
-                for each in row[: min(n, WINDOW)].tolist()
-            ],
-            sum(counts),
-            float(books[:, RETURN_SUM].sum()),
-            float(books[:, LENGTH_SUM].sum()),
-        )
+        return ended_in(self._team, loop)
 
     # ---- parts of it
 
@@ -329,7 +311,7 @@ class LearnerGroup:
         self._norm[(loop + 1) % 2] = _known(agent)
 
 
-def _rollout(slots: Slots) -> Rollout:
+def rollout_of(slots: Slots) -> Rollout:
     """Return slots as rows, without a copy."""
     plan = slots.plan
     count = plan.steps * plan.envs

@@ -21,7 +21,7 @@ from muster.nets.normalizer import ObsNorm
 from muster.rl_utils.moments import Moments, running_returns
 from muster.seeding import generator
 from muster.workers.actor import Actor, StepRows
-from muster.workers.episode_log import WINDOW
+from muster.workers.episode_log import WINDOW, EndedEpisodes
 
 Array = NDArray[Any]
 
@@ -36,6 +36,22 @@ def book_fields(plan: SlotPlan, normalizer: ObsNorm | None) -> Fields:
         "books": ((2, plan.slots, OBS + 2 * width), np.float64),
         "ended_returns": ((2, plan.slots, WINDOW), np.float64),
     }
+
+
+def ended_in(team: Team, loop: int) -> EndedEpisodes:
+    """Return the episodes that ended in a rollout, slot by slot, as a team's books say."""
+    books, returns = team["books"][loop % 2], team["ended_returns"][loop % 2]
+    counts = books[:, EPISODES].astype(int).tolist()
+    return EndedEpisodes(
+        [
+            each
+            for row, n in zip(returns, counts, strict=True)
+            for each in row[: min(n, WINDOW)].tolist()
+        ],
+        sum(counts),
+        float(books[:, RETURN_SUM].sum()),
+        float(books[:, LENGTH_SUM].sum()),
+    )
 
 
 class Rollouts:

@@ -1,0 +1,109 @@
+"""Where the gradients of a learner come from: its own rollouts, or workers.
+
+OwnWorker   computes one in each loop, in this process
+Workers     receives what nodes send, and gives them weights
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from muster import middleware
+from muster.flow import ParameterServer
+from muster.framework import Context, Middleware
+from muster.recipes.job import Job
+from muster.run import Checkpoint
+from muster.workers.gradient_worker import Contribution, GradientWorker
+
+
+class OwnWorker:
+    """Gradients that are computed in the learner's own process.
+
+    Args:
+        job: What to do.
+        agent: What learns, and acts.
+    """
+
+    processes = 1
+
+    def __init__(self, job: Job, agent: Any) -> None:
+        envs = job.make_envs(job.options.num_envs)
+        self._worker = GradientWorker(agent, envs, job.options.seed)
+
+    def middleware(self) -> Middleware:
+        """Return what brings gradients."""
+        return middleware.compute_gradient(self._worker)
+
+    def publish(self, agent: Any, ctx: Context) -> None:
+        """Do nothing: the worker has the learner's weights."""
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Continue what a checkpoint holds; one of several nodes has nothing of their workers."""
+        if "worker" in checkpoint.parts:
+            self._worker.load_state_dict(checkpoint.parts["worker"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint has to hold."""
+        return {"worker": self._worker.state_dict()}
+
+    @property
+    def seconds(self) -> tuple[float, float, float]:
+        """Spent in the environments, on choosing actions, and on gradients."""
+        actor = self._worker.rollouts.actor
+        return actor.env_seconds, actor.act_seconds, self._worker.learn_seconds
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._worker.close()
+
+
+class Workers:
+    """Gradients that nodes of the role `worker` send.
+
+    Args:
+        job: What to do.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.processes = job.workers - 1
+        """That share the work: the learner and the workers."""
+        self._server = ParameterServer(home="role.learner")
+        self._first: int | None = None
+
+    def middleware(self) -> Middleware:
+        """Return what brings gradients."""
+        return middleware.take_gradients(self._take)
+
+    def publish(self, agent: Any, ctx: Context) -> None:
+        """Give the workers the weights as they are now."""
+        version = self._server.push(
+            agent.parts()["policy"], env_step=ctx.env_step, train_iter=agent.train_iter
+        )
+        if self._first is None:
+            self._first = version
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Do nothing: workers have no state."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: workers have no state."""
+        return {}
+
+    seconds = (0.0, 0.0, 0.0)
+    """Of all that, nothing is done here."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _take(self) -> Sequence[Contribution]:
+        """Return the gradients that are here, once there is one."""
+        found: list[Contribution] = []
+        while not found or self._server.gradients_here:
+            item = next(self._server.gradients(), None)
+            if item is None:
+                break  # the run is over
+            version, contribution = item
+            # One for the weights of a learner that is gone: its updates are lost, and with them
+            # what this would be added to.
+            if self._first is not None and version >= self._first:
+                found.append(contribution)
+        return found

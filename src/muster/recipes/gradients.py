@@ -1,0 +1,136 @@
+"""The program of algorithms whose workers send gradients: one text for one process and for roles.
+
+    alone:     collect -> gradient -> apply -> (way back) evaluate -> metrics -> checkpoint
+    in roles:  workers ──gradients──> learner: apply, each once ──weights, by version──> workers
+                                      learner ──weights──> evaluator ──returns──> learner
+
+A worker never waits for other workers, only for weights newer than those it computed a gradient
+for. Only the learner writes files. Workers and the evaluator are started again when they are
+killed, the learner goes on from its last checkpoint. Copy it and change it.
+"""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from muster import middleware
+from muster.flow import ParameterServer
+from muster.framework import Context, Middleware, Parallel, Task
+from muster.recipes.algorithms import make_agent
+from muster.recipes.graceful import StopRequest
+from muster.recipes.gradient_sources import OwnWorker, Workers
+from muster.recipes.harness import Harness
+from muster.recipes.job import Job, load_checkpoint
+from muster.recipes.replay import checkpoint_to_resume, evaluate
+from muster.recipes.result import RunResult
+from muster.recipes.speed import GradientWork, Speed
+from muster.run import RunDirectory
+from muster.seeding import derive_seed
+from muster.workers.apart import EvaluationApart
+from muster.workers.gradient_worker import GradientWorker
+
+ON_FAILURE = {"learner": "resume", "evaluator": "restart", "worker": "restart"}
+
+
+def train_by_gradients(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
+    """Train until a limit is reached: in this process, or on `job.workers` nodes."""
+    if not job.workers:
+        job.arrive()
+        with Task() as task:
+            return learn(task, job, stop)
+    runner = Parallel.runner(
+        roles={"learner": 1, "evaluator": 1, "worker": job.workers - 2},
+        on_failure=ON_FAILURE,
+        on_signal="learner",
+        threads=1,
+        log_dir=run.logs,
+        engine=job.options.engine,
+        address=job.options.address,
+        quiet=job.options.quiet,
+    )
+    result: RunResult = runner(main, job)[0]
+    return result
+
+
+def main(job: Job) -> RunResult | None:
+    """Be one of the nodes."""
+    job.arrive()
+    with Task() as task:
+        task.ctx.share("env_step")  # weights, gradients and answers have their own ways
+        if task.router.role == "learner":
+            return learn(task, job)
+        {"worker": work, "evaluator": evaluate}[str(task.router.role)](task, job)
+        return None
+
+
+def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
+    """Apply what workers send, or what is computed here, and write the run's files."""
+    started = time.monotonic() - task.router.age
+    agent = make_agent(job.algo, job.cfg, job.spaces(), job.options.seed)
+    source: OwnWorker | Workers
+    source = Workers(job) if task.router.is_active else OwnWorker(job, agent)
+    resumed = checkpoint_to_resume(task, job)
+    ctx = task.ctx
+    ctx.keep("env_step", "train_iter", "episode")
+    ctx.update(env_step=0, train_iter=0, episode=0)
+    if resumed is not None:
+        agent.load_parts({name: resumed.parts[name] for name in agent.parts()})
+        source.resume(resumed)
+        ctx.update(resumed.counters)
+        ctx.episode = int(resumed.parts["budget"]["episode"])
+    elif job.start_from is not None:
+        agent.load_parts({"policy": load_checkpoint(job.start_from).parts["policy"]})
+    first_step = ctx.env_step
+
+    def state(ctx: Context) -> dict[str, Any]:
+        return {
+            "episodes": harness.episodes.state_dict(),
+            "budget": {"episode": ctx.episode},
+            **source.state_dict(),
+        }
+
+    with Harness(task, job, agent, started, first_step, state, stop) as harness:
+        written = 0 if task.router.resumed else None
+        if resumed is not None:
+            written = resumed.step
+            harness.episodes.load_state_dict(resumed.parts["episodes"])
+        harness.record(written)
+        if task.router.is_active:
+            harness.evaluate_apart(EvaluationApart())
+        else:
+            harness.evaluate()
+        speed = Speed(GradientWork(job, agent, source), job, first_step)
+        task.use_step_wrapper(speed)
+        source.publish(agent, ctx)
+        task.use(source.middleware())
+        task.use(middleware.apply_gradients(agent))
+        task.use(lambda ctx: source.publish(agent, ctx))
+        task.use(end_after(job.cfg.episodes))
+        harness.limit()
+        result = harness.train()
+    source.close()
+    hurry = harness.stop.is_requested()
+    return harness.finish(replace(result, **speed.measured(hurry=hurry)))
+
+
+def work(task: Task, job: Job) -> None:
+    """Compute gradients for the newest weights."""
+    router = task.router
+    seed = derive_seed(job.options.seed, "worker", router.node_id, router.incarnation)
+    envs = job.make_envs(job.options.num_envs, seed)
+    spaces = envs.single_observation_space, envs.single_action_space
+    worker = GradientWorker(make_agent(job.algo, job.cfg, spaces, seed), envs, seed)
+    task.use(middleware.contribute(worker, ParameterServer(home="role.learner")))
+    task.run()
+    worker.close()
+
+
+def end_after(episodes: int | None) -> Middleware:
+    """End the run when so many episodes of all workers together are over; None for never."""
+
+    def _end_after(ctx: Context) -> None:
+        ctx.episode += ctx.episodes.count
+        if episodes is not None and ctx.episode >= episodes:
+            ctx.finish, ctx.stopped_by = True, "episodes"
+
+    return _end_after
