@@ -11,6 +11,13 @@ _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         "num_envs": 8,
         "stop_at": 475.0,
     },
+    ("a3c", "CartPole-v1"): {
+        "eval_every": 10_240,
+        "horizon": 300_000,
+        "lr": 1e-3,
+        "num_envs": 8,
+        "stop_at": 475.0,
+    },
     ("dqn", "CartPole-v1"): {
         "batch_size": 64,
         "env_steps": 100_000,
