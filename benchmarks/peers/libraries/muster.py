@@ -41,7 +41,11 @@ def pong(trial: Speed, workers: int) -> dict[str, Any]:
 
 
 def speed(
-    env: str, options: dict[str, Any], seconds: float, warm_lines: int = WARM_LINES
+    env: str,
+    options: dict[str, Any],
+    seconds: float,
+    warm_lines: int = WARM_LINES,
+    algo: str = "ppo",
 ) -> dict[str, Any]:
     """Return steps per second between the first lines of the metrics and the last.
 
@@ -52,7 +56,7 @@ def speed(
         run_dir = Path(folder) / "run"
         watch = _Watch(run_dir / "metrics.jsonl")
         done = train(
-            "ppo",
+            algo,
             env,
             run_dir=str(run_dir),
             env_steps=10**9,
