@@ -12,22 +12,23 @@ the optimiser's state stays in one place. All episodes of all workers count for 
 """
 
 import json
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import tyro
 from safetensors.numpy import load_file, save_file
 
-from muster import Context, Middleware, Parallel, Task
+from muster import Context, Middleware, Parallel, Task, middleware
 from muster.algos.dqn import DQN, DQNConfig
 from muster.data import ReplayBuffer
 from muster.envs import make_envs
-from muster.flow import ParameterServer, Weights
+from muster.flow import ParameterServer
 from muster.seeding import derive_seed
 from muster.workers import Collector, evaluate_policy
+from muster.workers.episode_log import EndedEpisodes
+from muster.workers.gradient_worker import Contribution
 
 SHARE, WORK = ["standalone", "role.share"], ["standalone", "role.worker"]
 STEPS_PER_UPDATE = 2
@@ -68,33 +69,36 @@ class Config:
 class ShareAgent:
     """The weights that all workers learn together, and the optimiser that changes them."""
 
+    stats = ("loss", "q_mean", "td_error_mean")
+
     def __init__(self, cfg: Config, server: ParameterServer) -> None:
         with make_envs(cfg.env) as envs:
             spaces = envs.single_observation_space, envs.single_action_space
         self.agent = DQN(LEARN, *spaces, cfg.seed)
-        self.applied: Counter[str] = Counter()
-        """Updates of each worker that the weights contain."""
         self._server = server
         if cfg.load_checkpoint is not None:
             self.load_model(cfg.load_checkpoint)
+
+    @property
+    def train_iter(self) -> int:
+        """Updates so far."""
+        return self.agent.train_iter
 
     def get_parameters(self) -> dict[str, Any]:
         """Return a copy of the weights."""
         return dict(self.agent.parts()["policy"])
 
-    def receive_parameters(self, update: Mapping[str, Any], worker: str) -> None:
+    def receive_parameters(self, update: dict[str, Any]) -> float:
         """Change the weights by what a worker computed."""
-        self.agent.apply_gradient(update)
-        self.applied[worker] += 1
+        return self.agent.apply_gradient(update)
+
+    def use_gradient(self, gradient: dict[str, Any], env_step: int) -> float:
+        """Be asked by `middleware.apply_gradients`."""
+        return self.receive_parameters(gradient)
 
     def publish(self, env_step: int) -> None:
         """Let workers have the weights as they are now."""
-        self._server.push(
-            self.get_parameters(),
-            env_step=env_step,
-            train_iter=self.agent.train_iter,
-            applied=dict(self.applied),
-        )
+        self._server.push(self.get_parameters(), env_step=env_step, train_iter=self.train_iter)
 
     def save_model(self, path: Path) -> None:
         """Write the weights to a safetensors file: all of them, or none."""
@@ -133,13 +137,8 @@ class Worker:
         envs = make_envs(cfg.env, 1, seed)
         spaces = envs.single_observation_space, envs.single_action_space
         self.agent = DQN(LEARN, *spaces, seed)
-        self.name = f"{number}.{incarnation}"
-        self.version = 0
-        self.env_step = 0
         self.updates = 0
-        """Sent so far."""
-        self.applied = 0
-        """Of these, those that the weights contain which it has."""
+        """Gradients so far."""
         self._collector = Collector(self.agent, envs, steps=STEPS_PER_UPDATE)
         self._replay = ReplayBuffer(
             LEARN.buffer_size // cfg.workers,
@@ -149,69 +148,40 @@ class Worker:
             seed=derive_seed(seed, "replay"),
         )
 
-    def take_over(self, newest: Weights) -> None:
+    def follow(self, weights: dict[str, Any], train_iter: int) -> None:
         """Go on with what all workers learnt."""
-        self.agent.follow(newest.values, newest.info["train_iter"])
-        self.version = newest.version
-        self.env_step = newest.info["env_step"]
-        self.applied = newest.info["applied"].get(self.name, 0)
+        self.agent.follow(weights, train_iter)
 
-    def work(self) -> dict[str, Any]:
+    def contribute(self, env_step: int) -> Contribution:
         """Take some steps, and return what the shared agent is to know of it."""
-        eps = self.agent.epsilon(self.env_step)
+        eps = self.agent.epsilon(env_step)
         # A cut at the time limit is kept apart from an end: what follows it still has a value.
         self._replay.push(self._collector.collect(policy_kwargs={"eps": eps}))
         batch = self._replay.sample(LEARN.batch_size)
-        return {
-            "worker": self.name,
-            "steps": STEPS_PER_UPDATE,
-            "returns": [episode.return_ for episode in self._collector.take_episodes()],
-            "update": {} if batch is None else self.agent.gradient(batch)[0],
-        }
+        gradient, metrics = (None, {}) if batch is None else self.agent.gradient(batch)
+        self.updates += gradient is not None
+        return Contribution(
+            gradient,
+            np.array([metrics.get(name, 0.0) for name in ShareAgent.stats]),
+            STEPS_PER_UPDATE,
+            EndedEpisodes.of([(e.return_, e.length) for e in self._collector.take_episodes()]),
+            self.agent.train_iter,
+        )
 
 
-def work(worker: Worker, server: ParameterServer) -> Middleware:
-    """Take over the newest weights, with all that this worker sent, work, and send again."""
+def record(agent: ShareAgent, recorder: Recorder, cfg: Config) -> Middleware:
+    """Count, evaluate, publish, and end when the budget is used up."""
 
-    def _work(ctx: Context) -> None:
-        if worker.updates > worker.applied or worker.version == 0:
-            while (newest := server.pull(newer_than=worker.version)) is not None:
-                worker.take_over(newest)
-                if worker.applied == worker.updates:
-                    break
-            else:
-                return  # the run is over
-        elif (newest := server.pull(newer_than=worker.version, timeout=0)) is not None:
-            worker.take_over(newest)
-        message = worker.work()
-        if server.push_gradients(message, worker.version):
-            worker.updates += bool(message["update"])
-
-    return _work
-
-
-def share(
-    agent: ShareAgent, server: ParameterServer, recorder: Recorder, cfg: Config
-) -> Middleware:
-    """Apply what the next worker sent, count, evaluate, and end when the budget is used up."""
-
-    def _share(ctx: Context) -> None:
-        sent = next(server.gradients(), None)
-        if sent is None:
-            return  # the run is over
-        _, message = sent
-        if message["update"]:
-            agent.receive_parameters(message["update"], message["worker"])
+    def _record(ctx: Context) -> None:
         before = recorder.episodes
-        recorder.env_step += message["steps"]
-        recorder.returns += message["returns"]
+        recorder.env_step = ctx.env_step
+        recorder.returns += ctx.episodes.returns
         if recorder.episodes // cfg.eval_every > before // cfg.eval_every:
             evaluate(agent, recorder, cfg)
-        if message["update"]:
-            agent.publish(recorder.env_step)
+        agent.publish(ctx.env_step)
         ctx.finish = recorder.episodes >= cfg.episodes
 
-    return _share
+    return _record
 
 
 def evaluate(agent: ShareAgent, recorder: Recorder, cfg: Config) -> None:
@@ -228,15 +198,20 @@ def main(cfg: Config) -> dict[str, Any]:
     with Task() as task:
         router = task.router
         task.ctx.share("total_step")  # weights and gradients have their own ways
+        task.ctx.keep("env_step", "train_iter")
+        task.ctx.update(env_step=0, train_iter=0)
         server = ParameterServer(home="role.share")
         recorder = Recorder()
         if not router.is_active or router.role == "worker":
             worker = Worker(cfg, router.node_id, router.incarnation)
-            task.use(work(worker, server), filter_labels=WORK)
+            task.use(middleware.contribute(worker, server), filter_labels=WORK)
         if not router.is_active or router.role == "share":
             agent = ShareAgent(cfg, server)
             agent.publish(0)
-            task.use(share(agent, server, recorder, cfg), filter_labels=SHARE)
+            sent = middleware.take_gradients(lambda: [each for _, each in server.take_gradients()])
+            task.use(sent, filter_labels=SHARE)
+            task.use(middleware.apply_gradients(agent), filter_labels=SHARE)
+            task.use(record(agent, recorder, cfg), filter_labels=SHARE)
         task.run()
     if router.is_active and router.role != "share":
         return {"updates": worker.updates}
@@ -245,7 +220,7 @@ def main(cfg: Config) -> dict[str, Any]:
         "evaluations": recorder.evaluations,
         "best_reward": recorder.best_reward,
         "env_steps": recorder.env_step,
-        "updates": agent.agent.train_iter,
+        "updates": agent.train_iter,
     }
     (cfg.folder / "results.json").write_text(json.dumps(result))
     return result

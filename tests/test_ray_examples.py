@@ -195,9 +195,10 @@ def test_the_shared_agent_learns_on_every_backend_with_one_program(backend, tmp_
 def test_every_update_that_was_sent_is_applied_once(example, tmp_path):
     module = example("shared_agent_dqn")
     result = module.train(module.Config(backend="local", episodes=40, folder=tmp_path))
-    # Each of two workers waits for its update before the next: at the end, one may be on its way.
+    # A worker waits for newer weights, which the other one's update makes too: at the end, two of
+    # each may be on their way.
     assert len(result["sent"]) == 2 and min(result["sent"]) > 0
-    assert 0 <= sum(result["sent"]) - result["updates"] <= 2
+    assert 0 <= sum(result["sent"]) - result["updates"] <= 4
 
 
 def test_the_best_model_is_what_was_evaluated_also_if_all_returns_are_negative(
@@ -220,7 +221,7 @@ def test_the_best_model_is_what_was_evaluated_also_if_all_returns_are_negative(
         names = agent.agent.parts()["policy"]
         rng = np.random.default_rng(number)
         update = {name: rng.normal(size=w.shape) for name, w in names.items()}
-        agent.receive_parameters(update, "worker")
+        agent.receive_parameters(update)
         module.evaluate(agent, recorder, cfg)
     assert recorder.best_reward == -150.0
     assert recorder.evaluations == {1: -200.0, 2: -150.0, 3: -180.0}

@@ -256,6 +256,11 @@ class RolloutAgent(ABC):
         self.train_iter += 1
         return norm
 
+    def use_gradient(self, gradient: NDArray[np.float32], env_step: int) -> float:
+        """Take the `step` of a gradient, with the learning rate that the schedule has then."""
+        self.adam.lr = self.lr(env_step)
+        return self.step(gradient)
+
     def parts(self) -> dict[str, dict[str, Any]]:
         """Return a copy of all that changes, as plain values and NumPy arrays, part by part.
 

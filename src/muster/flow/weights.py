@@ -149,15 +149,22 @@ class ParameterServer:
         """
         return self._gradients.put((version, gradients), timeout)
 
-    @property
-    def gradients_here(self) -> int:
-        """How many of them can be taken without waiting, at home."""
-        return len(self._gradients)
-
     def gradients(self, timeout: float | None = None) -> Iterator[tuple[int, Any]]:
         """Yield `(version, gradients)` as they come, at home, until the run finishes."""
         while (item := self._gradients.get(timeout)) is not None:
             yield item
+
+    def take_gradients(self) -> list[tuple[int, Any]]:
+        """Return all `(version, gradients)` that are here, once there is one, at home.
+
+        None of them when the run finishes first.
+        """
+        found = []
+        for item in self.gradients():
+            found.append(item)
+            if not len(self._gradients):
+                break
+        return found
 
     def _receive(self, sender: int, message: Mapping[str, Any]) -> None:
         with self._changed:

@@ -1,7 +1,7 @@
 """Workers send gradients, and one node uses each of them once."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -9,17 +9,42 @@ from muster.flow import ParameterServer
 from muster.flow.ledger import LagCount
 from muster.framework import Context, Middleware
 from muster.workers.episode_log import EndedEpisodes
-from muster.workers.gradient_worker import Contribution, GradientWorker
+from muster.workers.gradient_worker import Contribution
 
 
-def contribute(worker: GradientWorker, server: ParameterServer) -> Middleware:
-    """Take over the newest weights, collect, and send the gradient.
+class Contributes(Protocol):
+    """Computes gradients for weights that somebody else changes."""
+
+    def follow(self, weights: Any, train_iter: int) -> None:
+        """Go on with these weights, which have come of so many updates."""
+
+    def contribute(self, env_step: int) -> Contribution:
+        """Act, and return a gradient; so many environment steps were made by all together."""
+
+
+class AppliesGradients(Protocol):
+    """Has the weights that gradients change."""
+
+    @property
+    def train_iter(self) -> int:
+        """Updates so far."""
+
+    @property
+    def stats(self) -> Sequence[str]:
+        """What the numbers of `Contribution.stats` are."""
+
+    def use_gradient(self, gradient: Any, env_step: int) -> float:
+        """Move the weights against a gradient, and return its norm."""
+
+
+def contribute(worker: Contributes, server: ParameterServer) -> Middleware:
+    """Take over the newest weights, act, and send the gradient.
 
     It waits for weights newer than those of its last gradient, so that it never computes two for
     the same ones.
 
     Args:
-        worker: Collects and differentiates.
+        worker: Acts and differentiates.
         server: Has the weights, and takes the gradients.
     """
     version: int | None = None
@@ -29,9 +54,8 @@ def contribute(worker: GradientWorker, server: ParameterServer) -> Middleware:
         newest = server.pull(newer_than=version)
         if newest is None:
             return  # the run is over
-        version, agent = newest.version, worker.agent
-        agent.load_policy(newest.values)
-        agent.train_iter = newest.info["train_iter"]
+        version = newest.version
+        worker.follow(newest.values, newest.info["train_iter"])
         server.push_gradients(worker.contribute(newest.info["env_step"]), version)
 
     return _contribute
@@ -50,8 +74,8 @@ def take_gradients(take: Callable[[], Sequence[Contribution]]) -> Middleware:
     return _take_gradients
 
 
-def compute_gradient(worker: GradientWorker) -> Middleware:
-    """Collect and differentiate in this process. Sets `ctx.contributions`."""
+def compute_gradient(worker: Contributes) -> Middleware:
+    """Act and differentiate in this process. Sets `ctx.contributions`."""
 
     def _compute_gradient(ctx: Context) -> None:
         ctx.contributions = [worker.contribute(ctx.env_step)]
@@ -59,32 +83,34 @@ def compute_gradient(worker: GradientWorker) -> Middleware:
     return _compute_gradient
 
 
-def apply_gradients(agent: Any) -> Middleware:
+def apply_gradients(learner: AppliesGradients) -> Middleware:
     """Use the gradients of `ctx.contributions`, each once and by itself, in their order.
 
     Sets `ctx.env_step`, `ctx.train_iter`, `ctx.episodes` and metrics, the lags among them: updates
     since the weights that a gradient was computed for.
 
     Args:
-        agent: Whose weights they change: an `InStepAgent`.
+        learner: Whose weights they change.
     """
 
     def _apply_gradients(ctx: Context) -> None:
         metrics = ctx.setdefault("metrics", {})
-        lags, norms = LagCount(), []
+        lags, norms, stats = LagCount(), [], []
         for each in ctx.contributions:
-            lag = agent.train_iter - each.train_iter
-            lags.add(lag, lag, lag)
-            agent.adam.lr = agent.lr(ctx.env_step)
-            norms.append(agent.step(each.gradient))
             ctx.env_step += each.steps
-        ctx.train_iter = agent.train_iter
+            if each.gradient is None:
+                continue
+            lag = learner.train_iter - each.train_iter
+            lags.add(lag, lag, lag)
+            norms.append(learner.use_gradient(each.gradient, ctx.env_step - each.steps))
+            stats.append(each.stats)
+        ctx.train_iter = learner.train_iter
         ctx.episodes = EndedEpisodes.joined([each.episodes for each in ctx.contributions])
         if not norms:
             return
-        means = np.mean([each.stats for each in ctx.contributions], axis=0).tolist()
-        metrics.update({f"train/{k}": v for k, v in zip(agent.stats, means, strict=True)})
-        metrics.update({"train/grad_norm": float(np.mean(norms)), "train/lr": agent.adam.lr})
+        means = np.mean(stats, axis=0).tolist()
+        metrics.update({f"train/{k}": v for k, v in zip(learner.stats, means, strict=True)})
+        metrics["train/grad_norm"] = float(np.mean(norms))
         metrics.update({"lag/min": lags.least, "lag/mean": lags.mean, "lag/max": lags.most})
 
     return _apply_gradients

@@ -67,7 +67,8 @@ class Workers:
         self.processes = job.workers - 1
         """That share the work: the learner and the workers."""
         self._server = ParameterServer(home="role.learner")
-        self._first: int | None = None
+        self._first = 0
+        """The first version of this learner."""
 
     def middleware(self) -> Middleware:
         """Return what brings gradients."""
@@ -78,8 +79,7 @@ class Workers:
         version = self._server.push(
             agent.parts()["policy"], env_step=ctx.env_step, train_iter=agent.train_iter
         )
-        if self._first is None:
-            self._first = version
+        self._first = self._first or version
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Do nothing: workers have no state."""
@@ -95,15 +95,15 @@ class Workers:
         """Nothing is open."""
 
     def _take(self) -> Sequence[Contribution]:
-        """Return the gradients that are here, once there is one."""
+        """Return the gradients that are here, once there is one.
+
+        But none for weights of a learner that is gone: its updates are lost, and with them what
+        they would be added to.
+        """
         found: list[Contribution] = []
-        while not found or self._server.gradients_here:
-            item = next(self._server.gradients(), None)
-            if item is None:
+        while not found:
+            items = self._server.take_gradients()
+            if not items:
                 break  # the run is over
-            version, contribution = item
-            # One for the weights of a learner that is gone: its updates are lost, and with them
-            # what this would be added to.
-            if self._first is not None and version >= self._first:
-                found.append(contribution)
+            found = [each for version, each in items if version >= self._first]
         return found

@@ -29,8 +29,8 @@ from muster.workers.rollouts import Rollouts, book_fields, ended_in
 class Contribution:
     """What a worker made of one rollout."""
 
-    gradient: NDArray[np.float32]
-    """As long as the flat vector of weights."""
+    gradient: Any
+    """As who applies it takes it, here a flat vector; None if there was nothing to learn from."""
     stats: NDArray[np.float64]
     """Means of the agent's `stats`."""
     steps: int
@@ -92,6 +92,11 @@ class GradientWorker:
     def steps(self) -> int:
         """Environment steps of one rollout."""
         return self.plan.steps * self.plan.envs
+
+    def follow(self, weights: dict[str, Any], train_iter: int) -> None:
+        """Go on with weights that others changed, after so many updates of all together."""
+        self.agent.load_policy(weights)
+        self.agent.train_iter = train_iter
 
     def contribute(self, env_step: int) -> Contribution:
         """Collect one rollout, and return its gradient.
