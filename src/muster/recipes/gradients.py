@@ -43,10 +43,7 @@ def train_by_gradients(job: Job, run: RunDirectory, stop: StopRequest) -> RunRes
         on_failure=ON_FAILURE,
         on_signal="learner",
         threads=1,
-        log_dir=run.logs,
-        engine=job.options.engine,
-        address=job.options.address,
-        quiet=job.options.quiet,
+        **job.runner_options(run),
     )
     result: RunResult = runner(main, job)[0]
     return result

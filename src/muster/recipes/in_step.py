@@ -35,10 +35,7 @@ def train_in_step(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
         on_failure="restart",
         max_restarts=MAX_RESTARTS,
         threads=1,  # the last bit of a product may depend on how many there are
-        log_dir=run.logs,
-        engine=job.options.engine,
-        address=job.options.address,
-        quiet=job.options.quiet,
+        **job.runner_options(run),
     )
     result: RunResult = runner(main, job)[0]
     return result

@@ -14,6 +14,7 @@ from muster.recipes.models import load_model
 from muster.recipes.options import TrainOptions
 from muster.recipes.own_code import OwnCode
 from muster.recipes.own_modules import modules_here
+from muster.recipes.resources import parse_resources
 from muster.recipes.result import RunResult
 from muster.run import Checkpoint, RunDirectory
 
@@ -66,6 +67,17 @@ class Job:
         asked = self.options.env_steps
         steps: int = self.cfg.horizon if asked is None else asked
         return steps
+
+    def runner_options(self, run: RunDirectory) -> dict[str, Any]:
+        """Return what every program tells `Parallel.runner`."""
+        options = self.options
+        return {
+            "log_dir": run.logs,
+            "engine": options.engine,
+            "address": options.address,
+            "quiet": options.quiet,
+            "resources": parse_resources(options.resources) or None,
+        }
 
     def make_envs(self, count: int = 1, seed: int | None = None, first_env: int = 0) -> VectorEnv:
         """Make environments of the run, on its backend; with its seed if no other is given."""

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from muster.algos.options import check_choice, check_flag, check_number, check_text, check_whole
 from muster.errors import OptionError
 from muster.framework.parallel import ENGINES
+from muster.recipes.resources import parse_resources
 from muster.spelling import nearest
 
 Backend = Literal["auto", "gymnasium", "envpool"]
@@ -38,6 +39,8 @@ class TrainOptions:
     """Where workers run: local, as processes of this machine; ray, on a Ray cluster."""
     address: str | None = None
     """HOST:PORT of a Ray cluster. Default: one on this machine, for this run. With --engine ray."""
+    resources: tuple[str, ...] = ()
+    """With --engine ray, what nodes have for themselves: learner:num_gpus=1 actor:num_cpus=2."""
     backend: Backend = "auto"
     """What runs the environment. Default: Gymnasium, or EnvPool if only that has it here; a run
     keeps the one that it began with."""
@@ -134,5 +137,11 @@ class TrainOptions:
             raise OptionError(
                 f"address={self.address!r:.80} is of no use with engine={self.engine}",
                 "it is that of a Ray cluster",
+                "engine=ray",
+            )
+        if parse_resources(self.resources) and self.engine != "ray":
+            raise OptionError(
+                f"resources={self.resources!r:.80} is of no use with engine={self.engine}",
+                "a Ray cluster gives nodes their resources",
                 "engine=ray",
             )

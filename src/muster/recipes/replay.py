@@ -55,10 +55,7 @@ def train_by_replay(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult
         roles=roles,
         on_failure={role: ON_FAILURE[role] for role in roles},
         on_signal="learner",  # it saves what replay shards hold before it ends them
-        log_dir=run.logs,
-        engine=job.options.engine,
-        address=job.options.address,
-        quiet=job.options.quiet,
+        **job.runner_options(run),
     )
     results: list[Any] = runner(main, job)
     result: RunResult = results[0]

@@ -1,0 +1,40 @@
+"""What each node of a training program is to have for itself, as the command line says it.
+
+--resources learner:num_gpus=1 actor:num_cpus=2,memory=1e9      role or node id : name=amount
+"""
+
+import math
+from collections.abc import Sequence
+
+from muster.errors import OptionError
+
+
+def parse_resources(words: Sequence[str]) -> dict[str | int, dict[str, float]]:
+    """Return amounts by name for each role or node id, or refuse what is written otherwise."""
+    found: dict[str | int, dict[str, float]] = {}
+    for word in words:
+        who, colon, wanted = word.partition(":")
+        amounts = dict(_amount(word, part) for part in wanted.split(","))
+        if not who or not colon:
+            raise _unreadable(word)
+        found.setdefault(int(who) if who.isdigit() else who, {}).update(amounts)
+    return found
+
+
+def _amount(word: str, part: str) -> tuple[str, float]:
+    name, equals, text = part.partition("=")
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = math.nan
+    if not name or not equals or not 0 <= amount < math.inf:
+        raise _unreadable(word)
+    return name, amount
+
+
+def _unreadable(word: str) -> OptionError:
+    return OptionError(
+        f"resources={word!r:.80} is not possible",
+        "it says who is to have how much of what: a role or the number of a node, then amounts",
+        "--resources learner:num_gpus=1 actor:num_cpus=2",
+    )
