@@ -105,7 +105,7 @@ def test_it_knows_the_probability_of_what_was_drawn_and_the_value(space, actions
 @pytest.mark.parametrize("model", ["lstm", "gru"])
 @pytest.mark.parametrize("actions", ["discrete", "box"])
 def test_sequences_go_on_from_their_state_and_through_new_episodes(model, actions, by_torch):
-    module, head, net = made(NUMBERS, ACTIONS[actions], model, by_torch)
+    _, head, net = made(NUMBERS, ACTIONS[actions], model, by_torch)
     assert type(net) is (RecurrentPolicy if by_torch else FusedRecurrent)
     rng = np.random.default_rng(0)
     steps, envs = 9, 6

@@ -12,23 +12,33 @@ from muster.middleware.nodes import act, judge, push_weights, receive, serve
 from muster.middleware.record import checkpoint, log_metrics
 from muster.middleware.stop import stop_after
 from muster.middleware.together import agree, collect_rollout, learn
+from muster.middleware.unrolls import (
+    act_unrolls,
+    collect_unrolls,
+    learn_unrolls,
+    receive_unrolls,
+)
 
 __all__ = [
     "GuardError",
     "act",
+    "act_unrolls",
     "agree",
     "check_state",
     "checkpoint",
     "collect",
     "collect_rollout",
+    "collect_unrolls",
     "evaluate",
     "guard",
     "guarded",
     "judge",
     "learn",
+    "learn_unrolls",
     "log_metrics",
     "push_weights",
     "receive",
+    "receive_unrolls",
     "serve",
     "stop_after",
     "train",

@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 
 from muster.container import whole_cores
-from muster.data.slots import nbytes
+from muster.data.slots import SlotPlan, nbytes
 from muster.framework import Context, Middleware
 from muster.framework.wrapper import StepTimer
 from muster.nets.flops import count_products
@@ -25,10 +25,11 @@ from muster.recipes.job import Job
 from muster.workers import Learner
 from muster.workers.limits import Calibration, Limits, Split, waited_for_a_core
 from muster.workers.slot_worker import SlotWorker
+from muster.workers.unroll_learner import UnrollLearner
 
 _APART = ("_evaluate", "_checkpoint")
 """Middleware whose time is not that of training."""
-_WAITING = ("_receive",)
+_WAITING = ("_receive", "_receive_unrolls")
 """Middleware that waits for others."""
 _LEAST_S, _MOST_S = 0.15, 2.0
 
@@ -118,7 +119,7 @@ class InStepWork:
 
 
 class ExperienceSource(Protocol):
-    """Where the experience of a learner with replay comes from."""
+    """Where the experience of a learner comes from that does not collect in step."""
 
     @property
     def processes(self) -> int:
@@ -162,6 +163,50 @@ class ReplayWork:
         obs, action = _bytes(self.agent.obs_space), _bytes(self.agent.action_space)
         row_bytes = obs + action + 5 + round(samples_per_step * (2 * obs + action + 12))
         rows: int = self._job.cfg.batch_size
+        return Share(self._job.options.num_envs, 0, rows, row_bytes, rows * row_bytes)
+
+
+class StreamWork:
+    """A learner that takes unrolls: its own, or those of actors that it waits for.
+
+    Args:
+        job: What it was told.
+        agent: What learns.
+        source: Where unrolls come from.
+        learner: Takes the gradient steps.
+        plan: Of a batch.
+    """
+
+    is_first = True
+
+    def __init__(
+        self,
+        job: Job,
+        agent: Any,
+        source: ExperienceSource,
+        learner: UnrollLearner,
+        plan: SlotPlan,
+    ) -> None:
+        self.agent = agent
+        self._job = job
+        self._source = source
+        self._learner = learner
+        self._plan = plan
+
+    @property
+    def processes(self) -> int:
+        """The learner, and the actors if there are any."""
+        return self._source.processes
+
+    @property
+    def spent(self) -> tuple[float, float, float, float]:
+        """Seconds so far. `Speed` knows how long the learner waited."""
+        return (*self._source.seconds, self._learner.learn_seconds, 0.0)
+
+    def share(self, samples_per_step: float) -> Share:
+        """Return what a step moves: into its batch, once."""
+        rows = self._plan.steps * self._plan.envs
+        row_bytes = nbytes(self._plan.fields()) // rows
         return Share(self._job.options.num_envs, 0, rows, row_bytes, rows * row_bytes)
 
 

@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.algos.in_step import InStepAgent
-from muster.data.slots import Fields, SlotPlan, Slots, rows_of, slots_in
+from muster.data.slots import Fields, SlotPlan, slots_in
 from muster.errors import TaskError
 from muster.flow import Team
 from muster.nets.flat import add_rows
-from muster.nets.policy_net import Rollout
 from muster.rl_utils.moments import NOTHING, Moments
 from muster.seeding import generator
 from muster.workers.episode_log import WINDOW, EndedEpisodes
 from muster.workers.pace import MINIBATCH, PREPARED, Pace
+from muster.workers.rollout_rows import rollout_of
 from muster.workers.rollouts import (
     EPISODES,
     LENGTH_SUM,
@@ -68,7 +68,7 @@ class LearnerGroup:
         self._team = team
         self._own = slice(mine.start, mine.stop)
         self._slots = slots_in(plan, team)
-        self._rollouts = [_rollout(slots) for slots in self._slots]
+        self._rollouts = [rollout_of(slots) for slots in self._slots]
         self._books, self._advantages = team["books"], team["advantage_books"]
         self._grads, self._stats = team["grads"], team["stats"]
         self._reward, self._norm = team["reward_scale"], team["obs_norm"]
@@ -327,22 +327,6 @@ class LearnerGroup:
                 norm.merge(rows, book[place : place + width], book[place + width :][:width])
                 place += 2 * width
         self._norm[(loop + 1) % 2] = _known(agent)
-
-
-def _rollout(slots: Slots) -> Rollout:
-    """Return slots as rows, without a copy."""
-    plan = slots.plan
-    count = plan.steps * plan.envs
-    return Rollout(
-        rows_of(slots.obs, plan.steps),
-        slots.action.reshape(count, plan.action_width),
-        slots.logp.reshape(count),
-        slots.value[: plan.steps].reshape(count),
-        slots.advantage.reshape(count),
-        slots.target.reshape(count),
-        slots.state,
-        None if slots.first is None else slots.first.reshape(count),
-    )
 
 
 def _known(agent: InStepAgent) -> Array:

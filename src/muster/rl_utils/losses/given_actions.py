@@ -69,8 +69,7 @@ def logp_of_actions(
                 if chosen < first or chosen >= last:
                     return i
                 total_logp += (
-                    outputs[i, chosen]
-                    - exponentials_in_kernels(outputs[i], first, last, weight)[1]
+                    outputs[i, chosen] - exponentials_in_kernels(outputs[i], first, last, weight)[1]
                 )
         logp[i] = total_logp
     return -1
