@@ -65,19 +65,6 @@ def test_alone_a_resumed_run_equals_one_that_was_not_stopped(tmp_path, env, mode
     assert resumed.env_steps == whole.env_steps == 1_024
 
 
-def test_alone_it_takes_the_steps_of_a2c(tmp_path):
-    """The same rollouts and the same loss; only the order in which rows are added differs."""
-    found = {}
-    for algo, own in (("a3c", {}), ("a2c", {"slots": 1, "workers": 0})):
-        options = {**SMALL, **own, "env_steps": 256, "lr": 1e-3}
-        muster.train(algo, "CartPole-v1", run_dir=str(tmp_path / algo), **options)
-        found[algo] = RunDirectory.open(tmp_path / algo).checkpoints.load().parts["policy"]
-    first = worker_of(seed=0).agent.parts()["policy"]
-    for name, weights in found["a3c"].items():
-        assert np.abs(weights - first[name]).max() > 1e-4
-        np.testing.assert_allclose(weights, found["a2c"][name], rtol=0, atol=2e-6)
-
-
 def test_a_contribution_changes_no_weight_and_counts_every_step():
     worker = worker_of(rollout=64)
     before = worker.agent.weights.vector.copy()
@@ -118,7 +105,7 @@ def test_the_episodes_of_all_workers_are_one_budget(tmp_path, workers):
         ({"workers": 2}, "a learner, an evaluator and a worker are three processes"),
         ({"episodes": 0}, "episodes=0 is not possible"),
         ({"slots": 2}, "slots"),
-        ({"normalize_reward": True}, "normalize_reward"),
+        ({"normalize_obs": True}, "normalize_obs"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(tmp_path, options, said):

@@ -11,9 +11,6 @@ from muster.nets.policy_net import LossTerms
 
 __all__ = ["A2C", "A2CConfig"]
 
-NEVER = 1e9
-"""A limit of the ratio that is not reached."""
-
 
 class A2C(ActorCriticAgent):
     """An `ActorCriticAgent` whose loss is that of the policy gradient."""
@@ -27,5 +24,4 @@ class A2C(ActorCriticAgent):
             env_step: Environment steps so far.
             rows: Of the whole rollout.
         """
-        entropy = float(self.entropy_coef(env_step))
-        return LossTerms(1 / rows, NEVER, 0.0, float(self.cfg.value_coef), entropy)
+        return self.loss_terms(env_step, rows)

@@ -5,13 +5,28 @@ collects a short rollout of its own, and its gradient is applied when it comes, 
 other workers may have changed meanwhile. Differences from the paper are listed in docs/a3c.md.
 """
 
-from muster.algos.a2c import A2C
 from muster.algos.a3c_config import A3CConfig
+from muster.algos.actor_critic import PolicyAndValueAgent
+from muster.nets.policy_net import LossTerms
 
 __all__ = ["A3C", "A3CConfig"]
 
 
-class A3C(A2C):
-    """An `A2C` whose gradients come from workers that do not wait for each other."""
+class A3C(PolicyAndValueAgent):
+    """A `PolicyAndValueAgent` whose loss is that of the policy gradient."""
 
     cfg: A3CConfig
+
+    @property
+    def decay(self) -> float:
+        """Lambda of the advantages."""
+        return self.cfg.gae_lambda
+
+    def terms(self, env_step: int, rows: int) -> LossTerms:
+        """Return the numbers of the loss, as the schedules have them at a step.
+
+        Args:
+            env_step: Environment steps so far.
+            rows: Of the whole rollout.
+        """
+        return self.loss_terms(env_step, rows)

@@ -4,35 +4,44 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from muster.algos.a2c_config import A2CConfig
-from muster.algos.options import check_roles, check_whole
+from muster.algos.actor_critic_config import PolicyAndValueConfig
+from muster.algos.in_step_config import MOST_ROLLOUT
+from muster.algos.options import check_number, check_roles, check_whole
 
 
 @dataclass(frozen=True)
-class A3CConfig(A2CConfig):
+class A3CConfig(PolicyAndValueConfig):
     """How A3C learns: short rollouts of each worker's own, each made into one gradient."""
 
-    FIXED_ON_RESUME: ClassVar[frozenset[str]] = A2CConfig.FIXED_ON_RESUME - {
-        "normalize_obs",
-        "normalize_reward",
-        "slots",
-        "lag",
+    FIXED_ON_RESUME: ClassVar[frozenset[str]] = PolicyAndValueConfig.FIXED_ON_RESUME - {
+        "normalize_obs"
     }
     PROGRAM: ClassVar[str] = "gradients"
     """The training program: workers that send gradients, and a learner that applies them."""
+    OF_RUNS: ClassVar[Mapping[str, Any]] = {
+        "num_envs": 8,
+        "eval_every": 50_000,
+        "checkpoint_every": 100_000,
+    }
+    """Options of every run that have another default here."""
 
-    # Options of workers in step that have no meaning where each has a rollout of its own.
-    slots: ClassVar[int] = 1  # type: ignore[misc]
-    lag: ClassVar[int] = 0  # type: ignore[misc]
+    # Options that would need all workers' rollouts together.
     normalize_obs: ClassVar[bool] = False  # type: ignore[misc]
-    normalize_reward: ClassVar[bool] = False  # type: ignore[misc]
     normalize_advantage: ClassVar[bool] = False  # type: ignore[misc]
 
+    rollout: int = 8
+    """Steps of every environment of a worker from one gradient to the next."""
+    lr: float = 7e-4
+    """Learning rate of Adam."""
+    gae_lambda: float = 1.0
+    """Advantages: 0 trusts the values, 1 the rewards alone."""
     episodes: int | None = None
     """End after so many episodes of all workers together. Default: no such limit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_whole("rollout", self.rollout, high=MOST_ROLLOUT)
+        check_number("gae_lambda", self.gae_lambda, high=1, low_too=True, high_too=True)
         if self.episodes is not None:
             check_whole("episodes", self.episodes)
 
@@ -46,3 +55,17 @@ class A3CConfig(A2CConfig):
 
     def check_resume(self, parts: Mapping[str, Any], num_envs: int) -> None:
         """Refuse nothing more: what does not fit is refused by who loads it."""
+
+    def rows_of_update(self, num_envs: int) -> int:
+        """Return the steps of all environments of a worker that one update learns from."""
+        return self.rollout * num_envs
+
+    def memory_needs(self, num_envs: int, obs_bytes: int, action_bytes: int) -> dict[str, int]:
+        """Return the bytes that options ask for, by the name of the option."""
+        step = obs_bytes + action_bytes + 30  # and six numbers and two flags
+        return {"num_envs": num_envs * step, "rollout": num_envs * (self.rollout + 1) * step}
+
+    @staticmethod
+    def lacks_replay(parts: Mapping[str, Any]) -> bool:
+        """Whether a checkpoint is without replay that it should have: there is none."""
+        return False

@@ -1,7 +1,9 @@
-"""Agents with a policy and a value that learn from advantages, in step with their rollouts.
+"""Agents with a policy and a value that learn from advantages.
 
-Advantages are generalised ones (Schulman et al. 2016). An algorithm says what its loss is made of,
-with `terms`.
+PolicyAndValueAgent   the network, the distribution and the clipped loss
+ActorCriticAgent      in step with its rollouts: generalised advantages (Schulman et al. 2016)
+
+An algorithm says what its loss is made of, with `terms`.
 """
 
 from typing import Any
@@ -9,15 +11,18 @@ from typing import Any
 import gymnasium as gym
 from torch import nn
 
-from muster.algos.actor_critic_config import ActorCriticConfig
+from muster.algos.actor_critic_config import ActorCriticConfig, PolicyAndValueConfig
 from muster.algos.rollout_agent import RolloutAgent, line
 from muster.nets.build_policy import build_policy
 from muster.nets.clipped_objective import ClippedObjective
-from muster.nets.policy_net import STATS, Objective
+from muster.nets.policy_net import STATS, LossTerms, Objective
 from muster.nets.registry import Factory
 
+NEVER = 1e9
+"""A limit of the ratio that is not reached."""
 
-class ActorCriticAgent(RolloutAgent):
+
+class PolicyAndValueAgent(RolloutAgent):
     """A policy network that acts and learns.
 
     Args:
@@ -29,13 +34,13 @@ class ActorCriticAgent(RolloutAgent):
             observations to (outputs, value). None: what the config says.
     """
 
-    cfg: ActorCriticConfig
+    cfg: PolicyAndValueConfig
     stats: tuple[str, ...] = STATS
     watched = "approx_kl"
 
     def __init__(
         self,
-        cfg: ActorCriticConfig,
+        cfg: PolicyAndValueConfig,
         obs_space: gym.Space[Any],
         action_space: gym.Space[Any],
         seed: int = 0,
@@ -64,12 +69,33 @@ class ActorCriticAgent(RolloutAgent):
         """Return what is made of the network's outputs: a distribution, and the clipped loss."""
         return ClippedObjective(self.head)
 
-    @property
-    def decay(self) -> float:
-        """Lambda of the advantages."""
-        return self.cfg.gae_lambda
+    def loss_terms(
+        self, env_step: int, rows: int, clip: float = NEVER, value_clip: float = 0.0
+    ) -> LossTerms:
+        """Return the numbers of the loss, as the schedules have them at a step.
+
+        Args:
+            env_step: Environment steps so far.
+            rows: Of a whole minibatch.
+            clip: How far the ratio may leave 1. By default it never counts.
+            value_clip: How far a value may move from what it was; 0 for as far as it likes.
+        """
+        entropy_coef = self.entropy_coef(env_step)
+        numbers = (1 / rows, clip, value_clip, self.cfg.value_coef, entropy_coef)
+        return LossTerms(*map(float, numbers))  # an int would have the kernels compiled once more
 
     @property
     def standardizes(self) -> bool:
         """Whether advantages are brought to mean 0 and spread 1 over all slots."""
         return self.cfg.normalize_advantage
+
+
+class ActorCriticAgent(PolicyAndValueAgent):
+    """A `PolicyAndValueAgent` that learns in step with its rollouts."""
+
+    cfg: ActorCriticConfig
+
+    @property
+    def decay(self) -> float:
+        """Lambda of the advantages."""
+        return self.cfg.gae_lambda

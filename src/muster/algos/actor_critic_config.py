@@ -1,4 +1,4 @@
-"""Options of every algorithm with a policy and a value that learn from advantages in step."""
+"""Options of every algorithm with a policy and a value that learn from advantages."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -6,22 +6,21 @@ from typing import Any, ClassVar
 import gymnasium as gym
 
 from muster.algos.in_step_config import InStepConfig
+from muster.algos.network_config import NetworkConfig
 from muster.algos.options import check_flag, check_number
 from muster.nets.action_head import ActionHead
 
 
 @dataclass(frozen=True)
-class ActorCriticConfig(InStepConfig):
-    """A policy, a value, and what their loss is made of."""
+class PolicyAndValueConfig(NetworkConfig):
+    """A policy, a value, and what their loss is made of, however advantages are found."""
 
-    FIXED_ON_RESUME: ClassVar[frozenset[str]] = InStepConfig.FIXED_ON_RESUME | {
+    FIXED_ON_RESUME: ClassVar[frozenset[str]] = NetworkConfig.FIXED_ON_RESUME | {
         "shared",
         "log_std",
     }
-    """What makes a run what it is: its network, and how its rollouts are cut."""
+    """What makes a run what it is: its network."""
 
-    gae_lambda: float = 0.95
-    """Advantages: 0 trusts the values, 1 the rewards alone."""
     value_coef: float = 0.5
     """Weight of the value's loss."""
     entropy_coef: float = 0.01
@@ -37,7 +36,6 @@ class ActorCriticConfig(InStepConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("gae_lambda", self.gae_lambda, high=1, low_too=True, high_too=True)
         for name in ("value_coef", "entropy_coef"):
             check_number(name, getattr(self, name), high=1e6, low_too=True, example=0.5)
         if self.entropy_end is not None:
@@ -50,3 +48,20 @@ class ActorCriticConfig(InStepConfig):
     def check_actions(action_space: gym.Space[Any]) -> None:
         """Refuse actions that there is no policy for."""
         ActionHead.of(action_space)
+
+
+@dataclass(frozen=True)
+class ActorCriticConfig(PolicyAndValueConfig, InStepConfig):
+    """A policy and a value that learn in step with rollouts."""
+
+    FIXED_ON_RESUME: ClassVar[frozenset[str]] = (
+        PolicyAndValueConfig.FIXED_ON_RESUME | InStepConfig.FIXED_ON_RESUME
+    )
+    """What makes a run what it is: its network, and how its rollouts are cut."""
+
+    gae_lambda: float = 0.95
+    """Advantages: 0 trusts the values, 1 the rewards alone."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("gae_lambda", self.gae_lambda, high=1, low_too=True, high_too=True)

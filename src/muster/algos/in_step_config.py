@@ -4,41 +4,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from muster.algos.options import (
-    MOST_LR,
-    Activation,
-    check_choice,
-    check_flag,
-    check_number,
-    check_text,
-    check_whole,
-    check_widths,
-    refuse_together,
-)
+from muster.algos.network_config import NetworkConfig
+from muster.algos.options import check_flag, check_whole, refuse_together
 from muster.errors import OptionError
-from muster.nets.registry import REMEMBERS
 
 MOST_SLOTS = 4_096
 MOST_ROLLOUT = 1_000_000
 
 
 @dataclass(frozen=True)
-class InStepConfig:
-    """How rollouts are collected, cut and normalised; the network, and how it is moved."""
+class InStepConfig(NetworkConfig):
+    """How rollouts are collected, cut and normalised."""
 
-    FIXED_ON_RESUME: ClassVar[frozenset[str]] = frozenset(
-        {
-            "normalize_obs",
-            "normalize_reward",
-            "model",
-            "hidden",
-            "activation",
-            "rollout",
-            "sequence",
-            "slots",
-            "lag",
-        }
-    )
+    FIXED_ON_RESUME: ClassVar[frozenset[str]] = NetworkConfig.FIXED_ON_RESUME | {
+        "normalize_reward",
+        "rollout",
+        "sequence",
+        "slots",
+        "lag",
+    }
     """What makes a run what it is: its network, and how its rollouts are cut."""
     PROGRAM: ClassVar[str] = "in_step"
     """The training program: equal workers that collect and learn in step."""
@@ -49,61 +33,26 @@ class InStepConfig:
     }
     """Options of every run that have another default here."""
 
-    gamma: float = 0.99
-    """Discount per environment step."""
     rollout: int = 128
     """Steps of every environment from one phase of learning to the next."""
-    normalize_obs: bool = False
-    """Bring observations to mean 0 and spread 1; a part of the policy."""
     normalize_reward: bool = False
     """Divide rewards by the spread of the discounted return."""
-    model: str | None = None
-    """Another network: mlp, nature_cnn, impala_cnn, lstm, gru, or module:Class of your own."""
     sequence: int = 16
     """Recurrent networks: steps that are learnt from in one piece."""
     slots: int = 4
     """Blocks of environments, the most workers there can be. The result depends on it."""
     lag: int = 0
     """1: collect a rollout while learning from the one before, with weights of before that."""
-    lr: float = 2.5e-4
-    """Learning rate of Adam."""
-    lr_end: float | None = None
-    """What the learning rate falls to, in a line over the horizon. Default: it stays."""
-    max_grad_norm: float | None = 0.5
-    """Longest gradient; longer ones are shortened to it."""
-    hidden: tuple[int, ...] = (64, 64)
-    """Width of each hidden layer."""
-    activation: Activation = "tanh"
-    """What follows each of them."""
-    bf16: bool = False
-    """Convolve in bfloat16, on processors with instructions for it."""
-    compile: bool = False
-    """Run the network through torch.compile: half a minute at first, for long runs."""
-    horizon: int = 500_000
-    """Environment steps that the run is planned for."""
 
     def __post_init__(self) -> None:
-        check_number("gamma", self.gamma, high=1, low_too=True, high_too=True)
+        super().__post_init__()
         check_whole("rollout", self.rollout, high=MOST_ROLLOUT)
         check_whole("sequence", self.sequence, high=MOST_ROLLOUT)
         check_whole("slots", self.slots, high=MOST_SLOTS)
         check_whole("lag", self.lag, low=0, high=1)
         for name, count in zip(("epochs", "minibatches"), self.passes(), strict=True):
             check_whole(name, count, high=100_000)
-        for name in ("normalize_obs", "normalize_reward", "bf16", "compile"):
-            check_flag(name, getattr(self, name))
-        check_number("lr", self.lr, high=MOST_LR, high_too=True, example=2.5e-4)
-        if self.lr_end is not None:
-            check_number("lr_end", self.lr_end, high=MOST_LR, low_too=True, high_too=True)
-        if self.max_grad_norm is not None:
-            check_number("max_grad_norm", self.max_grad_norm, example=0.5)
-        check_whole("horizon", self.horizon)
-        check_choice("activation", self.activation, Activation)
-        check_widths("hidden", self.hidden)
-        check_text("model", self.model)
-        if self._remembers and not self.hidden:
-            why = "the last hidden layer is what remembers"
-            refuse_together(f"model={self.model}", "hidden=()", why, "hidden=(64,)")
+        check_flag("normalize_reward", self.normalize_reward)
         if self._remembers and self.rollout % self.sequence:
             refuse_together(
                 f"rollout={self.rollout}",
@@ -115,11 +64,6 @@ class InStepConfig:
     def passes(self) -> tuple[int, int]:
         """Return how often each rollout is learnt from, and into how many parts it is cut."""
         return 1, 1
-
-    @property
-    def _remembers(self) -> bool:
-        """Whether the network is one that remembers, and learns from sequences."""
-        return self.model in REMEMBERS
 
     def default_workers(self, cores: int) -> int:
         """Return one worker per core: the result does not depend on it."""

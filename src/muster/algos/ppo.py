@@ -32,15 +32,7 @@ class PPO(ActorCriticAgent):
             env_step: Environment steps so far.
             rows: Of a whole minibatch.
         """
-        cfg = self.cfg
-        numbers = (
-            1 / rows,
-            self._clip(env_step),
-            cfg.value_clip,
-            cfg.value_coef,
-            self.entropy_coef(env_step),
-        )
-        return LossTerms(*map(float, numbers))  # an int would have the kernels compiled once more
+        return self.loss_terms(env_step, rows, self._clip(env_step), self.cfg.value_clip)
 
     def learnt_enough(self, watched: float) -> bool:
         """Whether the policy has moved so far from the one that collected that this is enough."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from muster.algos.batches import count_rows
-from muster.algos.in_step_config import InStepConfig
+from muster.algos.network_config import NetworkConfig
 from muster.data.slots import Slots
 from muster.errors import OptionError
 from muster.nets import Adam, FlatParameters, NonFiniteError
@@ -63,7 +63,7 @@ class RolloutAgent(ABC):
 
     def __init__(
         self,
-        cfg: InStepConfig,
+        cfg: NetworkConfig,
         obs_space: gym.Space[Any],
         action_space: gym.Space[Any],
         seed: int = 0,
@@ -267,7 +267,7 @@ class RolloutAgent(ABC):
         `policy` alone is enough to act; the others are needed to go on learning.
         """
         return {
-            "policy": dict(self.weights.state_dict()),
+            "policy": self.policy(),
             "optimizer": self.adam.state_dict(),
             "exploration": copy.deepcopy(dict(self._rng.bit_generator.state)),
             "counters": {"train_iter": self.train_iter},
@@ -289,9 +289,13 @@ class RolloutAgent(ABC):
         if "counters" in parts:
             self.train_iter = int(parts["counters"]["train_iter"])
 
-    def load_policy(self, weights: dict[str, Any]) -> None:
-        """Act on these weights, the part `policy` of another agent like this, from now on."""
-        self.weights.load_state_dict(weights)
+    def policy(self) -> dict[str, Any]:
+        """Return a copy of what others need to act as this agent does."""
+        return dict(self.weights.state_dict())
+
+    def load_policy(self, policy: dict[str, Any]) -> None:
+        """Act as the agent does whose `policy` this is."""
+        self.weights.load_state_dict(policy)
 
     def twin(self) -> Self:
         """Return another agent with the same network and the same weights."""

@@ -84,6 +84,10 @@ class Channel:
         """Return the number of items that can be read without waiting."""
         return len(self._items)
 
+    def incarnation_of(self, sender: int) -> int:
+        """Return which process of a node this one is linked with, or was last; 0 before that."""
+        return 0 if self._node is None else self._node.dispatcher.incarnation_of(sender)
+
     def put(self, value: Any, timeout: float | None = None) -> bool:
         """Send an item, and wait while there is no room. False if the run finished first.
 

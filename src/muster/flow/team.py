@@ -50,15 +50,14 @@ class Team:
 
     Args:
         fields: Shape and dtype of each array, by name. The same on every node.
-        alone: Be a team of one with arrays of its own, on a node too.
     """
 
-    def __init__(self, fields: Mapping[str, tuple[Shape, DTypeLike]], alone: bool = False) -> None:
-        node = None if alone else this_node()
+    def __init__(self, fields: Mapping[str, tuple[Shape, DTypeLike]]) -> None:
+        node = this_node()
         self._node = node
         self.index = 0 if node is None else node.place.node_id
         """Which member this node is."""
-        self.size = 1 if node is None else node.place.size
+        self.size = members()
         """How many members there are."""
         self.is_alone = node is None
         """Whether this is the only process of a program: nobody could take its place."""

@@ -18,16 +18,24 @@ from muster.middleware.nodes import act, judge, push_weights, receive, serve
 from muster.middleware.record import checkpoint, log_metrics
 from muster.middleware.stop import stop_after
 from muster.middleware.together import agree, collect_rollout, learn
+from muster.middleware.unrolls import (
+    act_unrolls,
+    collect_unrolls,
+    learn_unrolls,
+    receive_unrolls,
+)
 
 __all__ = [
     "GuardError",
     "act",
+    "act_unrolls",
     "agree",
     "apply_gradients",
     "check_state",
     "checkpoint",
     "collect",
     "collect_rollout",
+    "collect_unrolls",
     "compute_gradient",
     "contribute",
     "evaluate",
@@ -35,9 +43,11 @@ __all__ = [
     "guarded",
     "judge",
     "learn",
+    "learn_unrolls",
     "log_metrics",
     "push_weights",
     "receive",
+    "receive_unrolls",
     "serve",
     "stop_after",
     "take_gradients",

@@ -5,6 +5,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from numpy.typing import NDArray
 
 from muster.errors import OptionError
 
@@ -45,3 +46,12 @@ class ActionHead:
     def dtype(self) -> np.dtype[Any]:
         """Of stored actions."""
         return np.dtype(np.float32 if self.gaussian else np.int64)
+
+
+def no_such_action(action: NDArray[Any], head: ActionHead) -> OptionError:
+    """Make the error for an action that a head has no probability for."""
+    return OptionError(
+        f"the action {action.tolist()} is none of {head}",
+        "categories are counted from 0",
+        "actions as `act` wrote them",
+    )

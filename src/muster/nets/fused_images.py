@@ -26,7 +26,7 @@ from muster.nets.flat import FlatParameters, aligned
 from muster.nets.fused_net import FusedNet
 from muster.nets.fused_plan import count_parameters, flattened, why_no_chain, why_not_compiled
 from muster.nets.policy_net import Array, Floats, Objective, Rollout
-from muster.nets.torch_policy import most_likely
+from muster.nets.torch_policy import most_likely, write_logp
 
 
 def why_not_fused_images(module: nn.Module, flat: FlatParameters) -> str | None:
@@ -99,6 +99,11 @@ class FusedImages:
     def values(self, obs: Any, value: Floats) -> None:
         """Write the value of each of n observations."""
         value[:] = self._predict(obs)[1]
+
+    def evaluate_actions(self, obs: Any, action: Array, logp: Floats, value: Floats) -> None:
+        """Write log-probabilities of actions, and values, see `PolicyNet.evaluate_actions`."""
+        outputs, value[:] = self._predict(obs)
+        write_logp(self._head, outputs, action, logp)
 
     def gradient(
         self,

@@ -28,6 +28,7 @@ from muster.nets.fused_layers import (
 from muster.nets.normalizer import LIMIT, RunningNorm
 from muster.nets.tile import LANES, absent, fill, keep_with, noinline, part, spread, transpose
 from muster.rl_utils.illegal import ILLEGAL
+from muster.rl_utils.losses.given_actions import logp_of_actions
 from muster.rl_utils.losses.ppo import best_actions, ppo_loss, sample_actions
 from muster.rl_utils.losses.q import explore_or_best, q_loss
 
@@ -41,7 +42,7 @@ the best output); 1 for a Gaussian, and where its log_std lies in the parameters
 the outputs lie row by row, and after them their derivatives; 1 if outputs are values of actions.
 """
 
-SAMPLE, BEST, VALUES = 0, 1, 2
+SAMPLE, BEST, VALUES, GIVEN = 0, 1, 2, 3
 """What `act` is to do."""
 
 BAD_SHAPES = -2
@@ -169,7 +170,8 @@ def act(
         factor: Of the normaliser; empty without one.
         kept: See above.
         work: See above.
-        task: SAMPLE writes actions, logp and values, BEST actions alone, VALUES values alone.
+        task: SAMPLE writes actions, logp and values, BEST actions alone, VALUES values alone, GIVEN
+            reads actions and writes their logp and values.
         obs: [n, n_obs].
         mask: [n, outputs], 0 where an action is illegal; [0, 0] if all are legal.
         noise: [n, width].
@@ -178,14 +180,16 @@ def act(
         value: [n].
 
     Returns:
-        -1, or BAD_SHAPES.
+        -1, or BAD_SHAPES, or the first row whose given action does not exist.
     """
     count = obs.shape[0]
     if obs.shape[1] != plan[N_INPUTS] or (task != BEST and value.size != count):
         return BAD_SHAPES
     if task != VALUES and (action.shape[0] != count or action.shape[1] != ends[WIDTH]):
         return BAD_SHAPES
-    if task == SAMPLE and (noise.shape != action.shape or logp.size != count):
+    if task == SAMPLE and noise.shape != action.shape:
+        return BAD_SHAPES
+    if (task == SAMPLE or task == GIVEN) and logp.size != count:
         return BAD_SHAPES
     for start in range(0, count, BLOCK):
         m = min(BLOCK, count - start)
@@ -215,6 +219,10 @@ def act(
             elif task == SAMPLE:
                 drawn = noise[start : start + m]
                 sample_actions(outputs, drawn, gaussian, sizes, mine, logp[start : start + m])
+            elif task == GIVEN:
+                bad = logp_of_actions(outputs, mine, gaussian, sizes, logp[start : start + m])
+                if bad >= 0:
+                    return start + bad
             else:
                 best_actions(outputs, gaussian, sizes, mine)
     return -1
@@ -358,4 +366,4 @@ def gradient(
 
 
 for _kernel in (act, gradient):
-    keep_with(_kernel, *LAYER_PARTS, ppo_loss, q_loss, RunningNorm.forward, jit)
+    keep_with(_kernel, *LAYER_PARTS, ppo_loss, q_loss, logp_of_actions, RunningNorm.forward, jit)

@@ -17,7 +17,7 @@ from torch import nn
 from muster.errors import OptionError
 from muster.nets import fused_kernels as kernels
 from muster.nets import fused_layers as shape
-from muster.nets.action_head import ActionHead
+from muster.nets.action_head import ActionHead, no_such_action
 from muster.nets.actor_critic import ActorCritic
 from muster.nets.clipped_objective import ClippedObjective
 from muster.nets.encoders import Flatten
@@ -175,6 +175,11 @@ class FusedPolicy:
         rows, mask = self._read(obs)
         self._act(kernels.VALUES, rows, mask, self._noise, self._action, self._floats, value)
 
+    def evaluate_actions(self, obs: Any, action: Array, logp: Floats, value: Floats) -> None:
+        """Write log-probabilities of actions, and values, see `PolicyNet.evaluate_actions`."""
+        rows, mask = self._read(obs)
+        self._act(kernels.GIVEN, rows, mask, self._noise, action, logp, value)
+
     def gradient(
         self,
         rollout: Rollout,
@@ -247,7 +252,10 @@ class FusedPolicy:
     ) -> None:
         kept, work = self._work()
         network = (self._flat.vector, *self._network)
-        if kernels.act(*network, kept, work, task, obs, mask, noise, action, logp, value) != -1:
+        bad = kernels.act(*network, kept, work, task, obs, mask, noise, action, logp, value)
+        if bad >= 0:
+            raise no_such_action(action[bad], self._head)
+        if bad != -1:
             shapes = [np.shape(x) for x in (obs, noise, action, logp, value)]
             raise OptionError(
                 f"arrays of shapes {shapes} do not fit the network",

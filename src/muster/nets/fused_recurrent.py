@@ -31,7 +31,7 @@ from muster.nets.fused_plan import count_parameters, flattened, why_no_chain, wh
 from muster.nets.policy_net import Array, Floats, Objective, Rollout
 from muster.nets.recurrent import RecurrentActorCritic, rows_of_sequences
 from muster.nets.sequence_back_kernels import backward
-from muster.nets.torch_policy import most_likely
+from muster.nets.torch_policy import most_likely, write_logp
 
 _MOST_ROOMS = 8
 """Numbers of rows whose arrays are kept, per thread: of acting, learning, evaluating and others."""
@@ -127,16 +127,29 @@ class FusedRecurrent:
         first: NDArray[np.bool_],
     ) -> None:
         """Draw an action for each of n environments, see `RecurrentPolicy.act`."""
-        outputs, value[:] = self._one_step(obs, state, first)
+        outputs, value[:] = self._run(obs, state, first)
         self._objective.draw(outputs, noise, action, logp)
 
     def best(self, obs: Any, state: Floats, first: NDArray[np.bool_]) -> Array:
         """Return the most likely actions, [n, width]; overwrite the state as `act` does."""
-        return most_likely(self._head, self._one_step(obs, state, first)[0])
+        return most_likely(self._head, self._run(obs, state, first)[0])
 
     def values(self, obs: Any, value: Floats, state: Floats, first: NDArray[np.bool_]) -> None:
         """Write the value of each of n observations. The state stays as it is."""
-        value[:] = self._one_step(obs, state.copy(), first)[1]
+        value[:] = self._run(obs, state.copy(), first)[1]
+
+    def evaluate_actions(
+        self,
+        obs: Any,
+        action: Array,
+        logp: Floats,
+        value: Floats,
+        state: Floats,
+        first: NDArray[np.bool_],
+    ) -> None:
+        """Write log-probabilities of actions, and values, see `RecurrentPolicy`."""
+        outputs, value[:] = self._run(obs, state, first)
+        write_logp(self._head, outputs, action, logp)
 
     def gradient(
         self,
@@ -193,10 +206,13 @@ class FusedRecurrent:
                 )
         self._back(d_outputs, d_value, outputs, first.reshape(-1), room, grads)
 
-    def _one_step(self, obs: Any, state: Floats, first: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-        """Return outputs [n, K] and values [n] of n observations; overwrite their state."""
+    def _run(self, obs: Any, state: Floats, first: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+        """Return outputs [length * n, K] and values of n sequences; overwrite their state [n, W].
+
+        Rows are all sequences' first steps, then their second ones, and so on.
+        """
         x = self._before(obs, 0)
-        room = self._room(len(x), len(x))
+        room = self._room(len(x), len(state))
         room.x[:, 1 : 1 + x.shape[1]] = x
         kernels.forward(self._flat.vector, self._net, room, state, np.ascontiguousarray(first), 1)
         return self._read(room)

@@ -119,6 +119,16 @@ class PolicyNet(Protocol):
     def values(self, obs: Any, value: Floats) -> None:
         """Write the value of each of n observations."""
 
+    def evaluate_actions(self, obs: Any, action: Array, logp: Floats, value: Floats) -> None:
+        """Write the log-probability of given actions and the value of each of n observations.
+
+        Args:
+            obs: [n, ...], or a dict of such.
+            action: [n, width], as `act` wrote it.
+            logp: [n], is written.
+            value: [n], is written.
+        """
+
     def gradient(
         self,
         rollout: Rollout,

@@ -44,6 +44,7 @@ from muster.nets.torch_policy import (
     has_convolutions,
     most_likely,
     own_tensors,
+    write_logp,
 )
 
 CELLS: dict[str, type[LSTM] | type[GRU]] = {"lstm": LSTM, "gru": GRU}
@@ -282,6 +283,30 @@ class RecurrentPolicy:
         """Write the value of each of n observations. The state stays as it is."""
         value[:] = self._predict(obs, state, first)[1]
 
+    def evaluate_actions(
+        self,
+        obs: Any,
+        action: Array,
+        logp: Floats,
+        value: Floats,
+        state: Floats,
+        first: NDArray[np.bool_],
+    ) -> None:
+        """Write log-probabilities of the actions of n sequences, and values of what they saw.
+
+        Args:
+            obs: [length * n, ...], or a dict of such: all sequences' first steps, then their second
+                ones, and so on.
+            action: [length * n, width], as `act` wrote it.
+            logp: [length * n], is written.
+            value: [length * n], is written.
+            state: [n, state_width], is read and overwritten with the state after the last step.
+            first: [length * n], where an episode begins.
+        """
+        outputs, value[:], after = self._predict(obs, state, first, len(first) // len(state))
+        write_logp(self._head, outputs, action, logp)
+        state[:] = after
+
     def gradient(
         self,
         rollout: Rollout,
@@ -307,10 +332,10 @@ class RecurrentPolicy:
         self._gradient.write(outputs, value, rollout, steps, terms, grad, stats)
 
     def _predict(
-        self, obs: Any, state: Floats, first: NDArray[np.bool_]
+        self, obs: Any, state: Floats, first: NDArray[np.bool_], length: int = 1
     ) -> tuple[Floats, Floats, Floats]:
         with torch.no_grad():
-            outputs, value, after = self._run(own_tensors(obs), state, first, 1)
+            outputs, value, after = self._run(own_tensors(obs), state, first, length)
         return outputs.numpy(), value.numpy(), after.numpy()
 
     def _run(

@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from muster.errors import OptionError
-from muster.nets.action_head import ActionHead
+from muster.nets.action_head import ActionHead, no_such_action
 from muster.nets.clipped_objective import ClippedObjective
 from muster.nets.flat import FlatParameters
 from muster.nets.policy_net import Array, Floats, Objective, Rollout
 from muster.nets.q_network import as_tensors
+from muster.rl_utils.losses.given_actions import logp_of_actions
 from muster.rl_utils.losses.ppo import best_actions
 
 
@@ -85,6 +86,11 @@ class TorchPolicy:
     def values(self, obs: Any, value: Floats) -> None:
         """Write the value of each of n observations."""
         value[:] = self._predict(obs)[1]
+
+    def evaluate_actions(self, obs: Any, action: Array, logp: Floats, value: Floats) -> None:
+        """Write log-probabilities of actions, and values (see `PolicyNet`)."""
+        outputs, value[:] = self._predict(obs)
+        write_logp(self._head, outputs, action, logp)
 
     def gradient(
         self,
@@ -203,6 +209,13 @@ def most_likely(head: ActionHead, outputs: Floats) -> Array:
     action = np.empty((len(outputs), head.width), head.dtype)
     best_actions(outputs, head.gaussian, np.array(head.sizes, np.int64), action)
     return action
+
+
+def write_logp(head: ActionHead, outputs: Floats, action: Array, logp: Floats) -> None:
+    """Write the log-probability [n] of actions [n, width] under outputs [n, K]."""
+    bad = logp_of_actions(outputs, action, head.gaussian, np.array(head.sizes, np.int64), logp)
+    if bad >= 0:
+        raise no_such_action(action[bad], head)
 
 
 def has_convolutions(module: nn.Module) -> bool:

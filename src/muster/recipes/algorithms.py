@@ -19,7 +19,9 @@ from muster.spelling import nearest
 ALGORITHMS = {
     "a2c": Algorithm("muster.algos.a2c_config:A2CConfig", "muster.algos.a2c:A2C"),
     "a3c": Algorithm("muster.algos.a3c_config:A3CConfig", "muster.algos.a3c:A3C"),
+    "appo": Algorithm("muster.algos.appo_config:APPOConfig", "muster.algos.appo:APPO"),
     "dqn": Algorithm("muster.algos.dqn_config:DQNConfig", "muster.algos.dqn:DQN"),
+    "impala": Algorithm("muster.algos.impala_config:IMPALAConfig", "muster.algos.impala:IMPALA"),
     "ppo": Algorithm("muster.algos.ppo_config:PPOConfig", "muster.algos.ppo:PPO"),
     "pqn": Algorithm("muster.algos.pqn_config:PQNConfig", "muster.algos.pqn:PQN"),
     "sac": Algorithm("muster.algos.sac_config:SACConfig", "muster.algos.sac:SAC"),
@@ -41,6 +43,11 @@ PROGRAMS = {
         "muster.recipes.replay:train_by_replay",
         "muster.recipes.replay",
         "muster.recipes.replay",
+    ),
+    "stream": (
+        "muster.recipes.stream:train_by_stream",
+        "muster.recipes.stream",
+        "muster.recipes.stream",
     ),
 }
 """What a configuration's `PROGRAM` names: the training program, a function of (job, run directory,

@@ -13,6 +13,7 @@ from muster.framework import Context, Middleware
 from muster.recipes.job import Job
 from muster.run import Checkpoint
 from muster.workers.gradient_worker import Contribution, GradientWorker
+from muster.workers.unroll_collector import unroll_plan
 
 
 class OwnWorker:
@@ -28,6 +29,8 @@ class OwnWorker:
     def __init__(self, job: Job, agent: Any) -> None:
         envs = job.make_envs(job.options.num_envs)
         self._worker = GradientWorker(agent, envs, job.options.seed)
+        self.plan = self._worker.plan
+        """Of a rollout."""
 
     def middleware(self) -> Middleware:
         """Return what brings gradients."""
@@ -46,10 +49,15 @@ class OwnWorker:
         return {"worker": self._worker.state_dict()}
 
     @property
-    def seconds(self) -> tuple[float, float, float]:
-        """Spent in the environments, on choosing actions, and on gradients."""
-        actor = self._worker.rollouts.actor
-        return actor.env_seconds, actor.act_seconds, self._worker.learn_seconds
+    def seconds(self) -> tuple[float, float]:
+        """Spent in the environments, and on choosing actions."""
+        actor = self._worker.collector.actor
+        return actor.env_seconds, actor.act_seconds
+
+    @property
+    def learn_seconds(self) -> float:
+        """Spent on gradients."""
+        return self._worker.learn_seconds
 
     def close(self) -> None:
         """Close the environments."""
@@ -61,9 +69,12 @@ class Workers:
 
     Args:
         job: What to do.
+        agent: What learns.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, agent: Any) -> None:
+        self.plan = unroll_plan(agent, job.cfg.rollout, job.options.num_envs, 1)
+        """Of a worker's rollout."""
         self.processes = job.workers - 1
         """That share the work: the learner and the workers."""
         self._server = ParameterServer(home="role.learner")
@@ -77,7 +88,7 @@ class Workers:
     def publish(self, agent: Any, ctx: Context) -> None:
         """Give the workers the weights as they are now."""
         version = self._server.push(
-            agent.parts()["policy"], env_step=ctx.env_step, train_iter=agent.train_iter
+            agent.policy(), env_step=ctx.env_step, train_iter=agent.train_iter
         )
         self._first = self._first or version
 
@@ -88,7 +99,8 @@ class Workers:
         """Return nothing: workers have no state."""
         return {}
 
-    seconds = (0.0, 0.0, 0.0)
+    seconds = (0.0, 0.0)
+    learn_seconds = 0.0
     """Of all that, nothing is done here."""
 
     def close(self) -> None:

@@ -21,9 +21,9 @@ from muster.recipes.graceful import StopRequest
 from muster.recipes.gradient_sources import OwnWorker, Workers
 from muster.recipes.harness import Harness
 from muster.recipes.job import Job, load_checkpoint
-from muster.recipes.replay import checkpoint_to_resume, evaluate
 from muster.recipes.result import RunResult
-from muster.recipes.speed import GradientWork, Speed
+from muster.recipes.roles import checkpoint_to_resume, evaluate
+from muster.recipes.speed import Speed, StreamWork
 from muster.run import RunDirectory
 from muster.seeding import derive_seed
 from muster.workers.apart import EvaluationApart
@@ -65,7 +65,7 @@ def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
     started = time.monotonic() - task.router.age
     agent = make_agent(job.algo, job.cfg, job.spaces(), job.options.seed)
     source: OwnWorker | Workers
-    source = Workers(job) if task.router.is_active else OwnWorker(job, agent)
+    source = Workers(job, agent) if task.router.is_active else OwnWorker(job, agent)
     resumed = checkpoint_to_resume(task, job)
     ctx = task.ctx
     ctx.keep("env_step", "train_iter", "episode")
@@ -96,7 +96,7 @@ def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
             harness.evaluate_apart(EvaluationApart())
         else:
             harness.evaluate()
-        speed = Speed(GradientWork(job, agent, source), job, first_step)
+        speed = Speed(StreamWork(job, agent, source, source, source.plan), job, first_step)
         task.use_step_wrapper(speed)
         source.publish(agent, ctx)
         task.use(source.middleware())

@@ -18,6 +18,14 @@ _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         "num_envs": 8,
         "stop_at": 475.0,
     },
+    ("appo", "CartPole-v1"): {
+        "eval_every": 20_480,
+        "horizon": 300_000,
+        "lr": 2e-3,
+        "num_envs": 16,
+        "stop_at": 475.0,
+        "unroll": 16,
+    },
     ("dqn", "CartPole-v1"): {
         "batch_size": 64,
         "env_steps": 100_000,
@@ -46,6 +54,14 @@ _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         "target_update": 500,
         "train_every": 32,
         "updates_per_train": 32,
+    },
+    ("impala", "CartPole-v1"): {
+        "eval_every": 20_480,
+        "horizon": 300_000,
+        "lr": 2e-3,
+        "num_envs": 16,
+        "stop_at": 475.0,
+        "unroll": 16,
     },
     ("pqn", "CartPole-v1"): {
         "eps_decay": 20_000.0,

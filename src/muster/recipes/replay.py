@@ -25,16 +25,11 @@ from muster.recipes.job import Job, load_checkpoint
 from muster.recipes.replay_places import ON_FAILURE, replay_to_send_to, roles_of, shard_of_replay
 from muster.recipes.replay_sources import FRAGMENT, Actors, OwnActor
 from muster.recipes.result import RunResult
+from muster.recipes.roles import checkpoint_to_resume, evaluate
 from muster.recipes.speed import ReplayWork, Speed
-from muster.run import Checkpoint, RunDirectory
+from muster.run import RunDirectory
 from muster.seeding import derive_seed
-from muster.workers import (
-    Collector,
-    EvaluationAbandoned,
-    EvaluationUnfinished,
-    Learner,
-    evaluate_policy,
-)
+from muster.workers import Collector, Learner
 from muster.workers.apart import EvaluationApart
 
 
@@ -149,45 +144,3 @@ def hold(task: Task, job: Job) -> None:
     """Hold a part of replay."""
     task.use(middleware.serve(shard_of_replay(job, job.spaces(), task.router)))
     task.run()
-
-
-def evaluate(task: Task, job: Job) -> None:
-    """Evaluate what the learner asks about."""
-    agent = make_agent(job.algo, job.cfg, job.spaces(), job.options.seed)
-    apart = EvaluationApart()
-
-    def _evaluate(ctx: Context) -> None:
-        question = apart.next_question()
-        if question is None:
-            return
-        agent.load_policy(question.values)
-        found = None
-        try:
-            found = evaluate_policy(
-                agent,
-                job.env,
-                job.options.eval_episodes,
-                job.options.seed,
-                lambda: ctx.finish,
-                job.options.eval_max_steps,
-                question.info["seconds"],
-                backend=job.options.backend,
-            )
-        except EvaluationAbandoned:
-            return
-        except EvaluationUnfinished as unfinished:
-            warnings.warn(str(unfinished), MusterWarning, stacklevel=1)
-        apart.answer(question, found)
-
-    task.use(_evaluate)
-    task.run()
-
-
-def checkpoint_to_resume(task: Task, job: Job) -> Checkpoint | None:
-    """Return what a learner goes on from: its own last one if it was replaced, or the run's."""
-    store = RunDirectory.join(job.run_dir).checkpoints
-    if task.router.resumed and store.last() is not None:
-        return store.load()
-    if job.options.resume and job.start_from is not None:
-        return load_checkpoint(job.start_from)
-    return None

@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 
 from muster.container import whole_cores
-from muster.data.slots import nbytes
+from muster.data.slots import SlotPlan, nbytes
 from muster.framework import Context, Middleware
 from muster.framework.wrapper import StepTimer
 from muster.nets.flops import count_products
@@ -28,7 +28,7 @@ from muster.workers.slot_worker import SlotWorker
 
 _APART = ("_evaluate", "_checkpoint")
 """Middleware whose time is not that of training."""
-_WAITING = ("_receive", "_take_gradients")
+_WAITING = ("_receive", "_receive_unrolls", "_take_gradients")
 """Middleware that waits for others."""
 _LEAST_S, _MOST_S = 0.15, 2.0
 
@@ -118,7 +118,7 @@ class InStepWork:
 
 
 class ExperienceSource(Protocol):
-    """Where the experience of a learner with replay comes from."""
+    """Where the experience of a learner comes from that does not collect in step."""
 
     @property
     def processes(self) -> int:
@@ -165,50 +165,56 @@ class ReplayWork:
         return Share(self._job.options.num_envs, 0, rows, row_bytes, rows * row_bytes)
 
 
-class GradientSource(Protocol):
-    """Where the gradients of a learner come from."""
+class Learns(Protocol):
+    """Takes gradient steps."""
 
     @property
-    def processes(self) -> int:
-        """That collect and learn."""
-
-    @property
-    def seconds(self) -> tuple[float, float, float]:
-        """Spent here in the environments, on choosing actions, and on gradients."""
+    def learn_seconds(self) -> float:
+        """Spent on them so far."""
 
 
-class GradientWork:
-    """A learner of gradients: alone, or with workers that it waits for.
+class StreamWork:
+    """A learner of unrolls or of their gradients: its own, or those of nodes that it waits for.
 
     Args:
         job: What it was told.
         agent: What learns.
-        source: Where gradients come from.
+        source: Where unrolls come from.
+        learner: Takes the gradient steps.
+        plan: Of a batch.
     """
 
     is_first = True
 
-    def __init__(self, job: Job, agent: Any, source: GradientSource) -> None:
+    def __init__(
+        self,
+        job: Job,
+        agent: Any,
+        source: ExperienceSource,
+        learner: Learns,
+        plan: SlotPlan,
+    ) -> None:
         self.agent = agent
         self._job = job
         self._source = source
+        self._learner = learner
+        self._plan = plan
 
     @property
     def processes(self) -> int:
-        """The learner, and the workers if there are any."""
+        """The learner, and the actors if there are any."""
         return self._source.processes
 
     @property
     def spent(self) -> tuple[float, float, float, float]:
         """Seconds so far. `Speed` knows how long the learner waited."""
-        return (*self._source.seconds, 0.0)
+        return (*self._source.seconds, self._learner.learn_seconds, 0.0)
 
     def share(self, samples_per_step: float) -> Share:
-        """Return one worker's rollout. Samples are learnt from where they lie."""
-        envs, steps = self._job.options.num_envs, self._job.cfg.rollout
-        row_bytes = _bytes(self.agent.obs_space) + _bytes(self.agent.action_space) + 30
-        rows = envs * steps
-        return Share(envs, 0, rows, row_bytes, rows * row_bytes)
+        """Return what a step moves: into its batch, once."""
+        rows = self._plan.steps * self._plan.envs
+        row_bytes = nbytes(self._plan.fields()) // rows
+        return Share(self._job.options.num_envs, 0, rows, row_bytes, rows * row_bytes)
 
 
 def _bytes(space: gym.Space[Any]) -> int:

@@ -2,8 +2,7 @@
 
     weights of somebody else -> rollout -> advantages -> Contribution: gradient, steps, episodes
 
-It changes no weight. The rollout is a single slot in memory of this process alone, filled by the
-same `Rollouts` as those of workers in step.
+It changes no weight.
 """
 
 import time
@@ -15,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.algos.in_step import InStepAgent
-from muster.data.slots import SlotPlan, slots_in
-from muster.data.standing import Standing
+from muster.data.unrolls import make_slots
 from muster.envs import VectorEnv
-from muster.flow import Team, register_dataclass
+from muster.flow import register_dataclass
 from muster.workers.episode_log import EndedEpisodes
-from muster.workers.learner_group import rollout_of
-from muster.workers.rollouts import Rollouts, book_fields, ended_in
+from muster.workers.following import value_what_follows
+from muster.workers.rollout_rows import rollout_of
+from muster.workers.unroll_collector import UnrollCollector, unroll_plan
 
 
 @register_dataclass
@@ -51,40 +50,18 @@ class GradientWorker:
     """
 
     def __init__(self, agent: InStepAgent, envs: VectorEnv, seed: int) -> None:
-        cfg = agent.cfg
         self.agent = agent
-        self.plan = SlotPlan(
-            agent.obs_space,
-            agent.head.width,
-            agent.head.dtype,
-            agent.action_space,
-            steps=cfg.rollout,
-            envs=envs.num_envs,
-            slots=1,
-            state_width=agent.state_width,
-            chunk=cfg.sequence if agent.state_width else 1,
-        )
+        self.plan = unroll_plan(agent, agent.cfg.rollout, envs.num_envs, 1)
         """One slot of all environments."""
-        fields = {
-            **self.plan.fields(),
-            **Standing.fields(self.plan),
-            **book_fields(self.plan, None),
-        }
-        team = Team(fields, alone=True)
-        self._team = team
-        self._envs = envs
-        envs.reset()
-        self.rollouts = Rollouts(agent, envs, self.plan, team, range(1), seed)
-        """Collects."""
-        self._all = slice(0, envs.num_envs)
-        self.rollouts.standing.write(0, envs, self._all)
-        (self._slots,) = slots_in(self.plan, team)
+        self._slots = make_slots(self.plan)
+        self.collector = UnrollCollector(agent, envs, self._slots, seed)
+        """Takes the steps."""
         self._rollout = rollout_of(self._slots)
-        self._rows = np.arange(self.plan.steps // self.plan.chunk * envs.num_envs)
-        self._gradient = np.zeros((1, agent.weights.vector.size), np.float32)
-        self._stats = np.zeros((1, len(agent.stats)))
-        self.loop = 0
-        """Rollouts so far."""
+        # A network that remembers learns from whole sequences: a row is then a sequence's number.
+        rows = envs.num_envs if self.plan.state_width else self.steps
+        self._rows = np.arange(rows)
+        self._gradient = np.zeros(agent.weights.vector.size, np.float32)
+        self._stats = np.zeros(len(agent.stats))
         self.learn_seconds = 0.0
         """Spent on gradients."""
 
@@ -104,40 +81,27 @@ class GradientWorker:
         Args:
             env_step: Environment steps of all workers so far, for the schedules of the loss.
         """
-        agent, loop = self.agent, self.loop
-        self.rollouts.collect(loop)
+        agent, slots = self.agent, self._slots
+        cut, episodes = self.collector.collect()
         started = time.perf_counter()
-        agent.prepare(self._slots, self._slots.reward, self._all)
+        value_what_follows(agent.net, slots, [cut], self.collector.memory)
+        agent.prepare(slots, slots.reward, slice(0, self.plan.envs))
         terms = agent.terms(env_step, self.steps)
-        agent.gradients(self._rollout, self._rows[None], terms, self._gradient, self._stats)
+        agent.gradient(self._rollout, self._rows, terms, self._gradient, self._stats)
         self.learn_seconds += time.perf_counter() - started
-        self.loop += 1
-        return Contribution(
-            self._gradient[0].copy(),
-            self._stats[0].copy(),
-            self.steps,
-            ended_in(self._team, loop),
-            agent.train_iter,
-        )
+        ended = EndedEpisodes.of(episodes)
+        # Copies: they may wait to be sent while the next ones are computed.
+        gradient, stats = self._gradient.copy(), self._stats.copy()
+        return Contribution(gradient, stats, self.steps, ended, agent.train_iter)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that decides the next rollout but the weights."""
-        standing = self.rollouts.standing
-        return {
-            "loop": self.loop,
-            "envs": self._envs.state_dict(),
-            "memory": standing.state[standing.page(self.loop)].copy(),
-        }
+        return self.collector.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` returned."""
-        self.loop = int(state["loop"])
-        self._envs.load_state_dict(state["envs"])
-        standing = self.rollouts.standing
-        standing.write(self.loop, self._envs, self._all)
-        standing.state[standing.page(self.loop)] = state["memory"]
-        self.rollouts.remember(self.loop)
+        self.collector.load_state_dict(dict(state))
 
     def close(self) -> None:
         """Close the environments."""
-        self._envs.close()
+        self.collector.close()

@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.algos.in_step import InStepAgent
-from muster.data.slots import Fields, SlotPlan, Slots, rows_of, slots_in
+from muster.data.slots import Fields, SlotPlan, slots_in
 from muster.errors import TaskError
 from muster.flow import Team
 from muster.nets.flat import add_rows
-from muster.nets.policy_net import Rollout
 from muster.rl_utils.moments import NOTHING, Moments
 from muster.seeding import generator
 from muster.workers.episode_log import EndedEpisodes
 from muster.workers.pace import MINIBATCH, PREPARED, Pace
+from muster.workers.rollout_rows import rollout_of
 from muster.workers.rollouts import OBS, REWARD_M2, REWARD_MEAN, ended_in
 
 Array = NDArray[Any]
@@ -309,22 +309,6 @@ class LearnerGroup:
                 norm.merge(rows, book[place : place + width], book[place + width :][:width])
                 place += 2 * width
         self._norm[(loop + 1) % 2] = _known(agent)
-
-
-def rollout_of(slots: Slots) -> Rollout:
-    """Return slots as rows, without a copy."""
-    plan = slots.plan
-    count = plan.steps * plan.envs
-    return Rollout(
-        rows_of(slots.obs, plan.steps),
-        slots.action.reshape(count, plan.action_width),
-        slots.logp.reshape(count),
-        slots.value[: plan.steps].reshape(count),
-        slots.advantage.reshape(count),
-        slots.target.reshape(count),
-        slots.state,
-        None if slots.first is None else slots.first.reshape(count),
-    )
 
 
 def _known(agent: InStepAgent) -> Array:

@@ -20,8 +20,9 @@ from muster.flow import Team
 from muster.nets.normalizer import ObsNorm
 from muster.rl_utils.moments import Moments, running_returns
 from muster.seeding import generator
-from muster.workers.actor import Actor, StepRows
+from muster.workers.actor import Actor
 from muster.workers.episode_log import WINDOW, EndedEpisodes
+from muster.workers.step_views import ActGroup, step_views
 
 Array = NDArray[Any]
 
@@ -106,7 +107,8 @@ class Rollouts:
             np.empty((plan.steps, each.stop - each.start, plan.action_width), np.float32)
             for each in groups
         ]
-        self._steps = [self._views(slots) for slots in self._slots]
+        acting = list(map(ActGroup, groups, self._noise, self._memory))
+        self._steps = [step_views(slots, self._columns, acting) for slots in self._slots]
 
     def remember(self, loop: int) -> None:
         """Have a recurrent network remember what it did before rollout `loop`, as the books say."""
@@ -170,37 +172,6 @@ class Rollouts:
             drawn = self._agent.noise(rng, (plan.steps, plan.width), env_step)
             group, first = (number, 0) if per_slot else (0, number * plan.width)
             self._noise[group][:, first : first + plan.width] = drawn
-
-    def _views(self, slots: Slots) -> "_Views":
-        """Return what the steps read and write, made once: a view costs as much as a kernel."""
-        steps, columns = range(self._plan.steps), self._columns
-        groups = list(zip(self._groups, self._noise, self._memory, strict=True))
-        return _Views(
-            [
-                [
-                    (
-                        at(slots.obs, (t, group)),
-                        noise[t],
-                        slots.action[t, group],
-                        slots.logp[t, group],
-                        slots.value[t, group],
-                        *memory,
-                    )
-                    for group, noise, memory in groups
-                ]
-                for t in steps
-            ],
-            [slots.action[t, columns] for t in steps],
-            [
-                StepRows(
-                    at(slots.obs, (t + 1, columns)),
-                    slots.reward[t, columns],
-                    slots.terminated[t, columns],
-                    slots.truncated[t, columns],
-                )
-                for t in steps
-            ],
-        )
 
     def _note_memory(self, slots: Slots, t: int) -> None:
         """Write what a recurrent network remembers before step `t`."""
@@ -277,15 +248,6 @@ class Rollouts:
             for numbers in (found.mean, found.m2):
                 book[place : place + numbers.size] = numbers
                 place += numbers.size
-
-
-class _Views(NamedTuple):
-    """What each step of a rollout reads and writes."""
-
-    acts: list[list[tuple[Any, ...]]]
-    """What `net.act` is called with, for each group of rows."""
-    actions: list[Array]
-    rows: list[StepRows]
 
 
 class _Cut(NamedTuple):

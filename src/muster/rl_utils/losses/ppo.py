@@ -46,7 +46,7 @@ def _exponentials(logits: Floats, first: int, last: int, out: Floats) -> tuple[A
     return total, math.log(total) + highest
 
 
-_exponentials_in_kernels = jit(_exponentials)(_exponentials)  # the twins below do without
+exponentials_in_kernels = jit(_exponentials)(_exponentials)  # the twins below do without
 
 
 def _gaussian_logp(x: Any, mean: Any, log_std: Any) -> tuple[Any, Any]:
@@ -55,7 +55,7 @@ def _gaussian_logp(x: Any, mean: Any, log_std: Any) -> tuple[Any, Any]:
     return -_HALF * (distance * distance) - log_std - _LOG_SPREAD, distance
 
 
-_gaussian_logp_in_kernels = jit(_gaussian_logp)(_gaussian_logp)
+gaussian_logp_in_kernels = jit(_gaussian_logp)(_gaussian_logp)
 
 
 def _parts(sizes: Ints) -> list[slice]:
@@ -70,7 +70,7 @@ def _log_softmax(logits: Floats) -> Floats:
     return result
 
 
-def _logp_numpy(outputs: Floats, action: Array, gaussian: bool, sizes: Ints) -> Floats:
+def logp_numpy(outputs: Floats, action: Array, gaussian: bool, sizes: Ints) -> Floats:
     """Return log-probabilities, [n], of actions [n, width]."""
     if gaussian:
         mean, log_std = np.split(outputs, 2, axis=1)
@@ -98,7 +98,7 @@ def sample_actions_numpy(
         below = (noise[:, j : j + 1] * reached[:, -1:] < reached) & (weight > 0)
         last = weight.shape[1] - 1 - (weight > 0)[:, ::-1].argmax(axis=1)
         action[:, j] = np.where(below.any(axis=1), below.argmax(axis=1), last)
-    logp[:] = _logp_numpy(outputs, action, gaussian, sizes)
+    logp[:] = logp_numpy(outputs, action, gaussian, sizes)
 
 
 @jit(sample_actions_numpy)
@@ -124,12 +124,12 @@ def sample_actions(
                 mean, log_std = outputs[i, j], outputs[i, width + j]
                 x = mean + math.exp(log_std) * noise[i, j]
                 action[i, j] = x
-                total_logp += _gaussian_logp_in_kernels(x, mean, log_std)[0]
+                total_logp += gaussian_logp_in_kernels(x, mean, log_std)[0]
         else:
             last: Any = np.int64(0)  # a literal 0 would compile `_exponentials` twice
             for j in range(width):
                 first, last = last, last + sizes[j]
-                total, log_total = _exponentials_in_kernels(outputs[i], first, last, weight)
+                total, log_total = exponentials_in_kernels(outputs[i], first, last, weight)
                 sought = noise[i, j] * total
                 reached = _ZERO
                 chosen = first
@@ -200,7 +200,7 @@ def ppo_loss_numpy(
     if outside.any():
         return int(outside.argmax())
     share = np.float32(scale)
-    new = _logp_numpy(outputs, done, gaussian, sizes)
+    new = logp_numpy(outputs, done, gaussian, sizes)
     log_ratio = new - logp[rows]
     with np.errstate(over="ignore"):
         wide = np.exp(log_ratio.astype(np.float64))
@@ -313,7 +313,7 @@ def ppo_loss(
         entropy = _ZERO
         if gaussian:
             for j in range(width):
-                new += _gaussian_logp_in_kernels(np.float32(action[row, j]), x[j], x[width + j])[0]
+                new += gaussian_logp_in_kernels(np.float32(action[row, j]), x[j], x[width + j])[0]
                 entropy += x[width + j] + (_LOG_SPREAD + _HALF)
         else:
             last: Any = np.int64(0)
@@ -322,7 +322,7 @@ def ppo_loss(
                 chosen = first + np.int64(action[row, j])
                 if chosen < first or chosen >= last:
                     return i
-                total, log_total = _exponentials_in_kernels(x, first, last, d)
+                total, log_total = exponentials_in_kernels(x, first, last, d)
                 own = _ZERO
                 for k in range(first, last):
                     d[k] /= total  # from here on: the probability
@@ -363,7 +363,7 @@ def ppo_loss(
         if gaussian:
             for j in range(width):
                 log_std = x[width + j]
-                distance = _gaussian_logp_in_kernels(np.float32(action[row, j]), x[j], log_std)[1]
+                distance = gaussian_logp_in_kernels(np.float32(action[row, j]), x[j], log_std)[1]
                 d[j] = pull * distance * math.exp(-log_std)
                 d[width + j] = pull * (distance * distance - _ONE) - bonus
         else:

@@ -1,0 +1,26 @@
+"""How APPO learns, checked when it is made. Without torch, as every configuration."""
+
+from dataclasses import dataclass
+
+from muster.algos.options import check_number
+from muster.algos.unroll_config import UnrollConfig
+
+
+@dataclass(frozen=True)
+class APPOConfig(UnrollConfig):
+    """How APPO learns: unrolls of older weights, each once, with the clipped loss of PPO."""
+
+    lr: float = 6e-4
+    """Learning rate of Adam."""
+    normalize_advantage: bool = True
+    """Bring the advantages of a batch to mean 0 and spread 1."""
+    clip: float = 0.2
+    """How far the probability of an action may move, as a ratio to what it was when it was done."""
+    clip_end: float | None = None
+    """What that limit falls to over the horizon. Default: it stays."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("clip", self.clip, high=10, example=0.2)
+        if self.clip_end is not None:
+            check_number("clip_end", self.clip_end, high=10.0, low_too=True, high_too=True)

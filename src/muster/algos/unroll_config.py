@@ -1,0 +1,112 @@
+"""Options of every algorithm that learns from unrolls of older weights, and what they ask of a run.
+
+An unroll is a few steps of all environments of one actor. Without torch, as every configuration.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from muster.algos.actor_critic_config import PolicyAndValueConfig
+from muster.algos.options import check_number, check_roles, check_whole, refuse_together
+
+MOST_UNROLL = 1_000_000
+MOST_UNROLLS = 4_096
+MOST_LAG = 10**9
+
+
+@dataclass(frozen=True)
+class UnrollConfig(PolicyAndValueConfig):
+    """How unrolls are cut, gathered and corrected."""
+
+    PROGRAM: ClassVar[str] = "stream"
+    """The training program: a learner that takes each unroll once, alone or with actors."""
+    OF_RUNS: ClassVar[Mapping[str, Any]] = {
+        "num_envs": 8,
+        "eval_every": 50_000,
+        "checkpoint_every": 100_000,
+    }
+    """Options of every run that have another default here."""
+
+    unroll: int = 20
+    """Steps of every environment that an actor sends in one piece, and a memory learns from."""
+    batch_unrolls: int = 1
+    """Unrolls that one update learns from, of one actor or of several."""
+    rho_bar: float = 1.0
+    """Largest weight of a step: how much more likely its action may have become and still count."""
+    c_bar: float = 1.0
+    """Largest weight of what follows a step, in the values."""
+    vtrace_lambda: float = 1.0
+    """Values and advantages: 0 trusts the values, 1 the rewards alone."""
+    normalize_advantage: bool = False
+    """Bring the advantages of a batch to mean 0 and spread 1."""
+    max_lag: int | None = None
+    """With --workers: most versions from the weights that begin an unroll to those that learn from
+    it. The learner waits rather than exceed it. Default: no limit."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole("unroll", self.unroll, high=MOST_UNROLL)
+        check_whole("batch_unrolls", self.batch_unrolls, high=MOST_UNROLLS)
+        for name in ("rho_bar", "c_bar"):
+            check_number(name, getattr(self, name), high=1e6, example=1)
+        check_number("vtrace_lambda", self.vtrace_lambda, high=1, low_too=True, high_too=True)
+        if self.max_lag is not None:
+            check_whole("max_lag", self.max_lag, low=0, high=MOST_LAG)
+
+    def in_flight(self, actors: int) -> int:
+        """Return the unrolls that each actor may have begun and nobody has learnt from yet.
+
+        One batch of all actors together, and one more of each, so that none waits while the learner
+        learns; fewer if `max_lag` allows no more.
+        """
+        least = -(-self.batch_unrolls // actors)
+        if self.max_lag is not None and self._least_lag(actors, least + 1) > self.max_lag:
+            return least
+        return least + 1
+
+    def _least_lag(self, actors: int, each: int) -> int:
+        """Return the lag that cannot be excluded if every actor has begun so many unrolls."""
+        return -(-each * actors // self.batch_unrolls) - 1
+
+    def default_workers(self, cores: int) -> int:
+        """Return 0: one process is repeatable to the bit, and roles are not."""
+        return 0
+
+    def check_run(self, workers: int | None, num_envs: int) -> None:
+        """Raise OptionError for what only these together make impossible."""
+        check_roles(workers, "an actor")
+        if not workers or self.max_lag is None:
+            return
+        actors = workers - 2
+        least = self._least_lag(actors, -(-self.batch_unrolls // actors))
+        if self.max_lag < least:
+            refuse_together(
+                f"max_lag={self.max_lag}",
+                f"workers={workers}",
+                f"{actors} actors that begin together with batches of {self.batch_unrolls} "
+                f"are {least} versions apart",
+                f"max_lag={least}",
+            )
+
+    def check_resume(self, parts: Mapping[str, Any], num_envs: int) -> None:
+        """Nothing to refuse: a checkpoint holds no unrolls."""
+
+    def rows_of_update(self, num_envs: int) -> int:
+        """Return the steps of all environments that one update learns from."""
+        return self.unroll * self.batch_unrolls * num_envs
+
+    def memory_needs(self, num_envs: int, obs_bytes: int, action_bytes: int) -> dict[str, int]:
+        """Return the bytes that options ask for, by the name of the option."""
+        step = obs_bytes + action_bytes + 34  # and seven numbers and two flags
+        unroll = num_envs * (self.unroll + 1) * step
+        return {
+            "num_envs": num_envs * step,
+            "unroll": unroll,
+            "batch_unrolls": 2 * self.batch_unrolls * unroll,  # those learnt from, and the next
+        }
+
+    @staticmethod
+    def lacks_replay(parts: Mapping[str, Any]) -> bool:
+        """Whether a checkpoint is without replay that it should have: there is none."""
+        return False

@@ -1,0 +1,76 @@
+"""Unrolls: a few steps of all environments of one actor, on their way into a learner's batch.
+
+    actor:    Slots of one slot, written in place ──> SentUnroll
+    learner:  SentUnroll ──> its slot of a batch: Slots of as many slots as a batch has unrolls
+
+Both are `Slots`, so networks and losses read a batch as they read a rollout in step. An actor that
+is in the learner's own process writes into the batch, and nothing is sent.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from muster.data.obs import Array, Obs
+from muster.data.slots import SlotPlan, Slots, obs_parts
+from muster.flow import register_dataclass
+
+_WRITTEN = ("action", "logp", "reward", "terminated", "truncated", "state", "first")
+"""What actors write, besides observations."""
+
+
+@register_dataclass
+@dataclass(slots=True, eq=False)
+class CutEpisodes:
+    """The C episodes that were truncated within an unroll, in the order of their ends."""
+
+    step: Array
+    """int64 [C], after which step."""
+    env: Array
+    """int64 [C], of which environment."""
+    obs: Obs | None
+    """[C, ...], what was seen last; None if there are none."""
+    state: Array
+    """float32 [C, state_width], what a recurrent network remembered then."""
+
+
+@register_dataclass
+@dataclass(slots=True, eq=False)
+class SentUnroll:
+    """An unroll, and what is to be known of it."""
+
+    columns: dict[str, Array]
+    """By the names of `SlotPlan.fields`, without the axis of buffers."""
+    cut: CutEpisodes
+    episodes: list[tuple[float, float]]
+    """Return and length of each that ended in it."""
+    version: int
+    """Of the weights that it was begun with."""
+    session: int
+    """Which process of the learner these weights were from."""
+    number: int
+    """Of the unrolls that its sender has begun in this session, from 1."""
+
+
+def make_slots(plan: SlotPlan) -> Slots:
+    """Return the slots of a plan in this process's own memory."""
+    fields = plan.fields().items()
+    return Slots(plan, {name: np.zeros(shape, dtype) for name, (shape, dtype) in fields})
+
+
+def written_columns(slots: Slots) -> dict[str, Array]:
+    """Return what an actor has written, by name; no copies."""
+    columns = {f"obs{key}": part for key, part in obs_parts(slots.obs).items()}
+    for name in _WRITTEN:
+        column: Any = getattr(slots, name)
+        if column is not None:
+            columns[name] = column
+    return columns
+
+
+def put_unroll(slots: Slots, slot: int, columns: dict[str, Array]) -> None:
+    """Copy what an actor has written into one slot of a batch."""
+    mine = slots.plan.columns(slot)
+    for name, column in written_columns(slots).items():
+        column[:, mine] = columns[name]

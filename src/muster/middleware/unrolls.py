@@ -1,0 +1,151 @@
+"""Unrolls that are learnt from once: `collect_unrolls` or `receive_unrolls`, and `learn_unrolls`."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from muster.data.unrolls import CutEpisodes
+from muster.flow import Weights
+from muster.framework import Context, Middleware
+from muster.workers.episode_log import EndedEpisodes
+from muster.workers.unroll_learner import UnrollLearner
+
+
+class GatheredUnrolls(Protocol):
+    """What is to be known of a batch."""
+
+    @property
+    def cut(self) -> Sequence[CutEpisodes]:
+        """Truncated episodes, of each unroll."""
+
+    @property
+    def episodes(self) -> list[tuple[float, float]]:
+        """Return and length of each that ended in it."""
+
+    @property
+    def lags(self) -> Sequence[int]:
+        """Versions since the weights of each unroll."""
+
+    @property
+    def waiting(self) -> int:
+        """Unrolls that had arrived when it was taken, beside its own."""
+
+
+class UnrollSource(Protocol):
+    """Where unrolls come from."""
+
+    def fill(self) -> GatheredUnrolls | None:
+        """Fill a batch; None when the run finishes first."""
+
+    def learnt(self) -> None:
+        """Hear that the batch was learnt from."""
+
+
+def collect_unrolls(source: UnrollSource, steps: int) -> Middleware:
+    """Collect a batch of unrolls in this process.
+
+    Sets `ctx.unrolls`, `ctx.env_step`, `ctx.episodes`, and metrics of the batch.
+
+    Args:
+        source: Collects.
+        steps: Environment steps of a batch.
+    """
+
+    def _collect_unrolls(ctx: Context) -> None:
+        _gather(ctx, source, steps)
+
+    return _collect_unrolls
+
+
+def receive_unrolls(source: UnrollSource, steps: int) -> Middleware:
+    """Wait for a batch of unrolls from other nodes; otherwise as `collect_unrolls`."""
+
+    def _receive_unrolls(ctx: Context) -> None:
+        _gather(ctx, source, steps)
+
+    return _receive_unrolls
+
+
+def _gather(ctx: Context, source: UnrollSource, steps: int) -> None:
+    ctx.keep("env_step", "train_iter")
+    ctx.setdefault("env_step", 0)
+    found = ctx.unrolls = source.fill()
+    metrics = ctx.setdefault("metrics", {})
+    ctx.episodes = EndedEpisodes.of([] if found is None else found.episodes)
+    if found is None:
+        return
+    ctx.env_step += steps
+    metrics["stream/unrolls"] = len(found.cut)
+    metrics["stream/waiting"] = found.waiting
+    if found.lags:
+        metrics["lag/min"] = min(found.lags)
+        metrics["lag/mean"] = sum(found.lags) / len(found.lags)
+        metrics["lag/max"] = max(found.lags)
+
+
+def learn_unrolls(learner: UnrollLearner, source: UnrollSource, steps: int) -> Middleware:
+    """Learn from the batch, once, and tell where it came from. Sets `ctx.train_iter`.
+
+    Args:
+        learner: Takes the gradient step.
+        source: Where the batch came from.
+        steps: Environment steps of a batch.
+    """
+
+    def _learn_unrolls(ctx: Context) -> None:
+        if ctx.unrolls is not None:
+            metrics = learner.learn(ctx.unrolls.cut, ctx.env_step - steps)
+            ctx.metrics.update({f"train/{name}": value for name, value in metrics.items()})
+            source.learnt()
+        ctx.train_iter = learner.agent.train_iter
+
+    return _learn_unrolls
+
+
+class SendsUnrolls(Protocol):
+    """An actor's way to the learner."""
+
+    def weights(self) -> Weights | None:
+        """Wait until an unroll may begin; None when the run finishes first."""
+
+    def send(self, columns: Any, collected: Any, weights: Weights) -> bool:
+        """Send the unroll that these weights began."""
+
+
+class CollectsUnrolls(Protocol):
+    """Collects one unroll at a time."""
+
+    def collect(self) -> Any:
+        """Collect one, and return what is to be known of it."""
+
+
+class TakesPolicy(Protocol):
+    """A policy whose weights can be replaced."""
+
+    def load_policy(self, policy: Any) -> None:
+        """Act on these weights from now on."""
+
+
+def act_unrolls(
+    collector: CollectsUnrolls, columns: Any, outbox: SendsUnrolls, agent: TakesPolicy
+) -> Middleware:
+    """Collect unrolls, each with the newest weights that are here when it begins, and send them.
+
+    Args:
+        collector: Takes the steps.
+        columns: Where it writes them, by name.
+        outbox: Has the weights, and sends.
+        agent: The collector's policy.
+    """
+    version = 0
+
+    def _act_unrolls(ctx: Context) -> None:
+        nonlocal version
+        weights = outbox.weights()
+        if weights is None:
+            return
+        if weights.version != version:
+            agent.load_policy(weights.values)
+            version = weights.version
+        outbox.send(columns, collector.collect(), weights)
+
+    return _act_unrolls

@@ -1,0 +1,129 @@
+"""The program of algorithms that learn from unrolls, each once: for one process and for roles.
+
+    alone:     collect unrolls -> learn -> (way back) evaluate -> metrics -> checkpoint
+    in roles:  actors ──unrolls, oldest first──> learner ──weights by version, permits──> actors
+                                    learner ──weights──> evaluator ──returns──> learner
+
+Only the learner writes files. Anyone may be killed: actors and the evaluator are started again, the
+learner goes on from its last checkpoint. How old the weights of an unroll may be is decided in
+`workers/unroll_queue.py`. Copy it and change it.
+"""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from muster import middleware
+from muster.data.unrolls import make_slots, written_columns
+from muster.framework import Context, Parallel, Task
+from muster.recipes.algorithms import make_agent
+from muster.recipes.graceful import StopRequest
+from muster.recipes.harness import Harness
+from muster.recipes.job import Job, load_checkpoint
+from muster.recipes.result import RunResult
+from muster.recipes.roles import checkpoint_to_resume, evaluate
+from muster.recipes.speed import Speed, StreamWork
+from muster.recipes.stream_sources import ActorUnrolls, OwnUnrolls, actors_of, batch_slots
+from muster.run import RunDirectory
+from muster.seeding import derive_seed
+from muster.workers.apart import EvaluationApart
+from muster.workers.unroll_collector import UnrollCollector, unroll_plan
+from muster.workers.unroll_flow import UnrollOutbox
+from muster.workers.unroll_learner import UnrollLearner
+
+ON_FAILURE = {"learner": "resume", "evaluator": "restart", "actor": "restart"}
+
+
+def train_by_stream(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
+    """Train until a limit is reached: in this process, or on `job.workers` nodes.
+
+    Args:
+        job: What to do.
+        run: Where to write.
+        stop: Tells when a signal asks to end.
+    """
+    if not job.workers:
+        job.arrive()
+        with Task() as task:
+            return learn(task, job, stop)
+    runner = Parallel.runner(
+        roles={"learner": 1, "evaluator": 1, "actor": len(actors_of(job))},
+        on_failure=ON_FAILURE,
+        on_signal="learner",
+        **job.runner_options(run),
+    )
+    result: RunResult = runner(main, job)[0]
+    return result
+
+
+def main(job: Job) -> RunResult | None:
+    """Be one of the nodes."""
+    job.arrive()
+    with Task() as task:
+        # Nobody reads the contexts of others: weights, unrolls and answers have their own ways.
+        task.ctx.share("env_step")
+        if task.router.role == "learner":
+            return learn(task, job)
+        {"actor": act, "evaluator": evaluate}[str(task.router.role)](task, job)
+        return None
+
+
+def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
+    """Learn from what actors send, or from what is collected here, and write the run's files."""
+    started = time.monotonic() - task.router.age
+    in_roles = task.router.is_active
+    agent = make_agent(job.algo, job.cfg, job.spaces(), job.options.seed)
+    slots = batch_slots(job, agent)
+    source: OwnUnrolls | ActorUnrolls
+    source = ActorUnrolls(task, job, agent, slots) if in_roles else OwnUnrolls(job, agent, slots)
+    resumed = checkpoint_to_resume(task, job)
+    if resumed is not None:
+        agent.load_parts({name: resumed.parts[name] for name in agent.parts()})
+        source.resume(resumed)
+        task.ctx.keep("env_step", "train_iter")
+        task.ctx.update(resumed.counters)
+    elif job.start_from is not None:
+        agent.load_parts({"policy": load_checkpoint(job.start_from).parts["policy"]})
+    first_step = task.ctx.get("env_step", 0)
+    source.begin()
+
+    def state(ctx: Context) -> dict[str, Any]:
+        return {"episodes": harness.episodes.state_dict(), **source.state_dict()}
+
+    with Harness(task, job, agent, started, first_step, state, stop) as harness:
+        # A learner that was replaced before its first checkpoint begins anew; so do its metrics.
+        written = 0 if task.router.resumed else None
+        if resumed is not None:
+            written = resumed.step
+            harness.episodes.load_state_dict(resumed.parts["episodes"])
+        steps = job.cfg.rows_of_update(job.options.num_envs)
+        harness.record(written, every=max(1_000, 4 * steps))
+        if in_roles:
+            harness.evaluate_apart(EvaluationApart())
+        else:
+            harness.evaluate()
+        learner = UnrollLearner(agent, slots)
+        speed = Speed(StreamWork(job, agent, source, learner, slots.plan), job, first_step)
+        task.use_step_wrapper(speed)
+        gather = middleware.receive_unrolls if in_roles else middleware.collect_unrolls
+        task.use(gather(source, steps))
+        task.use(middleware.learn_unrolls(learner, source, steps))
+        harness.limit()
+        result = harness.train()
+    source.close()
+    hurry = harness.stop.is_requested()
+    return harness.finish(replace(result, **speed.measured(hurry=hurry)))
+
+
+def act(task: Task, job: Job) -> None:
+    """Collect with the newest weights."""
+    router, cfg = task.router, job.cfg
+    seed = derive_seed(job.options.seed, "actor", router.node_id, router.incarnation)
+    agent = make_agent(job.algo, cfg, job.spaces(), seed)
+    envs = job.make_envs(job.options.num_envs, seed)
+    slots = make_slots(unroll_plan(agent, cfg.unroll, job.options.num_envs, 1))
+    collector = UnrollCollector(agent, envs, slots, seed)
+    outbox = UnrollOutbox(router.node_id, router.incarnation, cfg.in_flight(len(actors_of(job))))
+    task.use(middleware.act_unrolls(collector, written_columns(slots), outbox, agent))
+    task.run()
+    collector.close()

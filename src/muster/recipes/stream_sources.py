@@ -1,0 +1,154 @@
+"""Where the unrolls of a learner come from: its own environments, or actors.
+
+OwnUnrolls     collects a batch with the present weights, in this process, into the batch itself
+ActorUnrolls   receives what nodes send, the oldest first, and gives them weights
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from muster.data.slots import Slots
+from muster.data.unrolls import CutEpisodes, make_slots, put_unroll
+from muster.framework import Task
+from muster.recipes.job import Job
+from muster.run import Checkpoint
+from muster.workers.unroll_collector import UnrollCollector, unroll_plan
+from muster.workers.unroll_flow import UnrollInbox
+
+
+@dataclass(frozen=True, slots=True)
+class UnrollBatch:
+    """What is to be known of a batch besides its columns."""
+
+    cut: Sequence[CutEpisodes]
+    """Truncated episodes, of each unroll."""
+    episodes: list[tuple[float, float]]
+    """Return and length of each that ended in it."""
+    lags: Sequence[int]
+    """Versions since the weights of each unroll."""
+    waiting: int
+    """Unrolls that had arrived when it was taken, beside its own."""
+
+
+def actors_of(job: Job) -> range:
+    """Return the nodes that act: the learner and the evaluator come first."""
+    return range(2, job.workers)
+
+
+def batch_slots(job: Job, agent: Any) -> Slots:
+    """Return memory for one batch, a slot for each of its unrolls."""
+    cfg = job.cfg
+    return make_slots(unroll_plan(agent, cfg.unroll, job.options.num_envs, cfg.batch_unrolls))
+
+
+class OwnUnrolls:
+    """Collects in the learner's own process.
+
+    Args:
+        job: What to do.
+        agent: What acts.
+        slots: Where a batch lies.
+    """
+
+    processes = 1
+    """That share the work: this one."""
+
+    def __init__(self, job: Job, agent: Any, slots: Slots) -> None:
+        envs = job.make_envs(job.options.num_envs)
+        self._collector = UnrollCollector(agent, envs, slots, job.options.seed)
+        self._unrolls = range(slots.plan.slots)
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Continue what a checkpoint holds; one of several nodes holds nothing of actors."""
+        if "actor" in checkpoint.parts:
+            self._collector.load_state_dict(checkpoint.parts["actor"])
+
+    def begin(self) -> None:
+        """Nothing: the actor has the learner's weights."""
+
+    def fill(self) -> UnrollBatch:
+        """Collect a batch."""
+        found = [self._collector.collect(slot) for slot in self._unrolls]
+        episodes = [each for unroll in found for each in unroll.episodes]
+        return UnrollBatch([each.cut for each in found], episodes, [0] * len(found), 0)
+
+    def learnt(self) -> None:
+        """Nothing: the actor has the learner's weights."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint has to hold."""
+        return {"actor": self._collector.state_dict()}
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """Spent in the environments, and on choosing actions."""
+        return self._collector.actor.env_seconds, self._collector.actor.act_seconds
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._collector.close()
+
+
+class ActorUnrolls:
+    """Receives from nodes of the role `actor`, and sends them weights.
+
+    Args:
+        task: The learner's.
+        job: What to do.
+        agent: What learns.
+        slots: Where a batch lies.
+    """
+
+    seconds = 0.0, 0.0
+    """Of environments and actions nothing is done here."""
+
+    def __init__(self, task: Task, job: Job, agent: Any, slots: Slots) -> None:
+        self._agent = agent
+        self._slots = slots
+        self._job = job
+        self._session = task.router.incarnation
+        self._inbox: UnrollInbox
+        self.processes = 1 + len(actors_of(job))
+        """That share the work: the learner and the actors."""
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Nothing: actors have no state."""
+
+    def begin(self) -> None:
+        """Give the actors the first weights."""
+        actors, cfg = actors_of(self._job), self._job.cfg
+        self._inbox = UnrollInbox(
+            self._agent.policy(),
+            actors,
+            cfg.batch_unrolls,
+            cfg.in_flight(len(actors)),
+            cfg.max_lag,
+            self._session,
+        )
+
+    def fill(self) -> UnrollBatch | None:
+        """Wait for a batch; None when the run finishes first."""
+        found = self._inbox.receive()
+        if found is None:
+            return None
+        unrolls = [each.content for each in found]
+        for slot, unroll in enumerate(unrolls):
+            put_unroll(self._slots, slot, unroll.columns)
+        return UnrollBatch(
+            [each.cut for each in unrolls],
+            [episode for each in unrolls for episode in each.episodes],
+            self._inbox.queue.lags(),
+            len(self._inbox.queue),
+        )
+
+    def learnt(self) -> None:
+        """Give the actors the new weights."""
+        self._inbox.learnt(self._agent.policy())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint has to hold: actors have no state."""
+        return {}
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -1,0 +1,134 @@
+"""Unrolls and weights between actors and a learner on other nodes.
+
+    UnrollOutbox   actor:   wait for a permit -> the newest weights ...... send an unroll
+    UnrollInbox    learner: receive -> `UnrollQueue` -> a batch ...... weights and permits to all
+
+A permit names the process that it is for and the oldest weights it may be used with, and travels
+apart from weights: an actor that is replaced gets one without a new version being made for it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from muster.data.unrolls import SentUnroll
+from muster.flow import Channel, ParameterServer, Weights
+from muster.workers.unroll_queue import UnrollQueue, WaitingUnroll
+
+_HOME = "role.learner"
+_LOOK_AGAIN_S = 0.2
+"""Seconds after which a learner that waits looks whether an actor was replaced."""
+
+
+class UnrollInbox:
+    """The learner's side.
+
+    Args:
+        weights: The first ones.
+        actors: Nodes that send.
+        batch: Unrolls of one batch.
+        in_flight: Unrolls that each actor may have begun and not seen learnt from.
+        max_lag: See `UnrollQueue`.
+        session: Which process of the learner this is.
+    """
+
+    def __init__(
+        self,
+        weights: Any,
+        actors: Sequence[int],
+        batch: int,
+        in_flight: int,
+        max_lag: int | None,
+        session: int,
+    ) -> None:
+        self._server = ParameterServer(home=_HOME)
+        self._permits = ParameterServer(name="permits", home=_HOME)
+        self._channel = Channel("unrolls", _HOME, in_flight)
+        self._actors = actors
+        version = self._server.push(weights)
+        self.queue = UnrollQueue(actors, batch, in_flight, max_lag, version, session)
+        """What has arrived."""
+        self._told: dict[int, tuple[int, int, int]] = {}
+        self._tell()
+
+    def receive(self) -> Sequence[WaitingUnroll] | None:
+        """Wait for a batch; None when the run finishes first."""
+        while True:
+            for actor in self._actors:
+                self.queue.joined(actor, self._channel.incarnation_of(actor))
+            while len(self._channel):
+                self._take_in(0)
+            self._tell()  # a process that is new
+            if self.queue.ready():
+                return self.queue.take()
+            try:
+                if not self._take_in(_LOOK_AGAIN_S):
+                    return None
+            except TimeoutError:
+                continue
+
+    def learnt(self, weights: Any) -> None:
+        """Give the actors the weights that the batch has made, and leave to begin more."""
+        self.queue.learnt(self._server.push(weights))
+        self._tell()
+
+    def _take_in(self, timeout: float) -> bool:
+        parcel = self._channel.get_with_source(timeout)
+        if parcel is None:
+            return False
+        unroll: SentUnroll = parcel.value
+        self.queue.arrived(
+            unroll,
+            parcel.sender,
+            parcel.incarnation,
+            unroll.session,
+            unroll.number,
+            unroll.version,
+        )
+        return True
+
+    def _tell(self) -> None:
+        permits = self.queue.permits()
+        if permits != self._told:
+            self._permits.push(permits, session=self.queue.session)
+            self._told = permits
+
+
+class UnrollOutbox:
+    """An actor's side.
+
+    Args:
+        node: The actor's.
+        incarnation: Which process of it.
+        in_flight: As the learner has it.
+    """
+
+    def __init__(self, node: int, incarnation: int, in_flight: int) -> None:
+        self._server = ParameterServer(home=_HOME)
+        self._permits = ParameterServer(name="permits", home=_HOME)
+        self._channel = Channel("unrolls", _HOME, in_flight)
+        self._node, self._incarnation = node, incarnation
+        self._session = -1
+        self._begun = 0
+
+    def weights(self) -> Weights | None:
+        """Wait until the next unroll may begin, and return its weights; None if the run finishes.
+
+        They are the newest that are here.
+        """
+        seen = 0
+        while (note := self._permits.pull(newer_than=seen)) is not None:
+            seen = note.version
+            if note.info["session"] != self._session:  # another learner counts anew
+                self._session, self._begun = note.info["session"], 0
+            incarnation, permitted, least = note.values[self._node]
+            if incarnation == self._incarnation and self._begun < permitted:
+                self._begun += 1
+                return self._server.pull(newer_than=least - 1)
+        return None
+
+    def send(self, columns: Any, collected: Any, weights: Weights) -> bool:
+        """Send the unroll that these weights began. False if the run finished first."""
+        cut, episodes = collected
+        return self._channel.put(
+            SentUnroll(columns, cut, episodes, weights.version, self._session, self._begun)
+        )

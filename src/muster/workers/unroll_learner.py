@@ -1,0 +1,123 @@
+"""`UnrollLearner`: one update for each batch of unrolls, whoever collected them and when.
+
+one pass over all rows -> log-probabilities and values by the weights of now
+values of what follows: the edge of each unroll, the last sight of cut episodes
+the agent corrects -> gradient of all rows -> step -> the normaliser learns the observations
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.data.slots import Slots, obs_parts
+from muster.data.unrolls import CutEpisodes
+from muster.nets.normalizer import ObsNorm
+from muster.rl_utils.moments import Moments
+from muster.workers.following import value_what_follows
+from muster.workers.rollout_rows import rollout_of
+
+Array = NDArray[Any]
+
+
+class CorrectingAgent(Protocol):
+    """What learns from unrolls of older weights."""
+
+    net: Any
+    """A `PolicyNet`, or a `RecurrentPolicy`."""
+    weights: Any
+    """`FlatParameters`."""
+    adam: Any
+    lr: Callable[[int], float]
+    """From environment steps to the learning rate."""
+    stats: tuple[str, ...]
+    """What `gradient` sums up, by name."""
+    train_iter: int
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Those of `stats` that are written."""
+
+    @property
+    def normalizer(self) -> ObsNorm | None:
+        """What brings observations to mean 0 and spread 1, if they are."""
+
+    def correct(self, slots: Slots, logp: NDArray[np.float32]) -> dict[str, float]:
+        """Fill the columns advantage and target, and return metrics."""
+
+    def terms(self, env_step: int, rows: int) -> Any:
+        """Return the numbers of the loss at a step, for batches of so many rows."""
+
+    def gradient(self, rollout: Any, rows: Array, terms: Any, out: Array, stats: Array) -> None:
+        """Write the gradient of some rows' loss, and the sums of their metrics."""
+
+    def step(self, grad: NDArray[np.float32]) -> float:
+        """Move the weights against a gradient, and return its norm before it was clipped."""
+
+
+class UnrollLearner:
+    """Learns from batches of unrolls.
+
+    Args:
+        agent: What learns.
+        slots: Where a batch lies, a slot for each unroll.
+    """
+
+    def __init__(self, agent: CorrectingAgent, slots: Slots) -> None:
+        self.learn_seconds = 0.0
+        """Spent on values, gradients and updates."""
+        self.agent = agent
+        self._slots = slots
+        self._rollout = rollout_of(slots)
+        plan = slots.plan
+        self._now = np.zeros((plan.steps, plan.envs), np.float32)
+        # A network that remembers learns from whole sequences: a row is then a sequence's number.
+        self._rows = np.arange(plan.envs if plan.state_width else plan.envs * plan.steps)
+        self._grad = np.zeros(agent.weights.vector.size, np.float32)
+        self._stats = np.zeros(len(agent.stats))
+
+    def learn(self, cut: Sequence[CutEpisodes], env_step: int) -> dict[str, float]:
+        """Take one step along the gradient of the batch, and return its metrics.
+
+        Args:
+            cut: The truncated episodes of each unroll.
+            env_step: Environment steps before this batch, by which schedules go.
+        """
+        started = time.perf_counter()
+        agent, plan = self.agent, self._slots.plan
+        self._value(cut)
+        found = agent.correct(self._slots, self._now)
+        terms = agent.terms(env_step, plan.steps * plan.envs)
+        agent.gradient(self._rollout, self._rows, terms, self._grad, self._stats)
+        agent.adam.lr = agent.lr(env_step)
+        norm = agent.step(self._grad)
+        self._learn_norm()
+        sums = dict(zip(agent.stats, self._stats.tolist(), strict=True))
+        self.learn_seconds += time.perf_counter() - started
+        means = {name: sums[name] for name in agent.metrics}
+        return {**means, **found, "grad_norm": norm, "lr": agent.adam.lr}
+
+    def _value(self, cut: Sequence[CutEpisodes]) -> None:
+        """Write what the weights of now make of the batch."""
+        slots, net = self._slots, self.agent.net
+        rows = self._rollout
+        memory: tuple[Array, ...] = ()
+        if slots.state is not None:
+            memory = (slots.state[0].copy(), rows.first)  # type: ignore[assignment]  # both are there
+        net.evaluate_actions(rows.obs, rows.action, self._now.reshape(-1), rows.value, *memory)
+        if memory:
+            memory = (memory[0], slots.terminated[-1] | slots.truncated[-1])
+        value_what_follows(net, slots, cut, memory)
+
+    def _learn_norm(self) -> None:
+        """Let the normaliser know the observations of this batch, for the next one."""
+        normalizer = self.agent.normalizer
+        if normalizer is None:
+            return
+        parts = obs_parts(self._rollout.obs)
+        for key, norm in zip(normalizer.keys, normalizer.norms, strict=True):
+            rows = parts["" if key is None else f".{key}"]
+            found = Moments.of(rows.reshape(len(rows), -1))
+            norm.merge(found.count, found.mean, found.m2)
