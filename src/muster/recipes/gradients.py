@@ -20,13 +20,12 @@ from muster.recipes.algorithms import make_agent
 from muster.recipes.graceful import StopRequest
 from muster.recipes.gradient_sources import OwnWorker, Workers
 from muster.recipes.harness import Harness
-from muster.recipes.job import Job, load_checkpoint
+from muster.recipes.job import Job
 from muster.recipes.result import RunResult
-from muster.recipes.roles import checkpoint_to_resume, evaluate
+from muster.recipes.roles import begin_learner, evaluate, record_learner
 from muster.recipes.speed import Speed, StreamWork
 from muster.run import RunDirectory
 from muster.seeding import derive_seed
-from muster.workers.apart import EvaluationApart
 from muster.workers.gradient_worker import GradientWorker
 
 ON_FAILURE = {"learner": "resume", "evaluator": "restart", "worker": "restart"}
@@ -66,17 +65,10 @@ def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
     agent = make_agent(job.algo, job.cfg, job.spaces(), job.options.seed)
     source: OwnWorker | Workers
     source = Workers(job, agent) if task.router.is_active else OwnWorker(job, agent)
-    resumed = checkpoint_to_resume(task, job)
+    resumed = begin_learner(task, job, agent, source)
     ctx = task.ctx
-    ctx.keep("env_step", "train_iter", "episode")
-    ctx.update(env_step=0, train_iter=0, episode=0)
-    if resumed is not None:
-        agent.load_parts({name: resumed.parts[name] for name in agent.parts()})
-        source.resume(resumed)
-        ctx.update(resumed.counters)
-        ctx.episode = int(resumed.parts["budget"]["episode"])
-    elif job.start_from is not None:
-        agent.load_parts({"policy": load_checkpoint(job.start_from).parts["policy"]})
+    ctx.keep("episode")
+    ctx.episode = 0 if resumed is None else int(resumed.parts["budget"]["episode"])
     first_step = ctx.env_step
 
     def state(ctx: Context) -> dict[str, Any]:
@@ -87,15 +79,7 @@ def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
         }
 
     with Harness(task, job, agent, started, first_step, state, stop) as harness:
-        written = 0 if task.router.resumed else None
-        if resumed is not None:
-            written = resumed.step
-            harness.episodes.load_state_dict(resumed.parts["episodes"])
-        harness.record(written)
-        if task.router.is_active:
-            harness.evaluate_apart(EvaluationApart())
-        else:
-            harness.evaluate()
+        record_learner(task, harness, resumed)
         speed = Speed(StreamWork(job, agent, source, source, source.plan), job, first_step)
         task.use_step_wrapper(speed)
         source.publish(agent, ctx)

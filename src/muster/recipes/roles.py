@@ -1,10 +1,12 @@
-"""What learners with roles around them have in common: the evaluator, and what to resume from."""
+"""What learners with roles around them have in common: how they begin, and their evaluator."""
 
 import warnings
+from typing import Any, Protocol
 
 from muster.errors import MusterWarning
 from muster.framework import Context, Task
 from muster.recipes.algorithms import make_agent
+from muster.recipes.harness import Harness
 from muster.recipes.job import Job, load_checkpoint
 from muster.run import Checkpoint, RunDirectory
 from muster.workers import EvaluationAbandoned, EvaluationUnfinished, evaluate_policy
@@ -43,8 +45,57 @@ def evaluate(task: Task, job: Job) -> None:
     task.run()
 
 
-def checkpoint_to_resume(task: Task, job: Job) -> Checkpoint | None:
-    """Return what a learner goes on from: its previous incarnation's last, or the run's."""
+class Resumes(Protocol):
+    """Where a learner's experience comes from."""
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Continue what a checkpoint holds."""
+
+
+def begin_learner(task: Task, job: Job, agent: Any, source: Resumes) -> Checkpoint | None:
+    """Make a learner what it is to begin with, and return the checkpoint that it goes on from.
+
+    That is its previous incarnation's last, or the run's. Without one it is new, maybe with the
+    policy of another run.
+    """
+    ctx = task.ctx
+    ctx.keep("env_step", "train_iter")
+    ctx.update(env_step=0, train_iter=0)
+    resumed = _checkpoint_to_resume(task, job)
+    if resumed is not None:
+        agent.load_parts({name: resumed.parts[name] for name in agent.parts()})
+        source.resume(resumed)
+        ctx.update(resumed.counters)
+    elif job.start_from is not None:
+        agent.load_parts({"policy": load_checkpoint(job.start_from).parts["policy"]})
+    return resumed
+
+
+def record_learner(
+    task: Task, harness: Harness, resumed: Checkpoint | None, every: int = 1_000
+) -> None:
+    """Record and evaluate: on the evaluator's node, if there is one.
+
+    Args:
+        task: The learner's.
+        harness: Does it.
+        resumed: What the learner goes on from.
+        every: Environment steps from one line of metrics to the next.
+    """
+    # A learner that was replaced before its first checkpoint begins anew; so do its metrics.
+    written = 0 if task.router.resumed else None
+    if resumed is not None:
+        written = resumed.step
+        if "episodes" in resumed.parts:  # not in one of an earlier version
+            harness.episodes.load_state_dict(resumed.parts["episodes"])
+    harness.record(written, every)
+    if task.router.is_active:
+        harness.evaluate_apart(EvaluationApart())
+    else:
+        harness.evaluate()
+
+
+def _checkpoint_to_resume(task: Task, job: Job) -> Checkpoint | None:
     store = RunDirectory.join(job.run_dir).checkpoints
     if task.router.resumed and store.last() is not None:
         return store.load()

@@ -19,14 +19,13 @@ from muster.framework import Context, Parallel, Task
 from muster.recipes.algorithms import make_agent
 from muster.recipes.graceful import StopRequest
 from muster.recipes.harness import Harness
-from muster.recipes.job import Job, load_checkpoint
+from muster.recipes.job import Job
 from muster.recipes.result import RunResult
-from muster.recipes.roles import checkpoint_to_resume, evaluate
+from muster.recipes.roles import begin_learner, evaluate, record_learner
 from muster.recipes.speed import Speed, StreamWork
 from muster.recipes.stream_sources import ActorUnrolls, OwnUnrolls, actors_of, batch_slots
 from muster.run import RunDirectory
 from muster.seeding import derive_seed
-from muster.workers.apart import EvaluationApart
 from muster.workers.unroll_collector import UnrollCollector, unroll_plan
 from muster.workers.unroll_flow import UnrollOutbox
 from muster.workers.unroll_learner import UnrollLearner
@@ -76,32 +75,16 @@ def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
     slots = batch_slots(job, agent)
     source: OwnUnrolls | ActorUnrolls
     source = ActorUnrolls(task, job, agent, slots) if in_roles else OwnUnrolls(job, agent, slots)
-    resumed = checkpoint_to_resume(task, job)
-    if resumed is not None:
-        agent.load_parts({name: resumed.parts[name] for name in agent.parts()})
-        source.resume(resumed)
-        task.ctx.keep("env_step", "train_iter")
-        task.ctx.update(resumed.counters)
-    elif job.start_from is not None:
-        agent.load_parts({"policy": load_checkpoint(job.start_from).parts["policy"]})
-    first_step = task.ctx.get("env_step", 0)
+    resumed = begin_learner(task, job, agent, source)
+    first_step = task.ctx.env_step
     source.begin()
 
     def state(ctx: Context) -> dict[str, Any]:
         return {"episodes": harness.episodes.state_dict(), **source.state_dict()}
 
     with Harness(task, job, agent, started, first_step, state, stop) as harness:
-        # A learner that was replaced before its first checkpoint begins anew; so do its metrics.
-        written = 0 if task.router.resumed else None
-        if resumed is not None:
-            written = resumed.step
-            harness.episodes.load_state_dict(resumed.parts["episodes"])
         steps = job.cfg.rows_of_update(job.options.num_envs)
-        harness.record(written, every=max(1_000, 4 * steps))
-        if in_roles:
-            harness.evaluate_apart(EvaluationApart())
-        else:
-            harness.evaluate()
+        record_learner(task, harness, resumed, every=max(1_000, 4 * steps))
         learner = UnrollLearner(agent, slots)
         speed = Speed(StreamWork(job, agent, source, learner, slots.plan), job, first_step)
         task.use_step_wrapper(speed)
