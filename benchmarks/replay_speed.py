@@ -32,7 +32,7 @@ CARTPOLE = spaces.Box(-np.inf, np.inf, (4,)), spaces.Discrete(2)
 ATARI = spaces.Box(0, 255, (84, 84, 4), np.uint8), spaces.Discrete(6)
 
 AT_MOST = {"uniform_sample_64_us": 15.0, "add_8_envs_us": 10.0}
-AT_LEAST = {"tree_samples_per_s": 5e6}
+AT_LEAST = {"tree_samples_per_s": 10e6}
 
 Step = tuple[np.ndarray[Any, Any], ...]
 

@@ -47,9 +47,10 @@ def find(tree: Floats, mass: Floats, leaf: Ints, value: Floats) -> None:
             child = 2 * leaf[b]
             left = tree[child]
             rest = value[b]
-            right = rest >= left and tree[child + 1] > 0.0
-            value[b] = rest - left if right else rest
-            leaf[b] = child + 1 if right else child
+            # Arithmetic in place of branches, half of which a processor would predict wrongly.
+            right = (rest >= left) & (tree[child + 1] > 0.0)
+            value[b] = rest - left * right
+            leaf[b] = child + right
     for b in range(mass.size):
         value[b] = tree[leaf[b]]
         leaf[b] -= leaves
