@@ -1,4 +1,4 @@
-"""Learner, evaluator and actors of a run with replay killed: what is lost, and does it go on?
+"""Learner, evaluator and actors of a run killed: what is lost, and does it go on?
 
     python -m benchmarks.faults.role_kills --json benchmarks/results/role_kills.json
     python -m benchmarks.faults.role_kills --algo sac --role learner --count 2 --jobs 2
@@ -10,9 +10,11 @@ when an actor or the evaluator was killed, the steps of each environment are the
 (what an actor had not sent when it died is not counted as done by anybody); `env_steps` is what was
 stored; and as many samples were drawn for each insert as was asked for. A learner goes on from its
 last checkpoint: what came after it is gone, from replay and from the counters, and that is one gap
-in the steps of each environment; what came before it is there. Trials without a kill go through the
-same code. With --json, what the file has of other algorithms and roles is kept. Exit code 1 if
-anything was violated.
+in the steps of each environment; what came before it is there. Where unrolls or gradients are
+learnt from in place of replay, `env_steps` is what all updates were made of, to the step, and
+neither steps nor updates ever go back in the metrics. Trials without a kill go through the same
+code. With --json, what the file has of other algorithms and roles is kept. Exit code 1 if anything
+was violated.
 """
 
 import argparse
@@ -42,31 +44,49 @@ ROLES = {"learner": 0, "evaluator": 1, "actor": 2}
 STEPS, START, NUM_ENVS, NODES = 12_000, 500, 2, 4
 WITHIN = 300.0
 RATIO = 0.5
-ALGOS = {
+IN_ONE_UPDATE = 8 * NUM_ENVS
+"""Environment steps, where updates are made of a worker's last steps."""
+REPLAY = {
     "sac": ["sac", "numbered_env:Numbered-v0", "--updates-per-step", str(RATIO)],
     "dqn": [
         *("dqn", "numbered_env:NumberedDiscrete-v0"),
         *("--train-every", "32", "--updates-per-train", "16"),
     ],
+    "apex": [
+        *("apex", "numbered_env:NumberedDiscrete-v0"),
+        *("--train-every", "32", "--updates-per-train", "16"),
+    ],
 }
+IN_PASSING = {
+    "impala": ["impala", "numbered_env:NumberedDiscrete-v0", "--unroll", "8", "--max-lag", "4"],
+    "a3c": ["a3c", "numbered_env:NumberedDiscrete-v0", "--rollout", "8"],
+}
+ALGOS = REPLAY | IN_PASSING
 OPTIONS = {
     "--workers": NODES,
     "--num-envs": NUM_ENVS,
+    "--hidden": 16,
+    "--eval-episodes": 2,
+}
+OF_REPLAY = {
     "--env-steps": STEPS,
+    "--eval-every": 2_000,
+    "--checkpoint-every": 1_500,
     "--learning-starts": START,
     "--batch-size": 32,
-    "--hidden": 16,
     "--buffer-size": 2 * STEPS,
-    "--eval-every": 2_000,
-    "--eval-episodes": 2,
-    "--checkpoint-every": 1_500,
+}
+OF_OTHERS = {
+    "--env-steps": 10 * STEPS,
+    "--eval-every": 20_000,
+    "--checkpoint-every": 15_000,
 }
 
 
 def start(algo: str, place: Path, seed: int) -> "subprocess.Popen[str]":
     """Start a run."""
     words = [*ALGOS[algo], "--run-dir", str(place), "--seed", str(seed)]
-    for name, value in OPTIONS.items():
+    for name, value in (OPTIONS | (OF_REPLAY if algo in REPLAY else OF_OTHERS)).items():
         words += [name, str(value)]
     return subprocess.Popen(
         [sys.executable, "-m", "muster", "train", *words],
@@ -96,7 +116,7 @@ def nodes_of(driver: int) -> list[int]:
 def one_trial(algo: str, role: str | None, place: Path, rng: random.Random) -> list[str]:
     """Return what was violated in one trial."""
     run = start(algo, place, rng.randrange(2**31))
-    wanted = rng.uniform(0.2, 0.7) * STEPS
+    wanted = rng.uniform(0.2, 0.7) * STEPS * (1 if algo in REPLAY else 10)
     deadline = time.monotonic() + WITHIN
     while run.poll() is None and steps_so_far(place) < wanted and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -113,18 +133,41 @@ def one_trial(algo: str, role: str | None, place: Path, rng: random.Random) -> l
         return [f"it did not end in {WITHIN:g} s: {run.communicate()[0][-400:]}"]
     if run.returncode:
         return [f"it ended with {run.returncode}: {said[-400:]}"]
-    return judged(place, role)
+    wrong = judged(place, role)
+    return wrong + (judged_replay if algo in REPLAY else judged_in_passing)(place, role)
 
 
 def judged(place: Path, role: str | None) -> list[str]:
-    """Look at what a run that has ended has left."""
-    run = RunDirectory.open(place)
-    result = run.read_result() or {}
-    wrong = []
-    lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    """Look at what every run that has ended has left."""
+    lines = lines_of(place)
     replaced = max((line.get("nodes/replaced", 0) for line in lines), default=0)
-    if replaced != (role is not None):
-        wrong.append(f"{replaced} nodes were replaced")
+    return [f"{replaced} nodes were replaced"] if replaced != (role is not None) else []
+
+
+def lines_of(place: Path) -> list[dict[str, Any]]:
+    """Return the metrics of a run."""
+    text = RunDirectory.open(place).metrics.read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def judged_in_passing(place: Path, role: str | None) -> list[str]:
+    """Look at the counters of a run whose updates are made of a worker's last steps."""
+    result, wrong = RunDirectory.open(place).read_result() or {}, []
+    if result["env_steps"] != result["train_iter"] * IN_ONE_UPDATE:
+        wrong.append(f"{result['train_iter']} updates of {result['env_steps']} steps")
+    if result["env_steps"] < OF_OTHERS["--env-steps"]:
+        wrong.append(f"it ended after {result['env_steps']} steps")
+    for name in ("env_step", "train_iter"):
+        numbers = [line[name] for line in lines_of(place) if "eval/return" not in line]
+        if any(after < before for before, after in pairwise(numbers)):
+            wrong.append(f"{name} went back")
+    return wrong
+
+
+def judged_replay(place: Path, role: str | None) -> list[str]:
+    """Look at the replay that a run has left."""
+    run = RunDirectory.open(place)
+    result, wrong = run.read_result() or {}, []
     replay = run.checkpoints.load().parts["replay"]
     seen = replay["obs"][: replay["action"].shape[0]].reshape(-1, 2).astype(int)
     numbers = defaultdict(list)
