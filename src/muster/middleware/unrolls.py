@@ -1,4 +1,4 @@
-"""Unrolls that are learnt from once: `collect_unrolls` or `receive_unrolls`, and `learn_unrolls`."""
+"""Unrolls, each learnt from once: `collect_unrolls` or `receive_unrolls`, then `learn_unrolls`."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
