@@ -105,7 +105,7 @@ MUTATIONS = {
     ),
     "kills of roles": Mutation(
         ("role_kills", "--algo", "dqn", "--role", "learner", "--count", "2"),
-        "recipes/replay.py",
+        "recipes/roles.py",
         "    if task.router.resumed and store.last() is not None:\n",
         "    if False:\n",
         "a learner that was killed begins anew",

@@ -81,7 +81,9 @@ def forward(agent, slots, cut):
     state = torch.from_numpy(slots.state[0].copy())
     outputs, value, _ = agent.model.steps(rows, state, first, STEPS + 1)
     last = [
-        None if each.obs is None else agent.model(tensors(each.obs), torch.from_numpy(each.state))[1]
+        None
+        if each.obs is None
+        else agent.model(tensors(each.obs), torch.from_numpy(each.state))[1]
         for each in cut
     ]
     return outputs[: STEPS * ALL], value.view(STEPS + 1, ALL), last
