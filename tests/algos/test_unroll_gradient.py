@@ -166,8 +166,8 @@ def test_the_gradient_is_that_of_the_loss_as_it_is_written_down(algo, space, act
     logp, entropy = policy_of(agent, outputs, slots.action)
     target, advantage, rho = vtrace(cfg, slots, cut, logp, behaviour, value, last)
     np.testing.assert_allclose(slots.target, target, rtol=2e-4, atol=2e-4)
-    seen = {key: torch.from_numpy(x.reshape(-1)) for key, x in
-            {"advantage": advantage, "rho": rho, "target": target, "then": behaviour}.items()}  # fmt: skip
+    columns = {"advantage": advantage, "rho": rho, "target": target, "then": behaviour}
+    seen = {name: torch.from_numpy(column.reshape(-1)) for name, column in columns.items()}
     if algo == "impala":
         policy_loss = -(seen["rho"] * seen["advantage"] * logp).mean()
     else:
