@@ -1,7 +1,6 @@
 """Unrolls in a run: each is learnt from once, none is too old, and one process is repeatable."""
 
 import json
-import os
 import signal
 from collections import defaultdict
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import stream_witness
-from test_dqn_nodes import env_steps, nodes_of, processes, wait_until
+from test_dqn_nodes import env_steps, kill_and_finish, wait_until
 from test_dqn_nodes import start as start_nodes
 
 import muster
@@ -139,13 +138,7 @@ def start(folder, *options):
 def test_a_killed_node_is_replaced_and_nobody_waits_for_it(tmp_path, role, bound):
     driver = start(tmp_path, *bound)
     run = tmp_path / "run"
-    wait_until(lambda: env_steps(run) > 8_000)
-    victim = nodes_of(driver)[role]
-    os.kill(victim, signal.SIGKILL)
-    wait_until(lambda: victim not in processes())
-    out, _ = driver.communicate(timeout=300)
-    assert driver.returncode == 0, out
-    result = json.loads((run / "result.json").read_text())
+    result = kill_and_finish(driver, run, role, after=8_000)
     assert result["env_steps"] >= 120_000 and result["replacements"] == 1
     if bound and role != LEARNER:
         assert max(metrics_of(run, "lag/most")) <= 1

@@ -21,11 +21,11 @@ from muster.framework import Context, Parallel, Task
 from muster.recipes.algorithms import make_agent
 from muster.recipes.graceful import StopRequest
 from muster.recipes.harness import Harness
-from muster.recipes.job import Job, load_checkpoint
+from muster.recipes.job import Job
 from muster.recipes.replay_places import ON_FAILURE, replay_to_send_to, roles_of, shard_of_replay
 from muster.recipes.replay_sources import FRAGMENT, Actors, OwnActor
 from muster.recipes.result import RunResult
-from muster.recipes.roles import checkpoint_to_resume, evaluate
+from muster.recipes.roles import begin_or_resume, evaluate, written_before
 from muster.recipes.speed import ReplayWork, Speed
 from muster.run import RunDirectory
 from muster.seeding import derive_seed
@@ -78,14 +78,7 @@ def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
     agent = make_agent(job.algo, job.cfg, job.spaces(), job.options.seed)
     source: OwnActor | Actors
     source = Actors(task, job, agent) if task.router.is_active else OwnActor(job, agent)
-    resumed = checkpoint_to_resume(task, job)
-    if resumed is not None:
-        agent.load_parts({name: resumed.parts[name] for name in agent.parts()})
-        source.resume(resumed)
-        task.ctx.keep("env_step", "train_iter")
-        task.ctx.update(resumed.counters)
-    elif job.start_from is not None:
-        agent.load_parts({"policy": load_checkpoint(job.start_from).parts["policy"]})
+    resumed = begin_or_resume(task, job, agent, source)
     first_step = source.begin()
 
     def state(ctx: Context) -> dict[str, Any]:
@@ -104,13 +97,7 @@ def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
         return parts
 
     with Harness(task, job, agent, started, first_step, state, stop) as harness:
-        # A learner that was replaced before its first checkpoint begins anew; so do its metrics.
-        written = 0 if task.router.resumed else None
-        if resumed is not None:
-            written = resumed.step
-            if "episodes" in resumed.parts:  # not in one of an earlier version
-                harness.episodes.load_state_dict(resumed.parts["episodes"])
-        harness.record(written)
+        harness.record(written_before(task, resumed, harness.episodes))
         if task.router.is_active:
             harness.evaluate_apart(EvaluationApart())
         else:

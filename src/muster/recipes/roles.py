@@ -1,6 +1,7 @@
-"""What learners with roles around them have in common: the evaluator, and what to resume from."""
+"""What learners with roles around them have in common: how they begin, and their evaluator."""
 
 import warnings
+from typing import Any, Protocol
 
 from muster.errors import MusterWarning
 from muster.framework import Context, Task
@@ -9,6 +10,7 @@ from muster.recipes.job import Job, load_checkpoint
 from muster.run import Checkpoint, RunDirectory
 from muster.workers import EvaluationAbandoned, EvaluationUnfinished, evaluate_policy
 from muster.workers.apart import EvaluationApart
+from muster.workers.episode_log import EpisodeLog
 
 
 def evaluate(task: Task, job: Job) -> None:
@@ -43,8 +45,37 @@ def evaluate(task: Task, job: Job) -> None:
     task.run()
 
 
-def checkpoint_to_resume(task: Task, job: Job) -> Checkpoint | None:
-    """Return what a learner goes on from: its previous incarnation's last, or the run's."""
+class Resumes(Protocol):
+    """Where a learner's experience comes from."""
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Continue what a checkpoint holds."""
+
+
+def begin_or_resume(task: Task, job: Job, agent: Any, source: Resumes) -> Checkpoint | None:
+    """Make a learner what it begins with, and return the checkpoint that it resumes, if any."""
+    resumed = _checkpoint_to_resume(task, job)
+    if resumed is not None:
+        agent.load_parts({name: resumed.parts[name] for name in agent.parts()})
+        source.resume(resumed)
+        task.ctx.keep("env_step", "train_iter")
+        task.ctx.update(resumed.counters)
+    elif job.start_from is not None:
+        agent.load_parts({"policy": load_checkpoint(job.start_from).parts["policy"]})
+    return resumed
+
+
+def written_before(task: Task, resumed: Checkpoint | None, episodes: EpisodeLog) -> int | None:
+    """Return the step that metrics go on from, and restore the episodes still to be written."""
+    if resumed is None:
+        # A learner that was replaced before its first checkpoint begins anew; so do its metrics.
+        return 0 if task.router.resumed else None
+    if "episodes" in resumed.parts:  # not in one of an earlier version
+        episodes.load_state_dict(resumed.parts["episodes"])
+    return resumed.step
+
+
+def _checkpoint_to_resume(task: Task, job: Job) -> Checkpoint | None:
     store = RunDirectory.join(job.run_dir).checkpoints
     if task.router.resumed and store.last() is not None:
         return store.load()

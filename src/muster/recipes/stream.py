@@ -19,9 +19,9 @@ from muster.framework import Context, Parallel, Task
 from muster.recipes.algorithms import make_agent
 from muster.recipes.graceful import StopRequest
 from muster.recipes.harness import Harness
-from muster.recipes.job import Job, load_checkpoint
+from muster.recipes.job import Job
 from muster.recipes.result import RunResult
-from muster.recipes.roles import checkpoint_to_resume, evaluate
+from muster.recipes.roles import begin_or_resume, evaluate, written_before
 from muster.recipes.speed import Speed, StreamWork
 from muster.recipes.stream_sources import ActorUnrolls, OwnUnrolls, actors_of, batch_slots
 from muster.run import RunDirectory
@@ -79,14 +79,7 @@ def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
     slots = batch_slots(job, agent)
     source: OwnUnrolls | ActorUnrolls
     source = ActorUnrolls(task, job, agent, slots) if in_roles else OwnUnrolls(job, agent, slots)
-    resumed = checkpoint_to_resume(task, job)
-    if resumed is not None:
-        agent.load_parts({name: resumed.parts[name] for name in agent.parts()})
-        source.resume(resumed)
-        task.ctx.keep("env_step", "train_iter")
-        task.ctx.update(resumed.counters)
-    elif job.start_from is not None:
-        agent.load_parts({"policy": load_checkpoint(job.start_from).parts["policy"]})
+    resumed = begin_or_resume(task, job, agent, source)
     first_step = task.ctx.get("env_step", 0)
     source.begin()
 
@@ -94,12 +87,8 @@ def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
         return {"episodes": harness.episodes.state_dict(), **source.state_dict()}
 
     with Harness(task, job, agent, started, first_step, state, stop) as harness:
-        # A learner that was replaced before its first checkpoint begins anew; so do its metrics.
-        written = 0 if task.router.resumed else None
-        if resumed is not None:
-            written = resumed.step
-            harness.episodes.load_state_dict(resumed.parts["episodes"])
         steps = job.cfg.rows_of_update(job.options.num_envs)
+        written = written_before(task, resumed, harness.episodes)
         harness.record(written, every=max(1_000, 4 * steps))
         if in_roles:
             harness.evaluate_apart(EvaluationApart())
