@@ -17,7 +17,7 @@ LEARNER, EVALUATOR, ACTOR = 0, 1, 2
 
 
 def start(folder, *options, algo="dqn"):
-    """Start `muster train dqn CartPole-v1` on four nodes, or another algorithm."""
+    """Start `muster train dqn CartPole-v1`, or another algorithm, on four nodes."""
     command = [sys.executable, "-m", "muster.cli.main", "train", algo, "CartPole-v1"]
     command += ["--workers", "4", "--run-dir", "run", *options]
     return subprocess.Popen(
@@ -61,6 +61,17 @@ def nodes_of(driver):
     parents = processes()
     servers = {pid for pid, parent in parents.items() if parent == driver.pid}
     return sorted(pid for pid, parent in parents.items() if parent in servers)
+
+
+def kill_and_finish(driver, run, role, after):
+    """Kill a node when the run has made so many steps; return the result when it is over."""
+    wait_until(lambda: env_steps(run) > after)
+    victim = nodes_of(driver)[role]
+    os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: victim not in processes())
+    out, _ = driver.communicate(timeout=300)
+    assert driver.returncode == 0, out
+    return json.loads((run / "result.json").read_text())
 
 
 @pytest.mark.timeout(600)
@@ -124,13 +135,7 @@ def test_a_killed_node_is_replaced_and_training_goes_on(tmp_path, role):
     limits = ("--env-steps", "30000", "--stop-at", "1000", "--checkpoint-every", "2000")
     driver = start(tmp_path, *limits, "--eval-episodes", "10")
     run = tmp_path / "run"
-    wait_until(lambda: env_steps(run) > 4_000)
-    victim = nodes_of(driver)[role]
-    os.kill(victim, signal.SIGKILL)
-    wait_until(lambda: victim not in processes())
-    out, _ = driver.communicate(timeout=100)
-    assert driver.returncode == 0, out
-    result = json.loads((run / "result.json").read_text())
+    result = kill_and_finish(driver, run, role, after=4_000)
     assert result["env_steps"] >= 30_000 and result["eval_return_mean"] is not None
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     # An evaluation has the step of the weights that it is about: each metric rises by itself.

@@ -117,8 +117,9 @@ def test_a_ratio_beyond_all_numbers_is_cut_and_nan_comes_through(compute):
     target, advantage = _run(compute, arrays, 0.9, 1.0, 1.0, 1.0, True)
     assert np.isfinite(target).all() and np.isfinite(advantage).all()
     arrays[-1][2] = np.nan
-    target, _ = _run(compute, arrays, 0.9, 1.0, 1.0, 1.0, True)
+    target, advantage = _run(compute, arrays, 0.9, 1.0, 1.0, 1.0, True)
     assert np.isnan(target[:3]).all() and np.isfinite(target[3]).all()
+    assert np.isnan(advantage[:3]).all() and np.isfinite(advantage[3]).all()
 
 
 def test_kernel_and_twin_agree_to_rounding():

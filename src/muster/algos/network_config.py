@@ -1,4 +1,4 @@
-"""Options of every algorithm whose network acts by a `PolicyNet`: the network, and its optimiser."""
+"""Options of every algorithm with a policy network: the network, and how it is moved."""
 
 from dataclasses import dataclass
 from typing import ClassVar

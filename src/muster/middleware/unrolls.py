@@ -1,6 +1,6 @@
-"""Unrolls that are learnt from once: `collect_unrolls` or `receive_unrolls`, and `learn_unrolls`."""
+"""Unrolls, each learnt from once: `collect_unrolls` or `receive_unrolls`, then `learn_unrolls`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from muster.data.unrolls import CutEpisodes
@@ -49,37 +49,47 @@ def collect_unrolls(source: UnrollSource, steps: int) -> Middleware:
         source: Collects.
         steps: Environment steps of a batch.
     """
+    gather = _gathering(source, steps)
 
     def _collect_unrolls(ctx: Context) -> None:
-        _gather(ctx, source, steps)
+        gather(ctx)
 
     return _collect_unrolls
 
 
 def receive_unrolls(source: UnrollSource, steps: int) -> Middleware:
     """Wait for a batch of unrolls from other nodes; otherwise as `collect_unrolls`."""
+    gather = _gathering(source, steps)
 
     def _receive_unrolls(ctx: Context) -> None:
-        _gather(ctx, source, steps)
+        gather(ctx)
 
     return _receive_unrolls
 
 
-def _gather(ctx: Context, source: UnrollSource, steps: int) -> None:
-    ctx.keep("env_step", "train_iter")
-    ctx.setdefault("env_step", 0)
-    found = ctx.unrolls = source.fill()
-    metrics = ctx.setdefault("metrics", {})
-    ctx.episodes = EndedEpisodes.of([] if found is None else found.episodes)
-    if found is None:
-        return
-    ctx.env_step += steps
-    metrics["stream/unrolls"] = len(found.cut)
-    metrics["stream/waiting"] = found.waiting
-    if found.lags:
-        metrics["lag/min"] = min(found.lags)
-        metrics["lag/mean"] = sum(found.lags) / len(found.lags)
-        metrics["lag/max"] = max(found.lags)
+def _gathering(source: UnrollSource, steps: int) -> Callable[[Context], None]:
+    most = 0
+
+    def gather(ctx: Context) -> None:
+        nonlocal most
+        ctx.keep("env_step", "train_iter")
+        ctx.setdefault("env_step", 0)
+        found = ctx.unrolls = source.fill()
+        metrics = ctx.setdefault("metrics", {})
+        ctx.episodes = EndedEpisodes.of([] if found is None else found.episodes)
+        if found is None:
+            return
+        ctx.env_step += steps
+        metrics["stream/unrolls"] = len(found.cut)
+        metrics["stream/waiting"] = found.waiting
+        if found.lags:
+            most = max(most, *found.lags)
+            metrics["lag/min"] = min(found.lags)
+            metrics["lag/mean"] = sum(found.lags) / len(found.lags)
+            metrics["lag/max"] = max(found.lags)
+            metrics["lag/most"] = most
+
+    return gather
 
 
 def learn_unrolls(learner: UnrollLearner, source: UnrollSource, steps: int) -> Middleware:

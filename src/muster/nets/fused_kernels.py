@@ -189,7 +189,7 @@ def act(
         return BAD_SHAPES
     if task == SAMPLE and noise.shape != action.shape:
         return BAD_SHAPES
-    if (task == SAMPLE or task == GIVEN) and logp.size != count:
+    if task != BEST and task != VALUES and logp.size != count:
         return BAD_SHAPES
     for start in range(0, count, BLOCK):
         m = min(BLOCK, count - start)

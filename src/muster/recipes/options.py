@@ -34,7 +34,7 @@ class TrainOptions:
     seed: int = 0
     """Decides everything random. The same seed gives the same policy."""
     workers: int | None = None
-    """Processes: 0 for this one alone. Default: all cores in step (as ppo), 0 with replay."""
+    """Processes: 0 for this one alone. Default: all cores in step (as ppo), else 0."""
     engine: str = "local"
     """Where workers run: local, as processes of this machine; ray, on a Ray cluster."""
     address: str | None = None
@@ -45,7 +45,7 @@ class TrainOptions:
     """What runs the environment. Default: Gymnasium, or EnvPool if only that has it here; a run
     keeps the one that it began with."""
     num_envs: int = 1
-    """Environments that step together: in all, or with replay in each process that acts."""
+    """Environments that step together: in step in all, else in each process that acts."""
     device: str = "cpu"
     """Where networks are computed. So far there is no other than cpu."""
     run_dir: str | None = None

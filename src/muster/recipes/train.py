@@ -41,7 +41,7 @@ def train(
     """Train an agent, with a run directory that can be trusted and resumed.
 
     Args:
-        algo: Name of the algorithm: `ppo`, `a2c`, `pqn`, `dqn`, one that was registered, or
+        algo: Name of the algorithm: `ppo`, `impala`, `dqn` (README has all), a registered one, or
             `module:name` of your own. A resumed run knows its own.
         env: Id of the environment. A run that is resumed knows its own.
         config: A file of options, such as the `config.yaml` of a run.
