@@ -14,15 +14,17 @@ One thread may call `update` while others call `act`: they then act on weights t
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
 from muster.algos.batches import TransitionBatch, column, count_rows, first_not_finite
 from muster.algos.dqn_config import DQNConfig
+from muster.algos.q_config import QLearningConfig
 from muster.algos.replay_agent import ReplayAgent
 from muster.envs.masks import ACTION_MASK, is_masked
 from muster.errors import OptionError
@@ -55,7 +57,7 @@ class DQN(ReplayAgent):
 
     def __init__(
         self,
-        cfg: DQNConfig,
+        cfg: QLearningConfig,
         obs_space: gym.Space[Any],
         action_space: gym.Space[Any],
         seed: int = 0,
@@ -63,49 +65,43 @@ class DQN(ReplayAgent):
     ) -> None:
         super().__init__(cfg, obs_space, action_space)
         assert isinstance(action_space, gym.spaces.Discrete)
-        self.epsilon = get_epsilon_greedy_fn(
-            cfg.eps_start, cfg.eps_end, cfg.eps_decay, cfg.eps_schedule
-        )
-        self.model = build_q_network(
-            obs_space,
-            int(action_space.n),
-            cfg.hidden,
-            cfg.dueling,
-            cfg.model if model is None else model,
-            activation=cfg.activation,
-            seed=derive_seed(seed, "network"),
+        self.epsilon = self._schedule()
+        self._n_actions = int(action_space.n)
+        self.model = self._build(
+            cfg.model if model is None else model, derive_seed(seed, "network")
         )
         """The torch module that learns. Its parameters are always up to date."""
         self._first_action = int(action_space.start)
-        self._n_actions = int(action_space.n)
         self._rng = generator(seed, "explore")
         self.weights = FlatParameters(self.model)
         self._target_weights = FlatParameters(copy.deepcopy(self.model))
-        self._net = make_net(self.model, self.weights)
+        self._net: Any = self._runner(self.model, self.weights)
         self.by_torch = self._net.by_torch
-        self._target = make_net(self._target_weights.module, self._target_weights)
+        self._target: Any = self._runner(self._target_weights.module, self._target_weights)
         self._grad = aligned(self.weights.vector.size)
         self._adam = Adam(self.weights.vector, cfg.lr)
 
-    def act(self, obs: Any, epsilon: float = 0.0) -> NDArray[np.int64]:
+    def act(self, obs: Any, epsilon: Any = 0.0) -> NDArray[np.int64]:
         """Return an action for each of N observations, int64 [N].
 
         Args:
             obs: [N, ...], or a dict of such.
-            epsilon: Probability of a random action; 0 is greedy and draws no random number.
+            epsilon: Probability of a random action, one number or [N]; the number 0 is greedy and
+                draws no random number.
         """
         size = count_rows(obs, self.obs_space)
-        if epsilon <= 0:
+        one_each = isinstance(epsilon, np.ndarray)
+        if not one_each and epsilon <= 0:
             return self._best(obs) + self._first_action
         whether, which = self._rng.random((2, size))
         action = self._random(which, obs)
-        if epsilon < 1:
+        if one_each or epsilon < 1:
             action = np.where(whether < epsilon, action, self._best(obs))
         return action + self._first_action
 
-    def explore(self, obs: Any, epsilon: float | None = None) -> NDArray[np.int64]:
-        """Return the best actions, and a random one with probability `epsilon`, or `eps_end`."""
-        return self.act(obs, self.cfg.eps_end if epsilon is None else epsilon)
+    def explore(self, obs: Any, epsilon: Any = None) -> NDArray[np.int64]:
+        """Return the best actions, and random ones as often as `epsilon` says; see `act`."""
+        return self.act(obs, self.epsilon(math.inf) if epsilon is None else epsilon)
 
     @np.errstate(over="ignore", invalid="ignore")  # what is not finite is looked for, and named
     def update(self, batch: TransitionBatch) -> dict[str, float]:
@@ -204,6 +200,27 @@ class DQN(ReplayAgent):
             self._rng.bit_generator.state = parts["exploration"]
         if "counters" in parts:
             self.train_iter = int(parts["counters"]["train_iter"])
+
+    def _schedule(self) -> Callable[[float], float]:
+        """Return the probability of a random action, by environment steps."""
+        cfg = self.cfg
+        return get_epsilon_greedy_fn(cfg.eps_start, cfg.eps_end, cfg.eps_decay, cfg.eps_schedule)
+
+    def _build(self, model: str | Factory | None, seed: int) -> nn.Module:
+        """Return the network; `model` is what was asked for instead of the standard one."""
+        return build_q_network(
+            self.obs_space,
+            self._n_actions,
+            self.cfg.hidden,
+            self.cfg.dueling,
+            model,
+            activation=self.cfg.activation,
+            seed=seed,
+        )
+
+    def _runner(self, module: nn.Module, weights: FlatParameters) -> Any:
+        """Return the fastest way to run the network."""
+        return make_net(module, weights)
 
     def _random(self, which: Array, obs: Any) -> NDArray[np.int64]:
         """Return a legal action for each number in [0, 1), all of them alike."""

@@ -61,21 +61,31 @@ class ReplayAgent(ABC):
     @property
     def schema(self) -> tuple[Column, ...]:
         """What it writes besides when it explores."""
-        columns: tuple[Column, ...] = self.cfg.SCHEMA
+        columns: tuple[Column, ...] = self.cfg.schema
         return columns
+
+    def epsilon_of(self, env_step: float, envs: range, total: int) -> float | Array:
+        """Return how random some environments are: one number, or one for each of them.
+
+        Args:
+            env_step: Environment steps so far.
+            envs: Which, by their numbers among those of all actors.
+            total: How many there are.
+        """
+        return self.epsilon(env_step)
 
     @abstractmethod
     def act(self, obs: Any) -> Array:
         """Return the best action for each of N observations."""
 
     @abstractmethod
-    def explore(self, obs: Any, epsilon: float | None = None) -> Array:
+    def explore(self, obs: Any, epsilon: Any = None) -> Array:
         """Return actions to learn from for N observations.
 
         Args:
             obs: [N, ...], or a dict of such.
-            epsilon: Probability of an action that is drawn from all alike; as at the end of
-                training if it is not given.
+            epsilon: Probability of an action that is drawn from all alike, one number or [N]; as at
+                the end of training if it is not given.
         """
 
     @abstractmethod

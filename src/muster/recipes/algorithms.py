@@ -18,6 +18,7 @@ from muster.spelling import nearest
 
 ALGORITHMS = {
     "a2c": Algorithm("muster.algos.a2c_config:A2CConfig", "muster.algos.a2c:A2C"),
+    "apex": Algorithm("muster.algos.apex_config:ApexConfig", "muster.algos.apex:ApeX"),
     "dqn": Algorithm("muster.algos.dqn_config:DQNConfig", "muster.algos.dqn:DQN"),
     "ppo": Algorithm("muster.algos.ppo_config:PPOConfig", "muster.algos.ppo:PPO"),
     "pqn": Algorithm("muster.algos.pqn_config:PQNConfig", "muster.algos.pqn:PQN"),

@@ -23,10 +23,11 @@ class ExploringPolicy(Protocol):
     """What a collector asks for actions.
 
     One that writes columns besides has a `schema`, the `Column`s, and a method `write(rows)`, which
-    is called after `explore` and fills `rows[name]` [N, ...] for each of them.
+    is called after `explore` and fills `rows[name]` [N, ...] for each of them. What is known only
+    later it writes in `complete(block)`, which is called with a full block.
     """
 
-    def explore(self, obs: Any, epsilon: float) -> Any:
+    def explore(self, obs: Any, epsilon: Any) -> Any:
         """Return an action for each of N observations, a random one with probability epsilon."""
 
 
@@ -51,6 +52,7 @@ class Collector:
         with theirs: what is collected next does not follow what was collected before."""
         self._policy = policy
         self._schema = getattr(policy, "schema", ())
+        self._complete = getattr(policy, "complete", None)
         self._envs = envs
         self._steps = steps
         envs.reset()
@@ -59,13 +61,14 @@ class Collector:
         self._episodes: list[Episode] = []
 
     def collect(
-        self, train_iter: int = 0, policy_kwargs: Mapping[str, float] | None = None
+        self, train_iter: int = 0, policy_kwargs: Mapping[str, Any] | None = None
     ) -> StepBlock:
         """Take `steps` steps in every environment and return them.
 
         Args:
             train_iter: The learner's counter; nothing here depends on it.
-            policy_kwargs: `eps`, the probability of a random action; none without it.
+            policy_kwargs: `eps`, the probability of a random action, one number or [N]; none
+                without it.
         """
         eps = (policy_kwargs or {}).get("eps", 0.0)
         block, finals = self._new_block(), []
@@ -90,6 +93,8 @@ class Collector:
         self.actor.fill(rows, choose, ended)
         if finals:
             block.finals = concatenated(finals)
+        if self._complete is not None:
+            self._complete(block)
         self.envstep += len(block)
         return block
 
