@@ -1,10 +1,9 @@
 """Ape-X: how random each environment is, and priorities of actors against a slow loop."""
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
+from ends_env import Ends
 
 from muster import OptionError
 from muster.algos.apex import ApeX, ApexConfig
@@ -14,31 +13,6 @@ from muster.envs import make_envs
 from muster.workers import Collector
 
 GAMMA = 0.9
-
-
-class Ends(gym.Env):
-    """Episodes of five lengths that end in turn by a terminal, by a cut, and by both at once."""
-
-    observation_space = spaces.Box(-9, 9, (3,), np.float32)
-    action_space = spaces.Discrete(3)
-    lengths = (1, 4, 7, 2, 5)
-
-    def __init__(self):
-        self.episode = -1
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.episode += 1
-        self.left = self.lengths[self.episode % 5]
-        return self._see(), {}
-
-    def step(self, action):
-        self.left -= 1
-        how = self.episode % 3 if self.left == 0 else None
-        return self._see(), self.np_random.normal(), how in (0, 2), how in (1, 2), {}
-
-    def _see(self):
-        return self.np_random.normal(size=3).astype(np.float32)
 
 
 def make_agent(kind=ApeX, seed=0, **options):

@@ -262,17 +262,33 @@ class DQN(ReplayAgent):
         next_q = self._target.predict(batch.next_obs)
         choose_by = self._net.predict(batch.next_obs) if self.cfg.double else next_q
         q = self._net.forward(batch.obs)
-        dq = np.empty_like(q)
-        td_error = np.empty(size, np.float32)
-        sums = np.empty(3)
+        reward, discount, weight = (
+            column(name, getattr(batch, name), np.float32, size)
+            for name in ("reward", "discount", "weight")
+        )
+        dq, self.td_error, sums = self._td(q, action, reward, discount, next_q, choose_by, weight)
+        return q, dq, sums
+
+    def _td(
+        self,
+        q: Array,
+        action: Array,
+        reward: Array,
+        discount: Array,
+        next_q: Array,
+        choose_by: Array,
+        weight: Array,
+    ) -> tuple[Array, Array, list[float]]:
+        """Return the loss's gradient by q, the errors [B], and the means of a batch."""
+        dq, td_error, sums = np.empty_like(q), np.empty(len(action), np.float32), np.empty(3)
         problem = td_loss(
             q,
             action,
-            column("reward", batch.reward, np.float32, size),
-            column("discount", batch.discount, np.float32, size),
+            reward,
+            discount,
             next_q,
             choose_by,
-            column("weight", batch.weight, np.float32, size),
+            weight,
             self.cfg.huber,
             dq,
             td_error,
@@ -280,19 +296,19 @@ class DQN(ReplayAgent):
         )
         if problem == BAD_SHAPES:
             raise OptionError(
-                f"a batch has {size} actions, {len(q)} observations and {len(next_q)} next ones",
+                f"a batch has {len(action)} actions, {len(q)} observations and {len(next_q)} next "
+                "ones",
                 "each row is one transition",
                 "agent.update(buffer.sample(batch_size))",
             )
         if problem >= 0:
             raise OptionError(
-                f"action[{problem}] is {batch.action[problem]}",
+                f"action[{problem}] is {action[problem] + self._first_action}",
                 f"the actions are {self._first_action} to "
                 f"{self._first_action + self._n_actions - 1}",
                 "store the actions that act() returned",
             )
-        self.td_error = td_error
-        return q, dq, sums.tolist()
+        return dq, td_error, sums.tolist()
 
     def _cause(self, batch: TransitionBatch, q: Array) -> str:
         """Name what made a loss infinite or NaN: the data if it is in there, else a network."""

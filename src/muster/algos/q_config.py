@@ -93,6 +93,10 @@ class QLearningConfig(ReplayConfig):
             check_flag(name, getattr(self, name))
         check_choice("activation", self.activation, Activation)
         check_widths("hidden", self.hidden)
+        self._check_network()
+
+    def _check_network(self) -> None:
+        """Refuse a model, or layers, that make no network."""
         if not isinstance(self.model, str | None) or self.model == "":
             raise OptionError(
                 f"model={self.model!r} is not possible",

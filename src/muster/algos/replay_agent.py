@@ -54,7 +54,8 @@ class ReplayAgent(ABC):
         self.train_iter = 0
         """Updates so far."""
         self.td_error: Array = np.zeros(0, np.float32)
-        """q - target of the last update, [B], or of the last `update_many`, [K, B]."""
+        """What priorities are made of: q - target of the last update, [B], or of the last
+        `update_many`, [K, B]."""
         self.beta = get_epsilon_greedy_fn(cfg.beta_start, cfg.beta_end, cfg.horizon, "linear")
         """From environment steps to the exponent of importance weights, for prioritised replay."""
 
@@ -119,9 +120,9 @@ class ReplayAgent(ABC):
                 "update_many got no batch", "there is nothing to learn from", "count=1"
             )
         found: dict[str, list[float]] = {}
-        errors = np.empty(batches.reward.shape, np.float32)
+        errors = np.empty(batches.weight.shape, np.float32)
         for k in range(count):
-            for name, value in self.update(BatchSlice(batches, k)).items():
+            for name, value in self.update(self._one_of(batches, k)).items():
                 found.setdefault(name, []).append(value)
             errors[k] = self.td_error
         self.td_error = errors
@@ -153,6 +154,10 @@ class ReplayAgent(ABC):
     def policy_sha256(self) -> str:
         """Return a hash over the names, shapes and bytes of the policy's weights."""
         return self.weights.sha256()
+
+    def _one_of(self, batches: Any, k: int) -> Any:
+        """Return batch k of several."""
+        return BatchSlice(batches, k)
 
     def _check_parts(self, parts: Mapping[str, Any]) -> None:
         if "policy" not in parts or not parts.keys() <= self.PARTS:

@@ -22,6 +22,7 @@ ALGORITHMS = {
     "dqn": Algorithm("muster.algos.dqn_config:DQNConfig", "muster.algos.dqn:DQN"),
     "ppo": Algorithm("muster.algos.ppo_config:PPOConfig", "muster.algos.ppo:PPO"),
     "pqn": Algorithm("muster.algos.pqn_config:PQNConfig", "muster.algos.pqn:PQN"),
+    "r2d2": Algorithm("muster.algos.r2d2_config:R2D2Config", "muster.algos.r2d2:R2D2"),
     "sac": Algorithm("muster.algos.sac_config:SACConfig", "muster.algos.sac:SAC"),
 }
 """Muster's own."""
