@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from muster.algos.apex_config import ApexConfig
 from muster.algos.batches import count_rows
-from muster.algos.dqn import DQN
 from muster.algos.q_config import QLearningConfig
+from muster.algos.q_learner import QLearner
 from muster.data.block import StepBlock
 from muster.data.obs import at
 from muster.data.schema import PRIORITY
@@ -31,8 +31,11 @@ Array = NDArray[Any]
 __all__ = ["ApeX", "ApexConfig"]
 
 
-class ApeX(DQN):
-    """A Q-network that acts in environments of different randomness, and learns; see `DQN`."""
+class ApeX(QLearner):
+    """A Q-network that acts in environments of different randomness, and learns.
+
+    The arguments are those of `QLearner`.
+    """
 
     def __init__(
         self,
@@ -78,11 +81,12 @@ class ApeX(DQN):
             np.take_along_axis(q, done, axis=-1)[..., 0] - target
         )
 
-    def _schedule(self) -> Callable[[float], float]:
+    def schedule(self) -> Callable[[float], float]:
+        """Return the probability of a random action, by environment steps: that of the first."""
         return lambda env_step: self.cfg.eps_base
 
     def _best(self, obs: Any) -> NDArray[np.int64]:
-        self._q = self._net.predict(obs)
+        self._q = self.values(obs)
         best: NDArray[np.int64] = self._q.argmax(axis=1)
         return best
 
@@ -93,13 +97,11 @@ class ApeX(DQN):
 
     def _q_after(self, block: StepBlock) -> Array:
         """Return Q of what is seen after the last step, [N, actions]."""
-        found: Array = self._net.predict(at(block.seen, -1))
-        return found
+        return self.values(at(block.seen, -1))
 
     def _q_of_finals(self, block: StepBlock, cut: NDArray[np.bool_]) -> Array:
         """Return Q of the last observations of episodes that were cut off, [E, actions]."""
-        found: Array = self._net.predict(at(block.finals, which_finals(block, cut)))
-        return found
+        return self.values(at(block.finals, which_finals(block, cut)))
 
 
 def which_finals(block: StepBlock, steps: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -4,12 +4,19 @@ A file of its own, without torch: what is wrong with an option is said before th
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
-from muster.algos.options import check_choice, check_number
+from muster.algos.options import (
+    check_choice,
+    check_flag,
+    check_number,
+    check_whole,
+    refuse_together,
+)
 from muster.algos.q_config import QLearningConfig
 
 Schedule = Literal["linear", "exp"]
+MOST_QUANTILES = 1_024
 
 
 @dataclass(frozen=True)
@@ -17,6 +24,7 @@ class DQNConfig(QLearningConfig):
     """How DQN learns. The defaults are those of SB3's zoo for CartPole-v1."""
 
     NAME = "DQN"
+    FIXED_ON_RESUME: ClassVar[frozenset[str]] = QLearningConfig.FIXED_ON_RESUME | {"quantiles"}
 
     eps_start: float = 1.0
     """Probability of a random action at first."""
@@ -26,9 +34,30 @@ class DQNConfig(QLearningConfig):
     """In environment steps. Linear: `eps_end` is reached after so many. Exp: the time constant."""
     eps_schedule: Schedule = "linear"
     """How it gets there."""
+    quantiles: int = 0
+    """Learn so many quantiles of each action's return (QR-DQN: 200); 0 for the mean alone."""
+    munchausen: bool = False
+    """Soft targets, and a share of the log-probability of what was done as a reward."""
+    munchausen_alpha: float = 0.9
+    """With `munchausen`: that share."""
+    munchausen_tau: float = 0.03
+    """With `munchausen`: the temperature of the policy, in units of Q."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_whole("quantiles", self.quantiles, low=0, high=MOST_QUANTILES)
+        check_flag("munchausen", self.munchausen)
+        check_number("munchausen_alpha", self.munchausen_alpha, high=1, low_too=True, example=0.9)
+        check_number("munchausen_tau", self.munchausen_tau, example=0.03)
+        if self.munchausen and self.double:
+            why = "soft targets choose no action: they take the mean over all of them"
+            refuse_together("munchausen=True", "double=True", why, "double=False")
+        if self.munchausen and self.n_step > 1:
+            why = "each of the steps would earn a share, and replay sums up rewards alone"
+            refuse_together("munchausen=True", f"n_step={self.n_step}", why, "n_step=1")
+        if self.quantiles and not self.huber:
+            why = "the loss of quantiles is the Huber one"
+            refuse_together(f"quantiles={self.quantiles}", "huber=False", why, "huber=True")
         for name in ("eps_start", "eps_end"):
             check_number(name, getattr(self, name), high=1, low_too=True, high_too=True)
         check_number("eps_decay", self.eps_decay, example=10_000)

@@ -73,7 +73,7 @@ class R2D2(ApeX):
     def act(
         self, obs: Any, epsilon: Any = 0.0, first: NDArray[np.bool_] | None = None
     ) -> NDArray[np.int64]:
-        """Return an action for each of N observations; see `DQN.act`.
+        """Return an action for each of N observations; see `QLearner.act`.
 
         Args:
             obs: [N, ...], or a dict of such.
@@ -115,7 +115,7 @@ class R2D2(ApeX):
         }
 
     def load_parts(self, parts: Mapping[str, dict[str, Any]]) -> None:
-        """Take over what `parts` returned, or some of it; see `DQN.load_parts`."""
+        """Take over what `parts` returned, or some of it; see `QLearner.load_parts`."""
         if "exploration" in parts:
             self._exploring = np.array(parts["exploration"]["memory"], np.float32)
             parts = {**parts, "exploration": parts["exploration"]["rng"]}
