@@ -10,7 +10,7 @@ from gymnasium import spaces
 from torch import nn
 
 from muster import OptionError
-from muster.algos import DQN, DQNConfig, dqn
+from muster.algos import DQN, DQNConfig, q_learner
 from muster.nets import ModelError, adam, fused_plan, register_model
 from muster.rl_utils.losses.td import td_loss_numpy
 
@@ -249,7 +249,7 @@ def test_numpy_alone_comes_to_the_same_numbers(capsys, monkeypatch):
     exec(RUN, {})
     monkeypatch.setattr(fused_plan, "FUSED", False)
     monkeypatch.setattr(adam, "adam", adam.adam_numpy)
-    monkeypatch.setattr(dqn, "td_loss", td_loss_numpy)
+    monkeypatch.setattr(q_learner, "td_loss", td_loss_numpy)
     exec(RUN, {})
     lines = capsys.readouterr().out.splitlines()
     losses = [float(line.split()[1]) for line in lines]

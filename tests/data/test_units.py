@@ -265,6 +265,18 @@ def test_what_an_actor_expects_is_the_priority_of_what_is_new(sequences):
         buffer.add(*world.step(no, no), priority=np.float32([np.nan]))
 
 
+def test_burn_in_counts_for_the_first_priority_of_a_sequence_as_little_as_later():
+    unit = Sequence(4, overlap=2, burn_in=2, mix=1.0)
+    buffer = ReplayBuffer(
+        16, VECTOR, ACTION, num_envs=1, prioritized=True, alpha=1.0, columns=[PRIORITY], unit=unit
+    )
+    world, no = World(1), [False]
+    for error in (9.0, 1.0, 8.0, 2.0, 3.0, 4.0):
+        buffer.add(*world.step(no, no), priority=np.float32([error]))
+    # The first one begins an episode, so all of it is learnt from; the other begins with 8 and 2.
+    assert buffer.mass == pytest.approx(9 + 4, rel=1e-5)
+
+
 def test_a_priority_for_a_slot_that_was_overwritten_is_ignored():
     """An index is a number that no other transition ever has: the generation of a slot is in it."""
     buffer = ReplayBuffer(4, VECTOR, ACTION, num_envs=1, prioritized=True, alpha=1.0)

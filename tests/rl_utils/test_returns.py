@@ -5,6 +5,7 @@ import pytest
 
 from muster import OptionError
 from muster.rl_utils import n_step, td_targets
+from muster.rl_utils.returns import n_step_targets
 
 NEXT_Q = np.array([[1.0, 3.0], [5.0, 2.0], [-1.0, -2.0]])
 ONLINE = np.array([[9.0, 0.0], [0.0, 9.0], [0.0, 9.0]])
@@ -69,3 +70,22 @@ def test_terminated_wins_where_both_are_set():
 def test_fewer_than_one_step_is_refused(n):
     with pytest.raises(OptionError, match=f"n={n} is not possible"):
         n_step(np.ones(2), _ends(2), _ends(2), 0.9, n)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 40])
+def test_n_step_targets_of_many_environments_are_the_sums_and_what_follows_them(n):
+    rng = np.random.default_rng(n)
+    reward, after = rng.normal(size=(2, 30, 5))
+    terminated, truncated = rng.random((2, 30, 5)) < 0.15
+    found = n_step_targets(reward, terminated, truncated, after, 0.9, n)
+    for env in range(5):
+        ends = terminated[:, env], truncated[:, env]
+        total, discount, steps = n_step(reward[:, env], *ends, 0.9, n)
+        expected = total + discount * after[np.arange(30) + steps - 1, env]
+        np.testing.assert_allclose(found[:, env], expected, rtol=1e-12)
+
+
+def test_n_step_targets_leave_their_arguments_as_they_are():
+    ends = np.zeros((4, 2), np.bool_)
+    n_step_targets(np.ones((4, 2)), ends, ends, np.ones((4, 2)), 0.9, 3)
+    assert not ends.any()

@@ -59,6 +59,51 @@ def test_a_collector_returns_what_it_saw_with_the_true_next_observations():
     assert collector.take_episodes() == []
 
 
+class Remembering(Always):
+    """A policy that is told whose episode begins."""
+
+    remembers = True
+
+    def __init__(self):
+        super().__init__(0)
+        self.firsts = []
+        self.completed = []
+
+    def explore(self, obs, epsilon, first):
+        self.firsts.append(first)
+        return super().explore(obs, epsilon)
+
+    def complete(self, block):
+        self.completed.append(block)
+
+
+def test_a_policy_that_remembers_is_told_of_new_episodes_also_after_a_resume():
+    policy, collector = _remembering()
+    blocks = [collector.collect() for _ in range(4)]
+    ended = np.concatenate([block.terminated for block in blocks])
+    expected = np.concatenate([np.ones((1, 3), np.bool_), ended])
+    np.testing.assert_array_equal(policy.firsts, expected[:-1])
+    for steps in range(1, 5):
+        _, one = _remembering()
+        for _ in range(steps):
+            one.collect()
+        again, other = _remembering()
+        other.load_state_dict(one.state_dict())
+        other.collect()
+        np.testing.assert_array_equal(again.firsts[0], expected[5 * steps])
+
+
+def test_a_policy_is_told_when_a_block_is_complete():
+    policy, collector = _remembering()
+    blocks = [collector.collect() for _ in range(3)]
+    assert [id(block) for block in policy.completed] == [id(block) for block in blocks]
+
+
+def _remembering():
+    policy = Remembering()
+    return policy, Collector(policy, make_envs(Countdown, 3, seed=0), steps=5)
+
+
 def test_a_collector_that_was_saved_goes_on_with_the_same_steps():
     def make():
         return Collector(Always(1), make_envs("CartPole-v1", 2, seed=5), steps=7)

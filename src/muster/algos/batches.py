@@ -75,8 +75,8 @@ def column(name: str, values: Array, dtype: Any, size: int) -> Array:
 
 def first_not_finite(batch: TransitionBatch) -> str | None:
     """Name the first value of a batch that is NaN or infinite, or None if there is none."""
-    for name in ("reward", "discount", "weight", "obs", "next_obs"):
-        for label, leaf in _leaves(name, getattr(batch, name)):
+    for name in ("reward", "discount", "weight", "obs", "next_obs"):  # sequences have no next_obs
+        for label, leaf in _leaves(name, getattr(batch, name, ())):
             bad = np.argwhere(~np.isfinite(leaf))
             if len(bad):
                 at = bad[0].tolist()

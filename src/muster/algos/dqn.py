@@ -1,57 +1,40 @@
-"""DQN: Q-learning with a network, a replay buffer and a target network.
+"""DQN: the Q-learner, and what completes Rainbow (Hessel et al. 2018), each a switch.
 
-    act:     obs -> Q -> best action, or a random one with probability epsilon
-    update:  batch -> targets (of the target network) -> TD loss -> gradient -> Adam
-             every so many updates: weights -> target network
+    --quantiles M    a distribution of returns for each action (QR-DQN, Dabney et al. 2018)
+    --munchausen     soft targets with a share of log pi (Vieillard et al. 2020)
 
-Mnih et al. 2015, with double Q-learning (van Hasselt et al. 2016), dueling streams (Wang et al.
-2016), n-step returns and importance weights for prioritised replay (Schaul et al. 2016), each of
-them a switch in `DQNConfig`. Differences from the papers: Adam instead of RMSProp, and the Huber
-loss in place of clipped errors, which has the same gradient.
-
-One thread may call `update` while others call `act`: they then act on weights that are changing.
+What is the same for all Q-learners (acting, the plain loss, the target network) is in `q_learner`.
 """
 
-import copy
-import math
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.algos.batches import TransitionBatch, column, count_rows, first_not_finite
+from muster.algos.batches import TransitionBatch
 from muster.algos.dqn_config import DQNConfig
-from muster.algos.replay_agent import ReplayAgent
-from muster.envs.masks import ACTION_MASK, is_masked
+from muster.algos.q_learner import QLearner
+from muster.envs.masks import is_masked
 from muster.errors import OptionError
-from muster.nets import Adam, FlatParameters, build_q_network, make_net
-from muster.nets.flat import aligned
 from muster.nets.registry import Factory
 from muster.rl_utils import get_epsilon_greedy_fn
-from muster.rl_utils.losses.td import BAD_SHAPES, td_loss
-from muster.seeding import derive_seed, generator
+from muster.rl_utils.losses.critics import quantile_loss
+from muster.rl_utils.munchausen import munchausen_terms
 
 Array = NDArray[Any]
 
 __all__ = ["DQN", "DQNConfig"]
 
 
-class DQN(ReplayAgent):
-    """A Q-network that acts and learns.
+class DQN(QLearner):
+    """A Q-network that acts and learns; the arguments are those of `QLearner`.
 
-    Args:
-        cfg: How it learns.
-        obs_space: Of one observation.
-        action_space: Of one action; has to be Discrete.
-        seed: Decides the first weights and all exploration. torch's and NumPy's global generators
-            are neither used nor moved.
-        model: A class or function of (obs_space, n_actions) that makes the torch module from
-            observations to Q [B, n_actions]. None: what the config says.
+    With `quantiles`, a model of your own has an output for each quantile of each action.
     """
 
-    PARTS = frozenset({"policy", "target", "optimizer", "exploration", "counters"})
+    cfg: DQNConfig
 
     def __init__(
         self,
@@ -61,229 +44,62 @@ class DQN(ReplayAgent):
         seed: int = 0,
         model: Factory | None = None,
     ) -> None:
-        super().__init__(cfg, obs_space, action_space)
-        assert isinstance(action_space, gym.spaces.Discrete)
-        self.epsilon = get_epsilon_greedy_fn(
-            cfg.eps_start, cfg.eps_end, cfg.eps_decay, cfg.eps_schedule
-        )
-        self.model = build_q_network(
-            obs_space,
-            int(action_space.n),
-            cfg.hidden,
-            cfg.dueling,
-            cfg.model if model is None else model,
-            activation=cfg.activation,
-            seed=derive_seed(seed, "network"),
-        )
-        """The torch module that learns. Its parameters are always up to date."""
-        self._first_action = int(action_space.start)
-        self._n_actions = int(action_space.n)
-        self._rng = generator(seed, "explore")
-        self.weights = FlatParameters(self.model)
-        self._target_weights = FlatParameters(copy.deepcopy(self.model))
-        self._net = make_net(self.model, self.weights)
-        self.by_torch = self._net.by_torch
-        self._target = make_net(self._target_weights.module, self._target_weights)
-        self._grad = aligned(self.weights.vector.size)
-        self._adam = Adam(self.weights.vector, cfg.lr)
-
-    def act(self, obs: Any, epsilon: float = 0.0) -> NDArray[np.int64]:
-        """Return an action for each of N observations, int64 [N].
-
-        Args:
-            obs: [N, ...], or a dict of such.
-            epsilon: Probability of a random action; 0 is greedy and draws no random number.
-        """
-        size = count_rows(obs, self.obs_space)
-        if epsilon <= 0:
-            return self._best(obs) + self._first_action
-        whether, which = self._rng.random((2, size))
-        action = self._random(which, obs)
-        if epsilon < 1:
-            action = np.where(whether < epsilon, action, self._best(obs))
-        return action + self._first_action
-
-    def explore(self, obs: Any, epsilon: float | None = None) -> NDArray[np.int64]:
-        """Return the best actions, and a random one with probability `epsilon`, or `eps_end`."""
-        return self.act(obs, self.cfg.eps_end if epsilon is None else epsilon)
-
-    @np.errstate(over="ignore", invalid="ignore")  # what is not finite is looked for, and named
-    def update(self, batch: TransitionBatch) -> dict[str, float]:
-        """Take one gradient step, and change the target network when it is time.
-
-        Raises:
-            NonFiniteError: The loss or the gradient is NaN or infinite; nothing was changed.
-
-        Returns:
-            `loss`; `q_mean`, of the actions that were taken; `td_error_mean`, of absolute errors;
-            `grad_norm`, before clipping. The errors themselves are in `td_error`.
-        """
-        metrics = self._differentiate(batch)
-        return {**metrics, "grad_norm": self._descend()}
-
-    @np.errstate(over="ignore", invalid="ignore")
-    def gradient(self, batch: TransitionBatch) -> tuple[dict[str, Array], dict[str, float]]:
-        """Return what `update` would go along, by parameter, and change no weight.
-
-        For learners whose weights are somebody else's: one that sums up what several send.
-
-        Raises:
-            NonFiniteError: The loss is NaN or infinite.
-
-        Returns:
-            A copy of the gradient for each parameter; the metrics of `update` but `grad_norm`.
-        """
-        metrics = self._differentiate(batch)
-        shapes = {name: each.shape for name, each in self.model.named_parameters()}
-        gradient = {
-            name: self._grad[at].reshape(shapes[name]).copy()
-            for name, at in self.weights.names_and_slices.items()
-        }
-        return gradient, metrics
-
-    @np.errstate(over="ignore", invalid="ignore")
-    def apply_gradient(self, gradient: Mapping[str, Array]) -> float:
-        """Take the step of `update` along what `gradient` returned here or at another agent's.
-
-        Raises:
-            NonFiniteError: It is NaN or infinite; nothing was changed.
-
-        Returns:
-            Its norm, before clipping.
-        """
-        places = self.weights.names_and_slices
-        wanted = {name: at.stop - at.start for name, at in places.items()}
-        given = {name: np.size(each) for name, each in gradient.items()}
-        if given != wanted:
+        self._quantiles = max(1, cfg.quantiles)
+        if cfg.quantiles and is_masked(obs_space):
             raise OptionError(
-                f"the gradient has numbers for {given}",
-                f"the network's parameters are {wanted}",
-                "agent.apply_gradient(other.gradient(batch)[0]), of an agent like this",
+                f"quantiles={cfg.quantiles} is not possible with action masks",
+                "a mask has one number for each action, and the network an output per quantile",
+                "quantiles=0",
             )
-        for name, at in places.items():
-            self._grad[at] = np.reshape(gradient[name], -1)
-        return self._descend()
+        super().__init__(cfg, obs_space, action_space, seed, model)
 
-    def follow(self, weights: dict[str, Any], train_iter: int) -> None:
-        """Go on with weights that others changed, too, after so many updates of all together.
+    @property
+    def outputs(self) -> int:
+        """Numbers that the network makes of one observation: quantiles, action by action."""
+        return self._n_actions * self._quantiles
 
-        The target network changes when this passes a multiple of `target_update`.
-        """
-        passed = train_iter // self.cfg.target_update - self.train_iter // self.cfg.target_update
-        self.load_policy(weights)
-        self.train_iter = train_iter
-        if passed > 0:
-            self._target_weights.copy_from(self.weights, 1 - (1 - self.cfg.tau) ** passed)
+    def schedule(self) -> Callable[[float], float]:
+        """Return the probability of a random action, by environment steps."""
+        cfg = self.cfg
+        return get_epsilon_greedy_fn(cfg.eps_start, cfg.eps_end, cfg.eps_decay, cfg.eps_schedule)
 
-    def parts(self) -> dict[str, dict[str, Any]]:
-        """Return a copy of all that changes, as plain values and NumPy arrays, part by part.
+    def values(self, obs: Any) -> Array:
+        """Return Q, [N, actions]: of quantiles, their means."""
+        made = super().values(obs)
+        return self._by_action(made).mean(axis=2) if self.cfg.quantiles else made
 
-        `policy` alone is enough to act; the others are needed to go on learning.
-        """
-        return {
-            "policy": dict(self.weights.state_dict()),
-            "target": dict(self._target_weights.state_dict()),
-            "optimizer": self._adam.state_dict(),
-            "exploration": copy.deepcopy(dict(self._rng.bit_generator.state)),
-            "counters": {"train_iter": self.train_iter},
-        }
-
-    def load_parts(self, parts: Mapping[str, dict[str, Any]]) -> None:
-        """Take over what `parts` returned, or some of it.
-
-        Args:
-            parts: With at least `policy`. Without `target`, the target network becomes a copy of
-                it. Other parts that are not there stay as they are.
-        """
-        self._check_parts(parts)
-        self.weights.load_state_dict(parts["policy"])
-        self._target_weights.load_state_dict(parts.get("target", parts["policy"]))
-        if "optimizer" in parts:
-            self._adam.load_state_dict(parts["optimizer"])
-        if "exploration" in parts:
-            self._rng.bit_generator.state = parts["exploration"]
-        if "counters" in parts:
-            self.train_iter = int(parts["counters"]["train_iter"])
-
-    def _random(self, which: Array, obs: Any) -> NDArray[np.int64]:
-        """Return a legal action for each number in [0, 1), all of them alike."""
-        if not is_masked(self.obs_space):
-            return (which * self._n_actions).astype(np.int64)
-        legal = np.asarray(obs[ACTION_MASK]) != 0
-        wanted = (which * legal.sum(axis=1)).astype(np.int64)  # the first one is number 0
-        found: NDArray[np.int64] = (legal.cumsum(axis=1) == wanted[:, None] + 1).argmax(axis=1)
-        return found
-
-    def _best(self, obs: Any) -> NDArray[np.int64]:
-        best: NDArray[np.int64] = self._net.predict(obs).argmax(axis=1)
-        return best
-
-    def _differentiate(self, batch: TransitionBatch) -> dict[str, float]:
-        """Compute the gradient of a batch, into `_grad`."""
-        q, dq, (loss, q_mean, td_error_mean) = self._loss(batch)
-        if not math.isfinite(loss):
-            raise self._not_finite(f"the loss is {loss}", self._cause(batch, q))
-        self._net.backward(dq, self._grad)
-        return {"loss": loss, "q_mean": q_mean, "td_error_mean": td_error_mean}
-
-    def _descend(self) -> float:
-        """Take a step along `_grad`, and return its norm."""
-        norm = self._adam.step(self._grad, self.cfg.max_grad_norm)
-        if not math.isfinite(norm):
-            raise self._gradient_not_finite(self.weights, self._grad)
-        self.train_iter += 1
-        if self.train_iter % self.cfg.target_update == 0:
-            self._target_weights.copy_from(self.weights, self.cfg.tau)
-        return norm
+    def _by_action(self, made: Array) -> Array:
+        return made.reshape(len(made), self._n_actions, self._quantiles)
 
     def _loss(self, batch: TransitionBatch) -> tuple[Array, Array, list[float]]:
-        """Return q, the loss's gradient by it, and the means of a batch; set `td_error`."""
-        size = len(batch.action)
-        action = column("action", batch.action, np.int64, size)
-        if self._first_action:
-            action = action - self._first_action
-        next_q = self._target.predict(batch.next_obs)
-        choose_by = self._net.predict(batch.next_obs) if self.cfg.double else next_q
-        q = self._net.forward(batch.obs)
-        dq = np.empty_like(q)
-        td_error = np.empty(size, np.float32)
-        sums = np.empty(3)
-        problem = td_loss(
-            q,
-            action,
-            column("reward", batch.reward, np.float32, size),
-            column("discount", batch.discount, np.float32, size),
-            next_q,
-            choose_by,
-            column("weight", batch.weight, np.float32, size),
-            self.cfg.huber,
-            dq,
-            td_error,
-            sums,
-        )
-        if problem == BAD_SHAPES:
-            raise OptionError(
-                f"a batch has {size} actions, {len(q)} observations and {len(next_q)} next ones",
-                "each row is one transition",
-                "agent.update(buffer.sample(batch_size))",
-            )
-        if problem >= 0:
-            raise OptionError(
-                f"action[{problem}] is {batch.action[problem]}",
-                f"the actions are {self._first_action} to "
-                f"{self._first_action + self._n_actions - 1}",
-                "store the actions that act() returned",
-            )
-        self.td_error = td_error
-        return q, dq, sums.tolist()
-
-    def _cause(self, batch: TransitionBatch, q: Array) -> str:
-        """Name what made a loss infinite or NaN: the data if it is in there, else a network."""
-        in_data = first_not_finite(batch)
-        if in_data is not None:
-            return in_data
-        if not np.isfinite(q).all():
-            return "the network's output is not finite, though all observations are"
-        if not np.isfinite(self.td_error).all():
-            return "the target network's output is not finite, though all observations are"
-        return "the errors are too large to be squared"
+        cfg = self.cfg
+        if not (cfg.quantiles or cfg.munchausen):
+            return super()._loss(batch)
+        action, reward, discount, weight = self._columns(batch)
+        wrong = np.flatnonzero((action < 0) | (action >= self._n_actions))
+        if wrong.size:
+            raise self._no_action(action, int(wrong[0]))
+        rows = np.arange(len(action))
+        next_q = self._by_action(self._target.predict(batch.next_obs))
+        if cfg.munchausen:
+            now = self._by_action(self._target.predict(batch.obs)).mean(axis=2)
+            terms = cfg.munchausen_alpha, cfg.munchausen_tau
+            bonus, follows = munchausen_terms(now, action, next_q, *terms)
+            reward = reward + bonus
+        else:
+            choose_by = self.values(batch.next_obs) if cfg.double else next_q.mean(axis=2)
+            follows = next_q[rows, choose_by.argmax(axis=1)]
+        target = (reward[:, None] + discount[:, None] * follows).astype(np.float32)
+        made = self._net.forward(batch.obs)
+        if not cfg.quantiles:
+            none = np.zeros(len(action), np.float32)
+            given = np.ascontiguousarray(target[:, 0])
+            dq, self.td_error, sums = self._td(made, action, given, none, made, made, weight)
+            return made, dq, sums
+        mine = self._by_action(made)[rows, action]
+        found = quantile_loss(mine[:, None], target, weight, len(action))
+        self.td_error = found.td_error
+        dq = np.zeros_like(made)
+        self._by_action(dq)[rows, action] = found.dvalues[:, 0]
+        q_mean = float(np.mean(mine, dtype=np.float64))
+        return made, dq, [found.loss, q_mean, float(np.abs(self.td_error).mean(dtype=np.float64))]

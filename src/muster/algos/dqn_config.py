@@ -4,56 +4,28 @@ A file of its own, without torch: what is wrong with an option is said before th
 """
 
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any, ClassVar, Literal
-
-import gymnasium as gym
+from typing import ClassVar, Literal
 
 from muster.algos.options import (
-    MOST_LR,
-    Activation,
     check_choice,
     check_flag,
     check_number,
     check_whole,
-    check_widths,
     refuse_together,
 )
-from muster.algos.replay_config import ReplayConfig
-from muster.errors import OptionError
+from muster.algos.q_config import QLearningConfig
 
 Schedule = Literal["linear", "exp"]
+MOST_QUANTILES = 1_024
 
 
 @dataclass(frozen=True)
-class DQNConfig(ReplayConfig):
+class DQNConfig(QLearningConfig):
     """How DQN learns. The defaults are those of SB3's zoo for CartPole-v1."""
 
-    FIXED_ON_RESUME: ClassVar[frozenset[str]] = ReplayConfig.FIXED_ON_RESUME | {
-        "hidden",
-        "activation",
-        "dueling",
-        "model",
-    }
-    """What makes a run what it is: its network, and what its replay was made for."""
-    UPDATES = "updates_per_train"
+    NAME = "DQN"
+    FIXED_ON_RESUME: ClassVar[frozenset[str]] = QLearningConfig.FIXED_ON_RESUME | {"quantiles"}
 
-    updates_per_train: int = 128
-    """Updates in each phase of them, `train_every` environment steps apart."""
-    lr: float = 2.3e-3
-    """Learning rate of Adam."""
-    target_update: int = 128
-    """Updates from one change of the target network to the next."""
-    tau: float = 1.0
-    """How far the target network then goes towards the learning one: 1 makes it a copy."""
-    double: bool = False
-    """Let the learning network choose the action that the target network values."""
-    dueling: bool = False
-    """Separate streams for value and advantages; the last hidden layer is each stream's own."""
-    max_grad_norm: float | None = 10.0
-    """A longer gradient is shortened to this. None: never."""
-    huber: bool = True
-    """Errors beyond 1 count linearly; else the loss is half the squared error."""
     eps_start: float = 1.0
     """Probability of a random action at first."""
     eps_end: float = 0.04
@@ -62,58 +34,31 @@ class DQNConfig(ReplayConfig):
     """In environment steps. Linear: `eps_end` is reached after so many. Exp: the time constant."""
     eps_schedule: Schedule = "linear"
     """How it gets there."""
-    hidden: tuple[int, ...] = (256, 256)
-    """Width of each layer between the encoder of observations and the head."""
-    activation: Activation = "relu"
-    """After each of these layers."""
-    model: str | None = None
-    """Another network: mlp, nature_cnn, impala_cnn, or module:Class of your own."""
-    horizon: int = 50_000
-    """Environment steps that the run is planned for."""
-
-    def updates_per_step_exactly(self) -> Fraction:
-        """Return the updates for each environment step, without rounding."""
-        return Fraction(self.updates_per_train, self.train_every)
-
-    def gentler(self) -> str:
-        """Return options with which learning is less likely to diverge."""
-        return f"lr={self.lr / 10:g}, max_grad_norm=1"
-
-    @staticmethod
-    def check_actions(action_space: gym.Space[Any]) -> None:
-        """Refuse actions that DQN cannot choose from."""
-        if not isinstance(action_space, gym.spaces.Discrete):
-            raise OptionError(
-                f"DQN needs Discrete actions; got {action_space}",
-                "it compares the values of all actions, so they have to be countable",
-                "muster train ppo ...",
-            )
+    quantiles: int = 0
+    """Learn so many quantiles of each action's return (QR-DQN: 200); 0 for the mean alone."""
+    munchausen: bool = False
+    """Soft targets, and a share of the log-probability of what was done as a reward."""
+    munchausen_alpha: float = 0.9
+    """With `munchausen`: that share."""
+    munchausen_tau: float = 0.03
+    """With `munchausen`: the temperature of the policy, in units of Q."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("lr", self.lr, high=MOST_LR, high_too=True, example=1e-3)
-        for name in ("updates_per_train", "target_update", "horizon"):
-            check_whole(name, getattr(self, name))
-        check_number("tau", self.tau, high=1, high_too=True, example=1)
+        check_whole("quantiles", self.quantiles, low=0, high=MOST_QUANTILES)
+        check_flag("munchausen", self.munchausen)
+        check_number("munchausen_alpha", self.munchausen_alpha, high=1, low_too=True, example=0.9)
+        check_number("munchausen_tau", self.munchausen_tau, example=0.03)
+        if self.munchausen and self.double:
+            why = "soft targets choose no action: they take the mean over all of them"
+            refuse_together("munchausen=True", "double=True", why, "double=False")
+        if self.munchausen and self.n_step > 1:
+            why = "each of the steps would earn a share, and replay sums up rewards alone"
+            refuse_together("munchausen=True", f"n_step={self.n_step}", why, "n_step=1")
+        if self.quantiles and not self.huber:
+            why = "the loss of quantiles is the Huber one"
+            refuse_together(f"quantiles={self.quantiles}", "huber=False", why, "huber=True")
         for name in ("eps_start", "eps_end"):
             check_number(name, getattr(self, name), high=1, low_too=True, high_too=True)
-        if self.max_grad_norm is not None:
-            check_number("max_grad_norm", self.max_grad_norm, example=10)
-        for name in ("double", "dueling", "huber"):
-            check_flag(name, getattr(self, name))
         check_number("eps_decay", self.eps_decay, example=10_000)
         check_choice("eps_schedule", self.eps_schedule, Schedule)
-        check_choice("activation", self.activation, Activation)
-        check_widths("hidden", self.hidden)
-        if not isinstance(self.model, str | None) or self.model == "":
-            raise OptionError(
-                f"model={self.model!r} is not possible",
-                "a config is written to files, so it holds the name of a registered model",
-                "DQN(cfg, obs_space, action_space, model=MyNetwork)",
-            )
-        if self.dueling and self.model is not None:
-            why = "a model of your own has its own head"
-            refuse_together("dueling=True", f"model={self.model!r}", why, "dueling=False")
-        if self.dueling and not self.hidden:
-            why = "the last hidden layer makes the two streams"
-            refuse_together("dueling=True", "hidden=()", why, "hidden=(64,)")

@@ -54,28 +54,39 @@ class ReplayAgent(ABC):
         self.train_iter = 0
         """Updates so far."""
         self.td_error: Array = np.zeros(0, np.float32)
-        """q - target of the last update, [B], or of the last `update_many`, [K, B]."""
+        """What priorities are made of: q - target of the last update, [B], or of the last
+        `update_many`, [K, B]."""
         self.beta = get_epsilon_greedy_fn(cfg.beta_start, cfg.beta_end, cfg.horizon, "linear")
         """From environment steps to the exponent of importance weights, for prioritised replay."""
 
     @property
     def schema(self) -> tuple[Column, ...]:
         """What it writes besides when it explores."""
-        columns: tuple[Column, ...] = self.cfg.SCHEMA
+        columns: tuple[Column, ...] = self.cfg.schema
         return columns
+
+    def epsilon_of(self, env_step: float, envs: range, total: int) -> float | Array:
+        """Return how random some environments are: one number, or one for each of them.
+
+        Args:
+            env_step: Environment steps so far.
+            envs: Which, by their numbers among those of all actors.
+            total: How many there are.
+        """
+        return self.epsilon(env_step)
 
     @abstractmethod
     def act(self, obs: Any) -> Array:
         """Return the best action for each of N observations."""
 
     @abstractmethod
-    def explore(self, obs: Any, epsilon: float | None = None) -> Array:
+    def explore(self, obs: Any, epsilon: Any = None) -> Array:
         """Return actions to learn from for N observations.
 
         Args:
             obs: [N, ...], or a dict of such.
-            epsilon: Probability of an action that is drawn from all alike; as at the end of
-                training if it is not given.
+            epsilon: Probability of an action that is drawn from all alike, one number or [N]; as at
+                the end of training if it is not given.
         """
 
     @abstractmethod
@@ -109,9 +120,9 @@ class ReplayAgent(ABC):
                 "update_many got no batch", "there is nothing to learn from", "count=1"
             )
         found: dict[str, list[float]] = {}
-        errors = np.empty(batches.reward.shape, np.float32)
+        errors = np.empty(batches.weight.shape, np.float32)
         for k in range(count):
-            for name, value in self.update(BatchSlice(batches, k)).items():
+            for name, value in self.update(self._one_of(batches, k)).items():
                 found.setdefault(name, []).append(value)
             errors[k] = self.td_error
         self.td_error = errors
@@ -143,6 +154,10 @@ class ReplayAgent(ABC):
     def policy_sha256(self) -> str:
         """Return a hash over the names, shapes and bytes of the policy's weights."""
         return self.weights.sha256()
+
+    def _one_of(self, batches: Any, k: int) -> Any:
+        """Return batch k of several."""
+        return BatchSlice(batches, k)
 
     def _check_parts(self, parts: Mapping[str, Any]) -> None:
         if "policy" not in parts or not parts.keys() <= self.PARTS:

@@ -18,6 +18,7 @@ from muster.algos.options import (
 from muster.errors import OptionError
 
 if TYPE_CHECKING:
+    from muster.data.schema import Column
     from muster.data.units import Sequence, Transition
 
 MOST_SHARDS = 64
@@ -36,8 +37,6 @@ class ReplayConfig(ABC):
     """The option that says how many updates there are."""
     PROGRAM: ClassVar[str] = "replay"
     """The training program: a learner with replay, alone or with actors."""
-    SCHEMA: ClassVar[tuple[Any, ...]] = ()
-    """`Column`s that actors write besides; the agent's `write(rows)` fills them."""
     OF_RUNS: ClassVar[Mapping[str, Any]] = {}
     """Options of every run that have another default here."""
 
@@ -88,6 +87,11 @@ class ReplayConfig(ABC):
         from muster.data.units import Transition  # with numba: reading options needs none
 
         return Transition(self.n_step)
+
+    @property
+    def schema(self) -> "tuple[Column, ...]":
+        """What actors write besides: the agent's `write(rows)` and `complete(block)` fill it."""
+        return ()
 
     @abstractmethod
     def updates_per_step_exactly(self) -> Fraction:

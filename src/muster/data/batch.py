@@ -18,6 +18,10 @@ class BatchRows:
         """Return the same rows [B] in another leading shape; views of the same memory."""
         return self._of([self], lambda array: array.reshape(lead + array.shape[1:]))
 
+    def part(self, k: int) -> Self:
+        """Return batch k of several, [count, B]; views of the same memory."""
+        return self._of([self], lambda array: array[k])
+
     @classmethod
     def gather(cls, parts: Sequence[tuple[Array, Self]]) -> Self:
         """Return one batch [B] that has each part's rows where the part says.

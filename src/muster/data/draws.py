@@ -94,7 +94,8 @@ class Draws:
         size = None
         if ids.size and self._expected:
             unit = self.starts.unit
-            size = unit.priority(*self._store.along(PRIORITY.name, ids, unit.length))
+            error, valid = self._store.along(PRIORITY.name, ids, unit.length)
+            size = unit.priority(error, self.starts.learnt(ids, valid))
         self.priorities.put(ids, size)
 
     def ids_at(self, where: Floats) -> Ints:

@@ -63,6 +63,9 @@ VERSION = Column("version", np.dtype(np.int64))
 PRIORITY = Column("priority", np.dtype(np.float32))
 """Size of the TD error that the actor found: what a new transition's priority is made of."""
 
+STATE = "state"
+"""Name of the column for what a network remembered before the step; its width is the network's."""
+
 _FIXED = frozenset({"obs", "action", "reward", "next_obs", "terminated", "truncated"})
 
 

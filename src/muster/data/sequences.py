@@ -123,6 +123,7 @@ class SequenceStarts:
         """Return what was read of sequences, with n-step rewards that stay within them."""
         length = self.unit.length
         step = np.arange(length)
+        valid = step < paths.steps[:, None]
         ahead = np.clip(paths.steps[:, None] - step, 0, self.unit.n)
         padded = np.pad(paths.reward.astype(np.float64), ((0, 0), (0, self.unit.n)))
         reward = np.zeros(paths.reward.shape)
@@ -130,8 +131,6 @@ class SequenceStarts:
             reward += powers[k] * padded[:, k : k + length]
         over = np.take_along_axis(paths.end, paths.steps[:, None] - 1, axis=1) & TERMINATED != 0
         last = step + ahead >= paths.steps[:, None]
-        valid = step < paths.steps[:, None]
-        begins = self._begins[ids % self._capacity]
         return SequenceBatch(
             paths.obs,
             paths.action,
@@ -139,11 +138,19 @@ class SequenceStarts:
             np.where(valid & ~(last & over), powers[ahead], 0.0).astype(np.float32),
             step + ahead,
             valid,
-            valid & (begins[:, None] | (step >= self.unit.burn_in)),
+            self.learnt(ids, valid),
             weight,
             ids,
             paths.columns,
         )
+
+    def learnt(self, ids: Ints, valid: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which steps [B, L] of sequences, of those that there are, are no burn-in."""
+        begins = self._begins[ids % self._capacity]
+        found: NDArray[np.bool_] = valid & (
+            begins[:, None] | (np.arange(self.unit.length) >= self.unit.burn_in)
+        )
+        return found
 
     def state(self) -> dict[str, Any]:
         """Return the running episodes of this process; those of other sources are over."""

@@ -1,6 +1,9 @@
 """`collect` and `train`: experience goes into the replay buffer, batches come out of it."""
 
 from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 
 from muster.data.faces import Gives, Takes
 from muster.framework import Context, Middleware
@@ -8,13 +11,14 @@ from muster.workers import Collector, Learner
 from muster.workers.episode_log import EndedEpisodes
 
 
-def collect(collector: Collector, buffer: Takes, epsilon: Callable[[float], float]) -> Middleware:
+def collect(collector: Collector, buffer: Takes, epsilon: Callable[[float], Any]) -> Middleware:
     """Take some steps in the environments and put them into the buffer.
 
     Args:
         collector: Takes the steps.
         buffer: Where they go.
-        epsilon: From environment steps to the probability of a random action.
+        epsilon: From environment steps to the probability of a random action: one number, or one
+            for each environment.
     """
 
     def _collect(ctx: Context) -> None:
@@ -23,7 +27,7 @@ def collect(collector: Collector, buffer: Takes, epsilon: Callable[[float], floa
         data = collector.collect(policy_kwargs={"eps": eps})
         buffer.push(data, cur_collector_envstep=collector.envstep)
         ctx.env_step = collector.envstep
-        ctx.setdefault("metrics", {})["collect/epsilon"] = eps
+        ctx.setdefault("metrics", {})["collect/epsilon"] = float(np.mean(eps))
         ctx.episodes = EndedEpisodes.of([(e.return_, e.length) for e in collector.take_episodes()])
 
     return _collect

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
+import numpy as np
+
 from muster.data.faces import Receives, Takes
 from muster.data.shard import ReplayShard
 from muster.flow import ParameterServer
@@ -80,7 +82,7 @@ def act(
     buffer: Takes,
     server: ParameterServer,
     actor: TakesWeights,
-    epsilon: Callable[[float], float],
+    epsilon: Callable[[float], Any],
 ) -> Middleware:
     """Act on the newest weights that are here, and send what was experienced.
 
@@ -89,7 +91,8 @@ def act(
         buffer: Sends it to where it is stored.
         server: Has the weights.
         actor: The collector's policy.
-        epsilon: From environment steps of all nodes to the probability of a random action.
+        epsilon: From environment steps of all nodes to the probability of a random action: one
+            number, or one for each environment of this node.
     """
     current = server.pull()
 
@@ -105,7 +108,7 @@ def act(
         eps = epsilon(current.info["env_step"])
         data = collector.collect(policy_kwargs={"eps": eps})
         episodes = [(each.return_, each.length) for each in collector.take_episodes()]
-        note = {"epsilon": eps, "episodes": episodes}
+        note = {"epsilon": float(np.mean(eps)), "episodes": episodes}
         buffer.push(data, version=current.version, note=note)
 
     return _act

@@ -36,13 +36,16 @@ class LSTM(nn.Module):
         """Numbers that make the state of one environment."""
         return 2 * self.width
 
-    def forward(self, inputs: Tensor, state: Tensor, first: Tensor | None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, inputs: Tensor, state: Tensor, first: Tensor | None, cut: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return outputs [T, B, width] and the state [B, 2 * width] after them.
 
         Args:
             inputs: [T, B, in_features].
             state: [B, 2 * width].
             first: bool [T, B, 1], where the state is zeroed before the step.
+            cut: bool [T, B, 1], where the gradient goes back no further than to this step.
         """
         gates = self.input(inputs)  # of all steps at once
         recurrent = self.recurrent.t()
@@ -50,6 +53,8 @@ class LSTM(nn.Module):
         for t in range(len(inputs)):
             if first is not None:
                 state = state.masked_fill(first[t], 0.0)
+            if cut is not None:
+                state = torch.where(cut[t], state.detach(), state)
             h, cell = state[:, : self.width], state[:, self.width :]
             gate = torch.addmm(gates[t], h, recurrent)
             enter, stay, leave = gate[:, : 3 * self.width].sigmoid().chunk(3, dim=1)
@@ -88,13 +93,16 @@ class GRU(nn.Module):
         """Numbers that make the state of one environment."""
         return self.width
 
-    def forward(self, inputs: Tensor, state: Tensor, first: Tensor | None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, inputs: Tensor, state: Tensor, first: Tensor | None, cut: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return outputs [T, B, width] and the state [B, width] after them.
 
         Args:
             inputs: [T, B, in_features].
             state: [B, width].
             first: bool [T, B, 1], where the state is zeroed before the step.
+            cut: bool [T, B, 1], where the gradient goes back no further than to this step.
         """
         gates = self.input(inputs)  # of all steps at once
         recurrent, two = self.recurrent.t(), 2 * self.width
@@ -102,6 +110,8 @@ class GRU(nn.Module):
         for t in range(len(inputs)):
             if first is not None:
                 state = state.masked_fill(first[t], 0.0)
+            if cut is not None:
+                state = torch.where(cut[t], state.detach(), state)
             gate = torch.addmm(gates[t, :, :two], state, recurrent[:, :two]).sigmoid()
             reset, update = gate.chunk(2, dim=1)
             by_state = torch.addmm(self.recurrent_bias, state, recurrent[:, two:])

@@ -142,19 +142,38 @@ class RecurrentActorCritic(nn.Module):
         """
         if self.normalizer is not None:
             obs = self.normalizer(obs)
-        features: Tensor = self.trunk(self.encoder(obs))
-        n = len(features) // length
-        if state is None:
-            state = features.new_zeros(n, self.state_width)
-        begins = None if first is None else first.view(length, n, 1)
-        memory, state = self.cell(features.view(length, n, -1), state, begins)
-        memory = memory.flatten(0, 1)
+        memory, state = self.remember(obs, state, first, length)
         outputs: Tensor = self.policy(memory)
         if self.log_std is not None:
             outputs = torch.cat([outputs, self.log_std.expand_as(outputs)], dim=1)
         outputs = mask_outputs(outputs, obs)
         value = outputs.amax(1) if self.value is None else self.value(memory).squeeze(1)
         return outputs, value, state
+
+    def remember(
+        self,
+        obs: Any,
+        state: Tensor | None,
+        first: Tensor | None = None,
+        length: int = 1,
+        cut: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return what remembers after each step, [length * B, width], and the state after the last.
+
+        Args:
+            obs: As for `steps`, normalised; so on for the next three.
+            state: See there.
+            first: See there.
+            length: See there.
+            cut: bool [length * B], where the gradient goes back no further than to this step.
+        """
+        features: Tensor = self.trunk(self.encoder(obs))
+        n = len(features) // length
+        if state is None:
+            state = features.new_zeros(n, self.state_width)
+        begins, cuts = (None if each is None else each.view(length, n, 1) for each in (first, cut))
+        memory, state = self.cell(features.view(length, n, -1), state, begins, cuts)
+        return memory.flatten(0, 1), state
 
     def _draw(self, generator: torch.Generator | None) -> None:
         # As `ActorCritic` does; 1 for what goes into gates.

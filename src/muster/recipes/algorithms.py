@@ -19,11 +19,13 @@ from muster.spelling import nearest
 ALGORITHMS = {
     "a2c": Algorithm("muster.algos.a2c_config:A2CConfig", "muster.algos.a2c:A2C"),
     "a3c": Algorithm("muster.algos.a3c_config:A3CConfig", "muster.algos.a3c:A3C"),
+    "apex": Algorithm("muster.algos.apex_config:ApexConfig", "muster.algos.apex:ApeX"),
     "appo": Algorithm("muster.algos.appo_config:APPOConfig", "muster.algos.appo:APPO"),
     "dqn": Algorithm("muster.algos.dqn_config:DQNConfig", "muster.algos.dqn:DQN"),
     "impala": Algorithm("muster.algos.impala_config:IMPALAConfig", "muster.algos.impala:IMPALA"),
     "ppo": Algorithm("muster.algos.ppo_config:PPOConfig", "muster.algos.ppo:PPO"),
     "pqn": Algorithm("muster.algos.pqn_config:PQNConfig", "muster.algos.pqn:PQN"),
+    "r2d2": Algorithm("muster.algos.r2d2_config:R2D2Config", "muster.algos.r2d2:R2D2"),
     "sac": Algorithm("muster.algos.sac_config:SACConfig", "muster.algos.sac:SAC"),
 }
 """Muster's own."""

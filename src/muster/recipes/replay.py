@@ -22,7 +22,13 @@ from muster.recipes.algorithms import make_agent
 from muster.recipes.graceful import StopRequest
 from muster.recipes.harness import Harness
 from muster.recipes.job import Job
-from muster.recipes.replay_places import ON_FAILURE, replay_to_send_to, roles_of, shard_of_replay
+from muster.recipes.replay_places import (
+    ON_FAILURE,
+    envs_of_actor,
+    replay_to_send_to,
+    roles_of,
+    shard_of_replay,
+)
 from muster.recipes.replay_sources import FRAGMENT, Actors, OwnActor
 from muster.recipes.result import RunResult
 from muster.recipes.roles import begin_learner, evaluate, record_learner
@@ -117,7 +123,12 @@ def act(task: Task, job: Job) -> None:
     collector = Collector(agent, envs, steps=FRAGMENT)
     server = ParameterServer(home="role.learner")
     buffer = replay_to_send_to(job, spaces, router)
-    task.use(middleware.act(collector, buffer, server, agent, agent.epsilon))
+    mine, total = envs_of_actor(job, router)
+
+    def epsilon(env_step: float) -> Any:
+        return agent.epsilon_of(env_step, mine, total)
+
+    task.use(middleware.act(collector, buffer, server, agent, epsilon))
     task.run()
     collector.close()
 

@@ -40,6 +40,16 @@ def roles_of(job: Job) -> dict[str, int]:
     return {role: count for role, count in roles.items() if count}
 
 
+def envs_of_actor(job: Job, router: Router) -> tuple[range, int]:
+    """Return the numbers of an actor's environments among those of all actors, and their total.
+
+    Actors are the last nodes: see `roles_of`.
+    """
+    count, actors = job.options.num_envs, roles_of(job)["actor"]
+    first = (router.node_id - (job.workers - actors)) * count
+    return range(first, first + count), actors * count
+
+
 def buffer_alone(job: Job, spaces: Spaces) -> ReplayBuffer:
     """Return the buffer of a run in one process."""
     seed = derive_seed(job.options.seed, "replay")
@@ -121,7 +131,7 @@ def _buffer(
         *spaces,
         num_envs=job.options.num_envs,
         unit=cfg.unit,
-        columns=(*cfg.SCHEMA, *columns),
+        columns=(*cfg.schema, *columns),
         gamma=cfg.gamma,
         prioritized=cfg.prioritized,
         alpha=cfg.alpha,

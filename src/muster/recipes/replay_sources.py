@@ -65,7 +65,12 @@ class OwnActor:
 
     def middleware(self) -> Middleware:
         """Return what brings experience into the buffer."""
-        return middleware.collect(self._collector, self.buffer, self._agent.epsilon)
+        envs = range(self.buffer.num_envs)
+        return middleware.collect(
+            self._collector,
+            self.buffer,
+            lambda env_step: self._agent.epsilon_of(env_step, envs, len(envs)),
+        )
 
     def after_learning(self) -> Middleware:
         """Return what follows the updates: nothing, as the actor has the learner's weights."""

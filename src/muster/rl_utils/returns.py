@@ -35,6 +35,33 @@ def td_targets(
     return targets
 
 
+def n_step_targets(
+    reward: Floats,
+    terminated: NDArray[np.bool_],
+    truncated: NDArray[np.bool_],
+    after: Floats,
+    gamma: float,
+    n: int,
+) -> Floats:
+    """Return the rewards of up to `n` steps and the value of what follows them, [T, N].
+
+    Args:
+        reward: [T, N], of consecutive steps of N environments.
+        terminated: bool [T, N], the episode ended with this step: nothing follows.
+        truncated: bool [T, N], the episode was cut off after this step: its last value follows.
+        after: [T, N], the value of what each step led to, in its own episode.
+        gamma: Discount per step.
+        n: How many steps to sum over at most. A sum stops at the end of its episode, and at T.
+    """
+    one = reward + gamma * np.where(terminated, 0, after)
+    last = terminated | truncated
+    last[-1] = True
+    found = one
+    for _ in range(n - 1):
+        found = np.where(last, one, reward + gamma * np.roll(found, -1, axis=0))
+    return found
+
+
 def n_step(
     reward: Floats,
     terminated: NDArray[np.bool_],

@@ -23,10 +23,12 @@ class ExploringPolicy(Protocol):
     """What a collector asks for actions.
 
     One that writes columns besides has a `schema`, the `Column`s, and a method `write(rows)`, which
-    is called after `explore` and fills `rows[name]` [N, ...] for each of them.
+    is called after `explore` and fills `rows[name]` [N, ...] for each of them. What is known only
+    later it writes in `complete(block)`, which is called with a full block. One that has
+    `remembers` set also gets `first`, bool [N]: whose episode begins here.
     """
 
-    def explore(self, obs: Any, epsilon: float) -> Any:
+    def explore(self, obs: Any, epsilon: Any) -> Any:
         """Return an action for each of N observations, a random one with probability epsilon."""
 
 
@@ -51,6 +53,9 @@ class Collector:
         with theirs: what is collected next does not follow what was collected before."""
         self._policy = policy
         self._schema = getattr(policy, "schema", ())
+        self._complete = getattr(policy, "complete", None)
+        self._remembers = getattr(policy, "remembers", False)
+        self._first = np.ones(envs.num_envs, np.bool_)
         self._envs = envs
         self._steps = steps
         envs.reset()
@@ -59,19 +64,20 @@ class Collector:
         self._episodes: list[Episode] = []
 
     def collect(
-        self, train_iter: int = 0, policy_kwargs: Mapping[str, float] | None = None
+        self, train_iter: int = 0, policy_kwargs: Mapping[str, Any] | None = None
     ) -> StepBlock:
         """Take `steps` steps in every environment and return them.
 
         Args:
             train_iter: The learner's counter; nothing here depends on it.
-            policy_kwargs: `eps`, the probability of a random action; none without it.
+            policy_kwargs: `eps`, the probability of a random action, one number or [N]; none
+                without it.
         """
         eps = (policy_kwargs or {}).get("eps", 0.0)
         block, finals = self._new_block(), []
 
         def choose(t: int) -> Any:
-            action = np.asarray(self._policy.explore(at(block.seen, t), eps))
+            action = np.asarray(self._explore(at(block.seen, t), eps))
             if t == 0:
                 block.action = np.empty((self._steps, *action.shape), action.dtype)
             block.action[t] = action
@@ -80,6 +86,7 @@ class Collector:
             return action
 
         def ended(t: int, info: Any, terminated: Any, truncated: Any) -> None:
+            self._first |= terminated | truncated
             finals.append(at(info["final_obs"], terminated | truncated))
             self._episodes.extend(info["episodes"])
 
@@ -90,8 +97,16 @@ class Collector:
         self.actor.fill(rows, choose, ended)
         if finals:
             block.finals = concatenated(finals)
+        if self._complete is not None:
+            self._complete(block)
         self.envstep += len(block)
         return block
+
+    def _explore(self, obs: Any, eps: Any) -> Any:
+        if not self._remembers:
+            return self._policy.explore(obs, eps)
+        first, self._first = self._first, np.zeros_like(self._first)
+        return self._policy.explore(obs, eps, first=first)  # type: ignore[call-arg]
 
     def _new_block(self) -> StepBlock:
         """Return a block that begins with the present observation."""
@@ -117,13 +132,16 @@ class Collector:
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that decides the next step, as plain values and arrays."""
-        return {"envstep": self.envstep, "envs": self._envs.state_dict()}
+        state = {"envstep": self.envstep, "envs": self._envs.state_dict()}
+        return state | ({"first": self._first.copy()} if self._remembers else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what `state_dict` returned."""
         self._envs.load_state_dict(state["envs"])
         self.restarted = self._envs.state_dict()["episodes"] != state["envs"]["episodes"]
         self.envstep = int(state["envstep"])
+        if self._remembers:
+            self._first = state["first"] | self.restarted
 
     def close(self) -> None:
         """Close the environments."""
