@@ -118,7 +118,7 @@ class FusedQSequences(FusedRecurrent):
             state: [n, state_width] before the step.
             first: [n], whose episode begins here: its state counts as zero.
         """
-        return self._combined(*self._one_step(obs, state, first))
+        return self._combined(*self._run(obs, state, first))
 
     def unroll(self, obs: Any, state: Floats) -> Floats:
         """Return Q [B, T, actions] of sequences [B, T, ...] from states [B, state_width]."""
