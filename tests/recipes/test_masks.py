@@ -126,7 +126,7 @@ def make_own(algo, cfg, space):
         def __init__(self, obs_space, outputs):
             super().__init__()
             self.q = nn.Linear(3, outputs)
-            self.pair = algo in ("ppo", "a2c")
+            self.pair = hasattr(cfg, "value_coef")  # a policy and a value
 
         def forward(self, obs):
             q = self.q(obs["obs"])

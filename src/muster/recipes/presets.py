@@ -20,8 +20,9 @@ _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     },
     ("appo", "CartPole-v1"): {
         "eval_every": 20_480,
-        "horizon": 300_000,
-        "lr": 2e-3,
+        "horizon": 500_000,
+        "lr": 1e-3,
+        "lr_end": 0.0,
         "num_envs": 16,
         "stop_at": 475.0,
         "unroll": 16,
@@ -71,8 +72,9 @@ _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     },
     ("impala", "CartPole-v1"): {
         "eval_every": 20_480,
-        "horizon": 300_000,
-        "lr": 2e-3,
+        "horizon": 500_000,
+        "lr": 1e-3,
+        "lr_end": 0.0,
         "num_envs": 16,
         "stop_at": 475.0,
         "unroll": 16,

@@ -107,8 +107,8 @@ class UnrollLearner:
         if slots.state is not None:
             memory = (slots.state[0].copy(), rows.first)  # type: ignore[assignment]  # both are there
         net.evaluate_actions(rows.obs, rows.action, self._now.reshape(-1), rows.value, *memory)
-        if memory:
-            memory = (memory[0], slots.terminated[-1] | slots.truncated[-1])
+        if memory:  # where an episode ended with the last step, nobody asks what follows
+            memory = (memory[0], np.zeros(slots.plan.envs, np.bool_))
         value_what_follows(net, slots, cut, memory)
 
     def _learn_norm(self) -> None:
