@@ -107,6 +107,62 @@ def test_loss_gradient_and_errors_are_those_of_a_slow_loop(options, make_batch):
         np.testing.assert_allclose(found, expected[name], rtol=1e-3, atol=1e-6, err_msg=name)
 
 
+def test_the_gradient_by_means_and_spreads_of_noisy_weights_is_that_of_autograd(make_batch):
+    agent, _ = agent_and_target(noisy=True, dueling=True)
+    batch = make_batch(8, actions=3)
+    gradient, _ = agent.gradient(batch)
+    # The noise that was drawn, layer by layer: an outer product, and its factor for the bias.
+    net, model = agent._net, agent.model
+    q = net.forward(batch.obs)
+    noisy = {}
+    for name, at in net._plain.names_and_slices.items():
+        mean, spread = (dict(part.named_parameters())[name] for part in (model.mean, model.spread))
+        noise = torch.from_numpy(net.noise[at].copy()).view(mean.shape)
+        if mean.dim() == 2:
+            assert np.linalg.matrix_rank(noise.numpy(), tol=1e-5) == 1
+        noisy[name] = mean + spread * noise
+    made = torch.func.functional_call(model.mean, noisy, (torch.from_numpy(batch.obs),))
+    np.testing.assert_allclose(q, made.detach().numpy(), atol=1e-5)
+    dq = np.ones_like(q) / q.size
+    made.backward(torch.from_numpy(dq))
+    found = np.empty(agent.weights.vector.size, np.float32)
+    net.backward(dq, found)
+    for name, at in agent.weights.names_and_slices.items():
+        expected = dict(model.named_parameters())[name].grad.numpy().reshape(-1)
+        np.testing.assert_allclose(found[at], expected, rtol=1e-4, atol=1e-6, err_msg=name)
+    assert {name for name, each in gradient.items() if each.any()} == gradient.keys()
+
+
+def test_noise_explores_and_the_seed_decides_it_and_evaluations_have_none(rng):
+    agents = [agent_and_target(noisy=True)[0] for _ in range(2)]
+    obs = rng.normal(size=(200, 4)).astype(np.float32)
+    drawn = [[agent.explore(obs).tolist() for _ in range(5)] for agent in agents]
+    assert drawn[0] == drawn[1]
+    assert len({tuple(each) for each in drawn[0]}) == 5, "each call has its own noise"
+    before = agents[0].parts()["exploration"]
+    with torch.no_grad():
+        expected = agents[0].model(torch.from_numpy(obs)).argmax(1).numpy()
+    np.testing.assert_array_equal(agents[0].act(obs), expected)
+    assert agents[0].parts()["exploration"] == before
+    assert agents[0].epsilon(0) == 0
+
+
+def test_noise_is_factorised_with_the_spread_of_the_paper():
+    agent, _ = agent_and_target(noisy=True)
+    first = agent.model.spread.trunk[0]
+    assert first.weight.detach().numpy() == pytest.approx(0.5 / math.sqrt(4))
+    at = agent._net._plain.names_and_slices
+    rng, bias, weight = np.random.default_rng(0), [], []
+    for _ in range(4_000):
+        agent._net.draw(rng)
+        bias.append(agent._net.noise[at["trunk.0.bias"]].copy())
+        weight.append(agent._net.noise[at["trunk.0.weight"]].copy())
+    # f(x)^2 = |x|, whose mean is sqrt(2 / pi); a weight's noise is a product of two of them.
+    assert np.mean(bias) == pytest.approx(0, abs=0.02)
+    assert np.mean(np.square(bias)) == pytest.approx(math.sqrt(2 / math.pi), abs=0.02)
+    assert np.mean(np.square(weight)) == pytest.approx(2 / math.pi, abs=0.02)
+
+
 def test_the_action_with_the_best_mean_of_its_quantiles_is_taken(rng):
     agent, _ = agent_and_target(quantiles=M)
     obs = rng.normal(size=(40, 4)).astype(np.float32)
@@ -132,7 +188,12 @@ def test_an_action_that_there_is_not_is_refused(make_batch):
 
 
 @pytest.mark.parametrize(
-    "options", [{"quantiles": 7, "dueling": True, "prioritized": True}, {"munchausen": True}]
+    "options",
+    [
+        {"quantiles": 7, "dueling": True, "prioritized": True},
+        {"munchausen": True},
+        {"noisy": True, "double": True},
+    ],
 )
 def test_a_run_repeats_itself_to_the_bit_also_across_a_stop(tmp_path, options):
     options = {

@@ -1,23 +1,28 @@
 """DQN: the Q-learner, and what completes Rainbow (Hessel et al. 2018), each a switch.
 
     --quantiles M    a distribution of returns for each action (QR-DQN, Dabney et al. 2018)
+    --noisy          random weights in place of random actions (Fortunato et al. 2018)
     --munchausen     soft targets with a share of log pi (Vieillard et al. 2020)
 
 What is the same for all Q-learners (acting, the plain loss, the target network) is in `q_learner`.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
 from muster.algos.batches import TransitionBatch
 from muster.algos.dqn_config import DQNConfig
 from muster.algos.q_learner import QLearner
 from muster.envs.masks import is_masked
 from muster.errors import OptionError
+from muster.nets import FlatParameters
+from muster.nets.noisy import NoisyNet, NoisyNetwork
 from muster.nets.registry import Factory
 from muster.rl_utils import get_epsilon_greedy_fn
 from muster.rl_utils.losses.critics import quantile_loss
@@ -61,18 +66,48 @@ class DQN(QLearner):
     def schedule(self) -> Callable[[float], float]:
         """Return the probability of a random action, by environment steps."""
         cfg = self.cfg
+        if cfg.noisy:
+            return lambda env_step: 0.0
         return get_epsilon_greedy_fn(cfg.eps_start, cfg.eps_end, cfg.eps_decay, cfg.eps_schedule)
+
+    def act(self, obs: Any, epsilon: Any = 0.0) -> NDArray[np.int64]:
+        """Return an action for each of N observations; see `QLearner.act`. There is no noise."""
+        if self.cfg.noisy:
+            self._net.settle()
+        return super().act(obs, epsilon)
+
+    def explore(self, obs: Any, epsilon: Any = None) -> NDArray[np.int64]:
+        """Return the best actions, and random ones as often as `epsilon` says.
+
+        With noisy weights the best ones are those of weights that are drawn for this call.
+        """
+        if not self.cfg.noisy:
+            return super().explore(obs, epsilon)
+        self._net.draw(self._rng)
+        return super().act(obs, self.epsilon(math.inf) if epsilon is None else epsilon)
 
     def values(self, obs: Any) -> Array:
         """Return Q, [N, actions]: of quantiles, their means."""
         made = super().values(obs)
         return self._by_action(made).mean(axis=2) if self.cfg.quantiles else made
 
+    def _build(self, model: str | Factory | None, seed: int) -> nn.Module:
+        network = super()._build(model, seed)
+        return NoisyNetwork(network) if self.cfg.noisy else network
+
+    def _runner(self, module: nn.Module, weights: FlatParameters) -> Any:
+        if isinstance(module, NoisyNetwork):
+            return NoisyNet(module, weights)
+        return super()._runner(module, weights)
+
     def _by_action(self, made: Array) -> Array:
         return made.reshape(len(made), self._n_actions, self._quantiles)
 
     def _loss(self, batch: TransitionBatch) -> tuple[Array, Array, list[float]]:
         cfg = self.cfg
+        if cfg.noisy:
+            self._net.draw(self._rng)
+            self._target.draw(self._rng)
         if not (cfg.quantiles or cfg.munchausen):
             return super()._loss(batch)
         action, reward, discount, weight = self._columns(batch)

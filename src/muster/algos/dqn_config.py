@@ -24,7 +24,10 @@ class DQNConfig(QLearningConfig):
     """How DQN learns. The defaults are those of SB3's zoo for CartPole-v1."""
 
     NAME = "DQN"
-    FIXED_ON_RESUME: ClassVar[frozenset[str]] = QLearningConfig.FIXED_ON_RESUME | {"quantiles"}
+    FIXED_ON_RESUME: ClassVar[frozenset[str]] = QLearningConfig.FIXED_ON_RESUME | {
+        "quantiles",
+        "noisy",
+    }
 
     eps_start: float = 1.0
     """Probability of a random action at first."""
@@ -36,6 +39,8 @@ class DQNConfig(QLearningConfig):
     """How it gets there."""
     quantiles: int = 0
     """Learn so many quantiles of each action's return (QR-DQN: 200); 0 for the mean alone."""
+    noisy: bool = False
+    """Random weights explore, and no random actions: the eps options have no effect."""
     munchausen: bool = False
     """Soft targets, and a share of the log-probability of what was done as a reward."""
     munchausen_alpha: float = 0.9
@@ -46,7 +51,8 @@ class DQNConfig(QLearningConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_whole("quantiles", self.quantiles, low=0, high=MOST_QUANTILES)
-        check_flag("munchausen", self.munchausen)
+        for name in ("noisy", "munchausen"):
+            check_flag(name, getattr(self, name))
         check_number("munchausen_alpha", self.munchausen_alpha, high=1, low_too=True, example=0.9)
         check_number("munchausen_tau", self.munchausen_tau, example=0.03)
         if self.munchausen and self.double:
