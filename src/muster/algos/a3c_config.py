@@ -11,7 +11,7 @@ from muster.algos.options import check_number, check_roles, check_whole
 
 @dataclass(frozen=True)
 class A3CConfig(PolicyAndValueConfig):
-    """How A3C learns: short rollouts of each worker's own, each made into one gradient."""
+    """How A3C learns: short rollouts of each worker's own, each one gradient."""
 
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = PolicyAndValueConfig.FIXED_ON_RESUME - {
         "normalize_obs"

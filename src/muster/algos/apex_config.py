@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ApexConfig(QLearningConfig):
-    """How Ape-X learns. The ratios are those of the paper, in sizes that fit one machine."""
+    """How Ape-X learns: the ratios of the paper, in sizes for one machine."""
 
     NAME = "Ape-X"
     OF_RUNS: ClassVar[dict[str, Any]] = {"num_envs": 8}

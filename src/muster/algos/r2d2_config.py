@@ -25,7 +25,7 @@ _PARTS_OF_STATE = {"lstm": 2, "gru": 1}
 
 @dataclass(frozen=True)
 class R2D2Config(ApexConfig):
-    """How R2D2 learns. What the paper names is as there, in sizes that fit one machine."""
+    """How R2D2 learns: the numbers of the paper, in sizes for one machine."""
 
     NAME = "R2D2"
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = ApexConfig.FIXED_ON_RESUME | {
