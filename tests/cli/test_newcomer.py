@@ -78,6 +78,7 @@ def test_a_slip_is_answered_in_three_short_lines_before_torch_is_loaded(
         *("bench --help", "doctor --help", "resume runs/first --help"),
         *("train ppo CartPole-v1 --help", "train a2c CartPole-v1 --help"),
         *("train pqn CartPole-v1 --help", "train dqn CartPole-v1 --help"),
+        *("train impala CartPole-v1 --help", "train appo CartPole-v1 --help"),
         "train sac Pendulum-v1 --help",
     ],
 )

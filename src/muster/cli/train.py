@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 _USAGE = f"""usage: muster train ALGO ENV [options]
        muster train --run-dir RUN --resume [options]
 
-algorithms: {", ".join(ALGORITHMS)}; or your own, as my_module:my_algorithm
+algorithms: {", ".join(ALGORITHMS)};
+            or your own, as my_module:my_algorithm
 
 All options, with their defaults: muster train ppo CartPole-v1 --help"""
 
