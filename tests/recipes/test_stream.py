@@ -52,9 +52,16 @@ def metrics_of(run, name):
     return [line[name] for line in lines if name in line]
 
 
-@pytest.mark.parametrize("algo", ["impala", "appo"])
-@pytest.mark.parametrize("model", [None, "lstm"])
-@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+@pytest.mark.parametrize(
+    ("algo", "model", "env"),
+    [
+        ("impala", None, "CartPole-v1"),
+        ("impala", "lstm", "CartPole-v1"),
+        ("impala", "lstm", "Pendulum-v1"),
+        ("appo", None, "Pendulum-v1"),
+        ("appo", "gru", "CartPole-v1"),
+    ],
+)
 def test_one_process_comes_to_the_same_policy_and_so_does_a_resumed_run(tmp_path, algo, model, env):
     options = {**SMALL, "model": model, "normalize_obs": model is None}
     whole = muster.train(algo, env, run_dir=str(tmp_path / "a"), **options)

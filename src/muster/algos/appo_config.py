@@ -8,7 +8,7 @@ from muster.algos.unroll_config import UnrollConfig
 
 @dataclass(frozen=True)
 class APPOConfig(UnrollConfig):
-    """How APPO learns: unrolls of older weights, each once, by the loss of PPO."""
+    """How APPO learns: unrolls of older weights, each once, and PPO's clipped loss."""
 
     lr: float = 6e-4
     """Learning rate of Adam."""

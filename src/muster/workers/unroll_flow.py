@@ -53,11 +53,13 @@ class UnrollInbox:
     def receive(self) -> Sequence[WaitingUnroll] | None:
         """Wait for a batch; None when the run finishes first."""
         while True:
-            for actor in self._actors:
-                self.queue.joined(actor, self._channel.incarnation_of(actor))
+            # Asked before: what a process has sent arrives before its successor is linked.
+            processes = {actor: self._channel.incarnation_of(actor) for actor in self._actors}
             while len(self._channel):
                 self._take_in(0)
-            self._tell()  # a process that is new
+            for actor, incarnation in processes.items():
+                self.queue.joined(actor, incarnation)
+            self._tell()
             if self.queue.ready():
                 return self.queue.take()
             try:
