@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from repeats import assert_same_across_a_stop
 
 import muster
 
@@ -28,12 +29,7 @@ def train(folder, **options):
 
 @pytest.mark.parametrize("options", [{}, {"prioritized": False, "buffer_size": 200}])
 def test_it_repeats_itself_to_the_bit_also_across_a_stop(tmp_path, options):
-    once = train(tmp_path / "a", env_steps=640, **options)
-    again = train(tmp_path / "b", env_steps=320, **options)
-    assert again.policy_sha256 != once.policy_sha256
-    resumed = muster.resume(tmp_path / "b", env_steps=640, quiet=True)
-    assert resumed.policy_sha256 == once.policy_sha256
-    assert (resumed.train_iter, resumed.env_steps) == (once.train_iter, once.env_steps)
+    assert_same_across_a_stop(tmp_path, "apex", "CartPole-v1", 320, 640, **{**TINY, **options})
 
 
 @pytest.mark.timeout(600)

@@ -13,9 +13,9 @@ from muster.recipes.algorithms import ALGORITHMS, configuration_of, make_agent
 from muster.rl_utils.losses.ppo import ppo_loss
 
 QUICK = {"eval_episodes": 5, "eval_every": 0, "stop_at": None, "quiet": True, "hidden": (16,)}
-OWN = {
-    "dqn": {"env_steps": 512, "train_every": 64, "updates_per_train": 8, "learning_starts": 128},
-}
+_REPLAY = {"env_steps": 512, "train_every": 64, "updates_per_train": 8, "learning_starts": 128}
+_SEQUENCES = {"batch_size": 16, "sequence": 8, "overlap": 4, "burn_in": 4}
+OWN = {"dqn": _REPLAY, "apex": _REPLAY, "r2d2": _REPLAY | _SEQUENCES}
 MASKED = []
 for _algo in ALGORITHMS:
     try:
@@ -88,12 +88,13 @@ def test_masks_go_to_the_learner_with_what_actors_send(tmp_path):
 @pytest.mark.parametrize("algo", MASKED)
 @pytest.mark.parametrize("model", [None, "lstm", "gru", "nature_cnn", "impala_cnn", "own"])
 def test_every_network_leaves_illegal_actions_out(algo, model):
-    if algo == "dqn" and model in ("lstm", "gru"):
-        pytest.skip("a Q-learner on replay has no memory")
+    if algo in OWN and (model in ("lstm", "gru")) != (algo == "r2d2"):
+        pytest.skip("of Q-learners on replay one has a memory, and that one has no other network")
     picture = model in ("nature_cnn", "impala_cnn")
     seen = spaces.Box(0, 255, (36, 36, 1), np.uint8) if picture else spaces.Box(-1, 1, (3,))
     space = spaces.Dict({"obs": seen, "action_mask": spaces.MultiBinary(6)})
-    cfg = configuration_of(algo)(hidden=(16,), model=None if model == "own" else model)
+    plain = {"dueling": False} if algo == "apex" else {}  # a model has its own head
+    cfg = configuration_of(algo)(hidden=(16,), model=None if model == "own" else model, **plain)
     agent = (
         make_own(algo, cfg, space)
         if model == "own"
@@ -112,7 +113,7 @@ def test_every_network_leaves_illegal_actions_out(algo, model):
     for act in (agent.act, agent.explore):
         chosen = act(obs)
         assert mask[np.arange(200), chosen].all()
-    if algo == "dqn":
+    if algo in OWN:
         assert mask[np.arange(200), agent.explore(obs, 1.0)].all()
 
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from repeats import assert_same_across_a_stop
 
 import muster
 
@@ -35,12 +36,7 @@ def train(folder, **options):
     ids=["lstm", "gru"],
 )
 def test_it_repeats_itself_to_the_bit_also_across_a_stop(tmp_path, options):
-    once = train(tmp_path / "a", env_steps=480, **options)
-    again = train(tmp_path / "b", env_steps=224, **options)
-    assert again.policy_sha256 != once.policy_sha256
-    resumed = muster.resume(tmp_path / "b", env_steps=480, quiet=True)
-    assert resumed.policy_sha256 == once.policy_sha256
-    assert (resumed.train_iter, resumed.env_steps) == (once.train_iter, once.env_steps)
+    assert_same_across_a_stop(tmp_path, "r2d2", "CartPole-v1", 224, 480, **{**TINY, **options})
 
 
 @pytest.mark.timeout(600)

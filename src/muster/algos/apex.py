@@ -69,8 +69,10 @@ class ApeX(QLearner):
 
     def complete(self, block: StepBlock) -> None:
         """Fill in the priorities of a fragment: the sizes of its TD errors."""
-        q = np.stack(self._acted_by)
-        self._acted_by.clear()
+        acted_by, self._acted_by = self._acted_by, []
+        if not self.cfg.prioritized:
+            return
+        q = np.stack(acted_by)
         done = (block.action - self._first_action)[..., None]
         after = np.concatenate([q[1:], self._q_after(block)[None]]).max(axis=-1)
         cut = block.truncated & ~block.terminated

@@ -61,4 +61,4 @@ class ApexConfig(QLearningConfig):
         """What actors write besides: how large they found the error of each step."""
         from muster.data.schema import PRIORITY
 
-        return (PRIORITY,)
+        return (PRIORITY,) if self.prioritized else ()
