@@ -116,6 +116,16 @@ def check_text(name: str, value: object) -> None:
         )
 
 
+def check_roles(workers: int | None) -> None:
+    """Raise OptionError for a number of processes that a learner with actors cannot have."""
+    if workers in (1, 2):
+        raise OptionError(
+            f"workers={workers} is not possible",
+            "a learner, an evaluator and an actor are three processes; 0 is this one alone",
+            "workers=3",
+        )
+
+
 def refuse_together(one: str, other: str, why: str, fix: str) -> None:
     """Raise the OptionError of two options that contradict each other."""
     raise OptionError(f"{one} and {other} contradict each other", why, fix)

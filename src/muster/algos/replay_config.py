@@ -11,6 +11,7 @@ from muster.algos.options import (
     MOST_ROWS,
     check_flag,
     check_number,
+    check_roles,
     check_whole,
     refuse_together,
 )
@@ -110,12 +111,7 @@ class ReplayConfig(ABC):
 
     def check_run(self, workers: int | None, num_envs: int) -> None:
         """Raise OptionError for what only these together make impossible."""
-        if workers in (1, 2):
-            raise OptionError(
-                f"workers={workers} is not possible",
-                "a learner, an evaluator and an actor are three processes; 0 is this one alone",
-                "workers=3",
-            )
+        check_roles(workers)
         envs, size = f"num_envs={num_envs}", f"buffer_size={self.buffer_size}"
         if num_envs > self.buffer_size:
             fix = f"buffer_size={100 * num_envs}"

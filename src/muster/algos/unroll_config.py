@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from muster.algos.actor_critic_config import PolicyAndValueConfig
-from muster.algos.options import check_number, check_whole, refuse_together
-from muster.errors import OptionError
+from muster.algos.options import check_number, check_roles, check_whole, refuse_together
 
 MOST_UNROLL = 1_000_000
 MOST_UNROLLS = 4_096
@@ -76,12 +75,7 @@ class UnrollConfig(PolicyAndValueConfig):
 
     def check_run(self, workers: int | None, num_envs: int) -> None:
         """Raise OptionError for what only these together make impossible."""
-        if workers in (1, 2):
-            raise OptionError(
-                f"workers={workers} is not possible",
-                "a learner, an evaluator and an actor are three processes; 0 is this one alone",
-                "workers=3",
-            )
+        check_roles(workers)
         if not workers or self.max_lag is None:
             return
         actors = workers - 2
