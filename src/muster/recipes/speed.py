@@ -22,7 +22,6 @@ from muster.framework import Context, Middleware
 from muster.framework.wrapper import StepTimer
 from muster.nets.flops import count_products
 from muster.recipes.job import Job
-from muster.workers import Learner
 from muster.workers.limits import Calibration, Limits, Split, waited_for_a_core
 from muster.workers.slot_worker import SlotWorker
 
@@ -129,6 +128,14 @@ class ExperienceSource(Protocol):
         """Spent here in the environments, and on choosing actions."""
 
 
+class TimedLearner(Protocol):
+    """Takes gradient steps."""
+
+    @property
+    def learn_seconds(self) -> float:
+        """Spent on them so far."""
+
+
 class ReplayWork:
     """A learner with replay: alone, or with actors that it waits for.
 
@@ -141,7 +148,9 @@ class ReplayWork:
 
     is_first = True
 
-    def __init__(self, job: Job, agent: Any, source: ExperienceSource, learner: Learner) -> None:
+    def __init__(
+        self, job: Job, agent: Any, source: ExperienceSource, learner: TimedLearner
+    ) -> None:
         self.agent = agent
         self._job = job
         self._source = source
@@ -165,15 +174,7 @@ class ReplayWork:
         return Share(self._job.options.num_envs, 0, rows, row_bytes, rows * row_bytes)
 
 
-class Learns(Protocol):
-    """Takes gradient steps."""
-
-    @property
-    def learn_seconds(self) -> float:
-        """Spent on them so far."""
-
-
-class StreamWork:
+class StreamWork(ReplayWork):
     """A learner of unrolls or of their gradients: its own, or those of nodes that it waits for.
 
     Args:
@@ -184,31 +185,16 @@ class StreamWork:
         plan: Of a batch.
     """
 
-    is_first = True
-
     def __init__(
         self,
         job: Job,
         agent: Any,
         source: ExperienceSource,
-        learner: Learns,
+        learner: TimedLearner,
         plan: SlotPlan,
     ) -> None:
-        self.agent = agent
-        self._job = job
-        self._source = source
-        self._learner = learner
+        super().__init__(job, agent, source, learner)
         self._plan = plan
-
-    @property
-    def processes(self) -> int:
-        """The learner, and the actors if there are any."""
-        return self._source.processes
-
-    @property
-    def spent(self) -> tuple[float, float, float, float]:
-        """Seconds so far. `Speed` knows how long the learner waited."""
-        return (*self._source.seconds, self._learner.learn_seconds, 0.0)
 
     def share(self, samples_per_step: float) -> Share:
         """Return what a step moves: into its batch, once."""
