@@ -23,7 +23,7 @@ TINY = {
     "eval_episodes": 2,
     "quiet": True,
 }
-HIDDEN = "benchmarks.envs_without_velocity:CartPoleNoVelocity-v0"
+HIDDEN = "benchmarks.hidden_cartpole:HiddenCartPole-v0"
 
 
 def train(folder, **options):
