@@ -29,7 +29,7 @@ def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     draw_peers(RESULTS / "peers_ppo.json", IMAGES / "peers_ppo.png")
     draw_shapes(RESULTS / "shapes_1.json", IMAGES / "shapes.png")
-    for algo in ("ppo", "pqn", "sac"):
+    for algo in ("ppo", "pqn", "sac", "apex", "impala", "appo", "a3c"):
         draw_curves(sorted(RESULTS.glob(f"{algo}_*.json")), IMAGES / f"{algo}_curves.png")
 
 
@@ -94,9 +94,10 @@ def draw_curves(sources: Sequence[Path], target: Path) -> None:
         # A number that was only given to the benchmark is no target of the run.
         if each.get("wanted") is not None and "--solved" not in each["command"]:
             axes.axhline(each["wanted"], color="#888", linewidth=0.8, linestyle="--")
-        env = each["command"].split("--env ")[1].split()[0]
-        seeds = len(each["runs"])
-        axes.set_title(f"{env}, {seeds} seed{'s' * (seeds > 1)}", fontsize=9)
+        env = each["command"].split("--env ")[1].split()[0].rpartition(":")[2]
+        workers, seeds = each["runs"][0]["workers"], len(each["runs"])
+        where = f", {workers} workers" if f"--workers {workers}" in each["command"] else ""
+        axes.set_title(f"{env}{where}, {seeds} seed{'s' * (seeds > 1)}", fontsize=9)
         axes.set_xlabel("environment steps", fontsize=8)
         axes.set_ylabel("return while training", fontsize=8)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 200k, 1M

@@ -97,6 +97,10 @@ def test_the_episodes_of_all_workers_are_one_budget(tmp_path, workers):
     result = muster.train("a3c", "CartPole-v1", run_dir=str(tmp_path / "run"), **options)
     ended = sum(each.get("collect/episodes", 0) for each in lines_of(tmp_path / "run"))
     assert result.stopped_by == "episodes" and 40 <= ended < 80
+    # It has reached its limit: a resumed run is only completed.
+    resumed = muster.resume(tmp_path / "run", quiet=True)
+    assert (resumed.env_steps, resumed.stopped_by) == (result.env_steps, "episodes")
+    assert resumed.policy_sha256 == result.policy_sha256
 
 
 @pytest.mark.parametrize(

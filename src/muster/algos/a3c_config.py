@@ -56,6 +56,11 @@ class A3CConfig(PolicyAndValueConfig):
     def check_resume(self, parts: Mapping[str, Any], num_envs: int) -> None:
         """Refuse nothing more: what does not fit is refused by who loads it."""
 
+    def limit_reached(self, parts: Mapping[str, Any]) -> str | None:
+        """Return `episodes` if a checkpoint's run has used up its budget of them."""
+        used_up = self.episodes is not None and parts["budget"]["episode"] >= self.episodes
+        return "episodes" if used_up else None
+
     def rows_of_update(self, num_envs: int) -> int:
         """Return the steps of all environments of a worker that one update learns from."""
         return self.rollout * num_envs

@@ -32,6 +32,9 @@ class Configuration(Protocol):
     OF_RUNS: ClassVar[Mapping[str, Any]]
     """Options of every run that have another default with this algorithm."""
 
+    # A configuration with a limit of its own, besides steps and target, also has
+    # limit_reached(parts): its name if a checkpoint's parts have reached it, else None.
+
     @property
     def hidden(self) -> tuple[int, ...]:
         """Width of each hidden layer."""

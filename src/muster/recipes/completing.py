@@ -23,13 +23,16 @@ from muster.workers import (
     evaluate_policy,
 )
 
-_ENDED = ("steps", "target")
+_ENDED = ("steps", "target", "episodes")
 
 
 def limit_reached(job: Job, last: Checkpoint) -> str | None:
-    """Return which limit a checkpoint has reached, `steps` or `target`; None if none."""
+    """Return which limit a checkpoint has reached, such as `steps` or `target`; None if none."""
     if last.counters["env_step"] >= job.env_steps:
         return "steps"
+    of_the_algorithm = getattr(job.cfg, "limit_reached", None)
+    if of_the_algorithm is not None and (own := of_the_algorithm(last.parts)) is not None:
+        return str(own)
     stop_at, score = job.options.stop_at, last.meta.get(EVALUATED)
     return "target" if stop_at is not None and score is not None and score >= stop_at else None
 
