@@ -25,7 +25,7 @@ def _kind(cls, name):
     kind = typing.get_type_hints(cls)[name]
     if isinstance(kind, types.UnionType):
         kind = next(each for each in typing.get_args(kind) if each is not type(None))
-    return int if typing.get_origin(kind) is tuple else kind
+    return typing.get_args(kind)[0] if typing.get_origin(kind) is tuple else kind
 
 
 NUMBERS = {
@@ -57,8 +57,11 @@ LEGAL = {
     "learning_starts": {0},
     "lr": set(),
     "max_grad_norm": {1e30},
+    "munchausen_alpha": {0},
+    "munchausen_tau": {1e30},
     "n_step": set(),
     "num_envs": set(),
+    "quantiles": {0},
     "replay_shards": {0},
     "seconds": {1e30},
     "seed": {0},

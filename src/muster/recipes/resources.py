@@ -12,7 +12,11 @@ from muster.errors import OptionError
 def parse_resources(words: Sequence[str]) -> dict[str | int, dict[str, float]]:
     """Return amounts by name for each role or node id, or refuse what is written otherwise."""
     found: dict[str | int, dict[str, float]] = {}
+    if not isinstance(words, list | tuple):
+        raise _unreadable(words)
     for word in words:
+        if not isinstance(word, str):
+            raise _unreadable(word)
         who, colon, wanted = word.partition(":")
         amounts = dict(_amount(word, part) for part in wanted.split(","))
         if not who or not colon:
@@ -32,7 +36,7 @@ def _amount(word: str, part: str) -> tuple[str, float]:
     return name, amount
 
 
-def _unreadable(word: str) -> OptionError:
+def _unreadable(word: object) -> OptionError:
     return OptionError(
         f"resources={word!r:.80} is not possible",
         "it says who is to have how much of what: a role or the number of a node, then amounts",
