@@ -176,7 +176,11 @@ def test_a_name_that_is_taken_or_none_is_refused():
             Algorithm(Bare, print),
             "'x' is no algorithm\n  why: its config Bare has no FIXED_ON",
         ),
-        ("x", Algorithm(Odd, print), "its config Odd has no a PROGRAM that is one of in_step"),
+        (
+            "x",
+            Algorithm(Odd, print),
+            "its config Odd has no a PROGRAM that is one of gradients, in_step",
+        ),
         ("x", Algorithm(ActorCriticConfig, 3), "its agent 3 cannot be called"),
     ):
         with pytest.raises(OptionError, match=message):
