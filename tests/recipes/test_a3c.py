@@ -40,7 +40,7 @@ def worker_of(seed=3, **options):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("seed", "workers"),
-    [(0, 0), (0, 4), *(pytest.param(n, 6, marks=pytest.mark.slow) for n in range(5))],
+    [(0, 0), *(pytest.param(n, 6, marks=pytest.mark.slow) for n in range(5))],
 )
 def test_it_learns_to_balance(tmp_path, seed, workers):
     result = muster.train(

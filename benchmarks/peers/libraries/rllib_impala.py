@@ -66,5 +66,6 @@ def _train(trial: Trial, runners: int) -> None:
     algorithm = config.build_algo()
     torch.set_num_threads(trial.threads)
     while True:
-        told = algorithm.train()
-        trial.updated(int(told["learners"]["__all_modules__"]["num_env_steps_trained_lifetime"]))
+        told = algorithm.train().get("learners", {}).get("__all_modules__", {})
+        if "num_env_steps_trained_lifetime" in told:  # it has not learnt yet in its first seconds
+            trial.updated(int(told["num_env_steps_trained_lifetime"]))
