@@ -150,6 +150,7 @@ def test_observations_of_any_type_and_shape_are_read(dtype):
 
 
 def test_the_compiled_network_is_never_out_of_date():
+    torch.manual_seed(0)
     module = MLP(4, (8,), 2)
     flat = FlatParameters(module)
     net = FusedNet(flat, [module])
@@ -159,7 +160,8 @@ def test_the_compiled_network_is_never_out_of_date():
         for parameter in module.parameters():
             parameter.mul_(2)
         expected = module(torch.from_numpy(obs)).numpy()
-    np.testing.assert_allclose(net.forward(obs), expected, rtol=1e-5)
+    # An output near 0 is the difference of larger numbers.
+    np.testing.assert_allclose(net.forward(obs), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_what_was_returned_is_not_written_again():
