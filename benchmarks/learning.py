@@ -61,7 +61,7 @@ def curve_of(metrics: Path) -> list[tuple[int, float]]:
 def main() -> None:
     """Train with every seed, print JSON, and write it where it was asked for."""
     parser = argparse.ArgumentParser(description="Train with several seeds until it is solved.")
-    parser.add_argument("algo", help="dqn or ppo")
+    parser.add_argument("algo", help="name of the algorithm")
     parser.add_argument("--env", default="CartPole-v1", help="environment (CartPole-v1)")
     parser.add_argument("--seeds", type=int, default=5, help="seeds 0 to N-1 (5)")
     parser.add_argument("--solved", type=float, help="return to reach (the preset's stop_at)")

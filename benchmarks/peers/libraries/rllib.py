@@ -7,6 +7,8 @@ On two cores the first is the faster one. Its cluster is its own, whatever else 
 
 import logging
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import ray
@@ -23,6 +25,13 @@ def run(trial: Trial, runners: int = 0) -> None:
         trial: What to do.
         runners: Actors among which the environments are divided; 0 for none.
     """
+    with cluster_of_its_own():
+        _train(trial, runners)
+
+
+@contextmanager
+def cluster_of_its_own() -> Iterator[None]:
+    """Start Ray for one trial, and end it."""
     with tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as directory:
         ray.init(
             "local",
@@ -32,7 +41,7 @@ def run(trial: Trial, runners: int = 0) -> None:
             _temp_dir=directory,
         )
         try:
-            _train(trial, runners)
+            yield
         finally:
             ray.shutdown()
 

@@ -2,12 +2,10 @@
 
 # mypy: disable-error-code="import-not-found, misc, no-untyped-call"
 
-import logging
-import tempfile
 from typing import Any
 
-import ray
 import torch
+from benchmarks.peers.libraries.rllib import cluster_of_its_own
 from benchmarks.peers.trial import ENV, Trial
 from ray.rllib.algorithms.impala import IMPALAConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
@@ -23,18 +21,8 @@ def run(trial: Trial, runners: int = 1) -> None:
         trial: What to do.
         runners: Actors among which the environments are divided.
     """
-    with tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as directory:
-        ray.init(
-            "local",
-            include_dashboard=False,
-            logging_level=logging.ERROR,
-            log_to_driver=False,
-            _temp_dir=directory,
-        )
-        try:
-            _train(trial, runners)
-        finally:
-            ray.shutdown()
+    with cluster_of_its_own():
+        _train(trial, runners)
 
 
 def _train(trial: Trial, runners: int) -> None:

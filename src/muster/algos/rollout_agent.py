@@ -293,9 +293,9 @@ class RolloutAgent(ABC):
         """Return a copy of what others need to act as this agent does."""
         return dict(self.weights.state_dict())
 
-    def load_policy(self, policy: dict[str, Any]) -> None:
+    def load_policy(self, weights: dict[str, Any]) -> None:
         """Act as the agent does whose `policy` this is."""
-        self.weights.load_state_dict(policy)
+        self.weights.load_state_dict(weights)
 
     def twin(self) -> Self:
         """Return another agent with the same network and the same weights."""

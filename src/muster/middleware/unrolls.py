@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from muster.data.unrolls import CutEpisodes
 from muster.flow import Weights
 from muster.framework import Context, Middleware
+from muster.middleware.nodes import TakesWeights
 from muster.workers.episode_log import EndedEpisodes
 from muster.workers.unroll_learner import UnrollLearner
 
@@ -128,15 +129,8 @@ class CollectsUnrolls(Protocol):
         """Collect one, and return what is to be known of it."""
 
 
-class TakesPolicy(Protocol):
-    """A policy whose weights can be replaced."""
-
-    def load_policy(self, policy: Any) -> None:
-        """Act on these weights from now on."""
-
-
 def act_unrolls(
-    collector: CollectsUnrolls, columns: Any, outbox: SendsUnrolls, agent: TakesPolicy
+    collector: CollectsUnrolls, columns: Any, outbox: SendsUnrolls, agent: TakesWeights
 ) -> Middleware:
     """Collect unrolls, each with the newest weights that are here when it begins, and send them.
 
