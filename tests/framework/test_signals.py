@@ -12,7 +12,7 @@ import pytest
 from muster import StepTimer, Task
 
 PROGRAM = """
-import sys, threading, time
+import os, signal, sys, threading, time
 from muster import StepTimer, Task
 
 mode, stop = sys.argv[1:]
@@ -23,25 +23,38 @@ def work(ctx):
     finally:
         print("closed", flush=True)
 
+def signal_this_thread():
+    # The main thread is asleep by then: nothing but its own next look tells it.
+    while not main_sleeps():
+        time.sleep(0.005)
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+def main_sleeps():
+    return open(f"/proc/self/task/{os.getpid()}/stat").read().rpartition(")")[2].split()[0] == "S"
+
 def wait(ctx):
     print("ready", flush=True)
+    if stop == "signalled aside":
+        signal_this_thread()
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
-        if stop == "looks at finish" and ctx.finish:
+        if stop != "never stops" and ctx.finish:
             return
         time.sleep(0.005)
 
 async def wait_async(ctx):
     import asyncio
     print("ready", flush=True)
+    if stop == "coroutine, signalled aside":
+        signal_this_thread()
     try:
-        await asyncio.sleep(60)
+        await asyncio.sleep(300)
     finally:
         print("cancelled", flush=True)
 
 with Task(async_mode=mode == "async") as task:
     task.on("exit", lambda: print("exit", flush=True))
-    task.use(work).use(wait_async if stop == "coroutine" else wait, after=work)
+    task.use(work).use(wait_async if stop.startswith("coroutine") else wait, after=work)
     task.run()
 """
 
@@ -90,6 +103,20 @@ def test_a_signal_closes_what_is_open_and_calls_exit_listeners(
     assert out == said
     assert child.returncode == code
     assert ("KeyboardInterrupt" in err) == (number == signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    ("mode", "stop", "said"),
+    [
+        ("async", "signalled aside", "closed\nexit\n"),
+        ("serial", "coroutine, signalled aside", "cancelled\nclosed\nexit\n"),
+        ("async", "coroutine, signalled aside", "cancelled\nclosed\nexit\n"),
+    ],
+)
+def test_a_signal_that_does_not_wake_the_main_thread_is_heard(start, mode, stop, said):
+    child = start(mode, stop)
+    out, _ = child.communicate(timeout=100)
+    assert (out, child.returncode) == (said, 143)
 
 
 def test_a_second_signal_ends_a_program_whose_middleware_does_not_stop(start):

@@ -16,7 +16,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from muster.errors import RunCancelled, TaskError
-from muster.framework.signals import Signals
+from muster.framework.signals import Signals, next_message
 
 if TYPE_CHECKING:
     import asyncio
@@ -92,7 +92,7 @@ class Coroutines:
     ) -> asyncio.Task[_Outcome] | None:
         signal: BaseException | None = None
         while True:
-            message = news.get()
+            message = next_message(news)
             if not isinstance(message, BaseException):
                 if signal is not None:
                     raise signal

@@ -16,6 +16,7 @@ from muster.errors import RunCancelled
 from muster.framework.context import Context
 from muster.framework.races import CURRENT_WRITER, KeyWriter, Writes, warn_of_races
 from muster.framework.scope import Scope
+from muster.framework.signals import next_message
 from muster.framework.step import Open, Step, forward
 
 _log = logging.getLogger("muster")
@@ -109,7 +110,7 @@ class _Round:
         signal: BaseException | None = None
         while True:
             try:
-                news = self._news.get(timeout=_PATIENCE_S if stopping else None)
+                news = next_message(self._news, _PATIENCE_S if stopping else None)
             except queue.Empty:
                 self._name_stragglers()
                 continue

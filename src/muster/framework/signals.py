@@ -5,16 +5,42 @@ that is what one wants. Where the main thread starts threads and waits for them 
 count, so there the signal is put into the queue on which the main thread waits anyway.
 """
 
+import math
 import queue
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What asks a run to end: Ctrl-C, a supervisor's word, a terminal that was closed."""
+
+_T = TypeVar("_T")
+
+_TURN_S = 0.25
+"""How long the main thread waits before it looks whether a signal came meanwhile."""
+
+
+def next_message(inbox: "queue.SimpleQueue[_T]", timeout: float | None = None) -> _T:
+    """Return the next message, for which the main thread waits in turns.
+
+    Python runs a signal's handler between two instructions of the main thread, and a wait that
+    never ends is one instruction: a signal that comes just as it begins, or that the system gives
+    to another thread, would be heard of only when something else ends the wait.
+
+    Raises:
+        queue.Empty: There was none in `timeout` seconds.
+    """
+    end = math.inf if timeout is None else time.monotonic() + timeout
+    while True:
+        try:
+            return inbox.get(timeout=max(0.0, min(_TURN_S, end - time.monotonic())))
+        except queue.Empty:
+            if time.monotonic() >= end:
+                raise
 
 
 class Signals:
