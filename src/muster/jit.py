@@ -1,15 +1,20 @@
 """Compile a kernel with numba where that works, and use its NumPy twin where it does not.
 
 A kernel is written twice, as loops and in NumPy. numba compiles the loops at the first call and
-keeps the result on disk, so that later processes load it in milliseconds. Where it has no place to
-keep it, NumPy is the better choice: it needs no warm-up at all. `MUSTER_NUMBA=0` asks for NumPy.
+keeps the result on disk, so that later processes load it in milliseconds: beside the code, in the
+home, or among temporary files. Where it has no place at all, NumPy is the better choice: it needs
+no warm-up. `MUSTER_NUMBA=0` asks for NumPy.
 """
 
+import contextlib
 import functools
 import importlib
 import logging
 import os
+import stat
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 ENVIRONMENT_VARIABLE = "MUSTER_NUMBA"
@@ -51,6 +56,12 @@ def jit(
     return decorate
 
 
+def compiled_before(kernel: Callable[..., Any]) -> bool:
+    """Whether a kernel or another of its package was compiled here; one in NumPy need not be."""
+    statistics = getattr(kernel, "stats", None)
+    return statistics is None or any(Path(statistics.cache_path).glob("*.nbi"))
+
+
 def _compile(loops: Callable[..., Any], rounding: Rounding, releases_lock: bool) -> Any:
     try:
         numba = importlib.import_module("numba")
@@ -59,17 +70,41 @@ def _compile(loops: Callable[..., Any], rounding: Rounding, releases_lock: bool)
         return None
     if numba.config.DISABLE_JIT:  # the loops would run as Python, a thousand times slower
         return None
+    compile_and_keep = numba.njit(
+        cache=True,
+        error_model="numpy",
+        fastmath=_FASTMATH[rounding],
+        nogil=releases_lock,
+        no_cfunc_wrapper=True,  # nobody calls it from C, and that is faster to compile
+    )
     try:
-        return numba.njit(
-            cache=True,
-            error_model="numpy",
-            fastmath=_FASTMATH[rounding],
-            nogil=releases_lock,
-            no_cfunc_wrapper=True,  # nobody calls it from C, and that is faster to compile
-        )(loops)
-    except RuntimeError as error:  # "cannot cache function ...: no locator available"
-        _tell_once(f"numba has nowhere to keep what it compiles ({error}); set NUMBA_CACHE_DIR")
+        return compile_and_keep(loops)
+    except RuntimeError:  # "cannot cache function ...: no locator available"
+        pass
+    # Neither beside the code nor in the home: all may be read-only, as in many containers.
+    place = _own_temporary()
+    if place is not None:
+        before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(place)
+        with contextlib.suppress(RuntimeError):
+            return compile_and_keep(loops)
+        numba.config.CACHE_DIR = before  # it was not for want of a place
+    _tell_once("numba has nowhere to keep what it compiles; set NUMBA_CACHE_DIR")
+    return None
+
+
+def _own_temporary() -> Path | None:
+    """Return a directory for temporary files that only this user can write to, or None.
+
+    What lies in it is run, so one that another user has put there is left alone.
+    """
+    place = Path(tempfile.gettempdir(), f"muster-{os.getuid()}")
+    try:
+        place.mkdir(mode=0o700, exist_ok=True)
+        found = place.lstat()
+    except OSError:
         return None
+    private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
+    return place if private and found.st_uid == os.getuid() else None
 
 
 @functools.cache
