@@ -17,6 +17,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,10 @@ UNIFORM_SIZE, UNIFORM_BATCH = 50_000, 64
 PRIORITIZED_SIZE, PRIORITIZED_BATCH = 1 << 20, 256
 CARTPOLE = spaces.Box(-np.inf, np.inf, (4,)), spaces.Discrete(2)
 ATARI = spaces.Box(0, 255, (84, 84, 4), np.uint8), spaces.Discrete(6)
+"""Images that are stored as they come."""
+STACKS = spaces.Box(0, 255, (4, 84, 84), np.uint8), spaces.Discrete(6)
+"""As many bytes, of frames of which each is stored once."""
+FEW, FILM = range(64), 512
 
 AT_MOST = {"uniform_sample_64_us": 15.0, "add_8_envs_us": 10.0}
 AT_LEAST = {"tree_samples_per_s": 10e6}
@@ -46,13 +51,27 @@ def random_step(obs_space: spaces.Box, rng: np.random.Generator) -> Step:
     return obs, np.ones(NUM_ENVS, np.int64), reward, obs, ended, np.zeros(NUM_ENVS, np.bool_)
 
 
+def random_film(obs_space: spaces.Box, rng: np.random.Generator) -> list[Step]:
+    """Return steps whose observations are the last frames, each with those of the one before."""
+    shape = (FILM + obs_space.shape[0], NUM_ENVS, *obs_space.shape[1:])
+    frames = (rng.random(shape, np.float32) * 255).astype(np.uint8)
+    stacks = [
+        np.ascontiguousarray(np.moveaxis(frames[t : t + obs_space.shape[0]], 0, 1))
+        for t in range(FILM + 1)
+    ]
+    going_on = np.zeros(NUM_ENVS, np.bool_)
+    reward, action = np.zeros(NUM_ENVS, np.float32), np.zeros(NUM_ENVS, np.int64)
+    return [(now, action, reward, then, going_on, going_on) for now, then in pairwise(stacks)]
+
+
 def filled(capacity: int, obs_space: spaces.Box, actions: spaces.Discrete, **options: Any) -> Any:
     """Return a full buffer and steps to add to it."""
     rng = np.random.default_rng(0)
     buffer = ReplayBuffer(capacity, obs_space, actions, num_envs=NUM_ENVS, **options)
-    steps = [random_step(obs_space, rng) for _ in range(64)]
+    is_film = obs_space == STACKS[0]
+    steps = random_film(obs_space, rng) if is_film else [random_step(obs_space, rng) for _ in FEW]
     for number in range(buffer.capacity // NUM_ENVS):
-        buffer.add(*steps[number % 64])
+        buffer.add(*steps[number % len(steps)])
     return buffer, steps
 
 
@@ -85,6 +104,8 @@ class Bench:
         self.three_step, _ = filled(UNIFORM_SIZE, *CARTPOLE, n_step=3)
         self.images, image_steps = filled(4096, *ATARI)
         self.add_images = adding(self.images, image_steps)
+        self.stacks, film = filled(4096, *STACKS)
+        self.add_stacks = adding(self.stacks, film)
         self.prioritized, more = filled(PRIORITIZED_SIZE, *CARTPOLE, prioritized=True)
         self.add_prioritized = adding(self.prioritized, more)
         self.rng = np.random.default_rng(1)
@@ -120,6 +141,9 @@ class Bench:
             "add_8_envs_prioritized_us": microseconds(self.add_prioritized, 5000),
             "add_8_images_us": microseconds(self.add_images, 300),
             "uniform_sample_64_images_us": microseconds(lambda: self.images.sample(64), 50),
+            "add_8_stacks_us": microseconds(self.add_stacks, 300),
+            "uniform_sample_64_stacks_us": microseconds(lambda: self.stacks.sample(64), 50),
+            "memory_of_stacks_to_images": self.stacks.nbytes / self.images.nbytes,
             "prioritized_sample_256_us": microseconds(lambda: self.prioritized.sample(256), 500),
             "update_priorities_256_us": microseconds(
                 lambda: self.prioritized.update_priorities(index, self.td_error), 500

@@ -1,6 +1,9 @@
+import importlib
+
 import pytest
 
-from muster.data import finals
+from muster import jit
+from muster.data import finals, kernels, sum_tree
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -9,3 +12,18 @@ def a_ring_that_has_to_grow():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(finals, "_FIRST_SIZE", 1)
         yield
+
+
+@pytest.fixture
+def without_numba(monkeypatch):
+    """Return a function that puts the NumPy twins in place of the compiled kernels."""
+
+    def switch():
+        monkeypatch.setenv(jit.ENVIRONMENT_VARIABLE, "0")
+        importlib.reload(kernels)
+        importlib.reload(sum_tree)
+
+    yield switch
+    monkeypatch.undo()
+    importlib.reload(kernels)
+    importlib.reload(sum_tree)

@@ -3,6 +3,7 @@
 Every observation is one of a kind, so a test sees at once where a number came from.
 """
 
+import hashlib
 from itertools import count
 
 import numpy as np
@@ -116,3 +117,13 @@ def assert_near_chi_square(counts, expected, regular=False):
     freedom = len(counts) - 1
     assert statistic < freedom + 4 * np.sqrt(2 * freedom)
     assert regular or statistic > freedom - 4 * np.sqrt(2 * freedom)
+
+
+def digest_of(batches):
+    digest = hashlib.sha256()
+    for batch in batches:
+        for name in batch.__slots__:
+            value = getattr(batch, name)
+            for array in value.values() if isinstance(value, dict) else [value]:
+                digest.update(array.tobytes())
+    return digest.hexdigest()

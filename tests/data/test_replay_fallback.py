@@ -1,41 +1,11 @@
 """Without numba the same program gives the same bits."""
 
-import hashlib
-import importlib
-
 import numpy as np
-import pytest
 from gymnasium import spaces
-from histories import World, run, vector_buffer
+from histories import World, digest_of, run, vector_buffer
 
-from muster import jit
 from muster.data import ReplayBuffer, Sequence, StepBlock, Transition, kernels, sum_tree
 from muster.data.steps import FragmentSource
-
-
-@pytest.fixture
-def without_numba(monkeypatch):
-    """Return a function that puts the NumPy twins in place of the compiled kernels."""
-
-    def switch():
-        monkeypatch.setenv(jit.ENVIRONMENT_VARIABLE, "0")
-        importlib.reload(kernels)
-        importlib.reload(sum_tree)
-
-    yield switch
-    monkeypatch.undo()
-    importlib.reload(kernels)
-    importlib.reload(sum_tree)
-
-
-def digest_of(batches):
-    digest = hashlib.sha256()
-    for batch in batches:
-        for name in batch.__slots__:
-            value = getattr(batch, name)
-            for array in value.values() if isinstance(value, dict) else [value]:
-                digest.update(array.tobytes())
-    return digest.hexdigest()
 
 
 def play(prioritized, n_step):

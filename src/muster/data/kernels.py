@@ -3,11 +3,14 @@
     ids -> resolve -> slots (where each transition starts), next_at (where its last step led),
                       reward sum, discount
     slots -> take -> obs, action;    next_at -> take_next -> next_obs
+    stacks of frames -> keep_stacks -> numbers of frames -> take_stacks, take_next_stacks
 
 A slot is a place in the store: id % slots, so the same environment's next step is `num_envs` slots
 further on. `next_at` is a slot, or -1 - p for place p among the final observations. Each kernel
 stands beside its NumPy twin (see `muster.jit`).
 """
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -223,3 +226,135 @@ def take_next(store: Array, final: Array, next_at: NDArray[np.int64], out: Array
         else:
             for j in range(out.shape[1]):
                 out[b, j] = final[-1 - at, j]
+
+
+def keep_stacks_numpy(
+    stacks: NDArray[np.unsignedinteger[Any]],
+    ring: NDArray[np.unsignedinteger[Any]],
+    before: NDArray[np.int64],
+    follows: bool,
+    now: NDArray[np.int64],
+    was_there: bool,
+    number: int,
+) -> int:
+    """Twin of `keep_stacks`."""
+    for n, stack in enumerate(stacks):
+        if was_there and (stack == ring[now[n] % len(ring)]).all():
+            continue
+        first = 0
+        if follows and (stack[:-1] == ring[before[n, 1:] % len(ring)]).all():
+            first = len(stack) - 1
+            now[n, :first] = before[n, 1:]
+        added = np.arange(number, number + len(stack) - first)
+        ring[added % len(ring)] = stack[first:]
+        now[n, first:] = added
+        number += len(added)
+    return number
+
+
+@jit(keep_stacks_numpy)
+def keep_stacks(
+    stacks: NDArray[np.unsignedinteger[Any]],
+    ring: NDArray[np.unsignedinteger[Any]],
+    before: NDArray[np.int64],
+    follows: bool,
+    now: NDArray[np.int64],
+    was_there: bool,
+    number: int,
+) -> int:
+    """Write the frames of stacks [N, k, width] to a ring [places, width], but those that it has.
+
+    Args:
+        stacks: Of each environment, oldest frame first; best in words of eight bytes.
+        ring: Frame number i is at i % places. There is room for all of them.
+        before: [N, k], the numbers of the frames of the row before.
+        follows: Whether these stacks may go on from there.
+        now: In and out: [N, k], the numbers of the frames of this row.
+        was_there: Whether this row has stacks, which may be these ones.
+        number: The number of the next frame.
+
+    Returns:
+        The number of the next frame.
+    """
+    places, depth, width = ring.shape[0], stacks.shape[1], stacks.shape[2]
+    for n in range(stacks.shape[0]):
+        different = np.uint64(0 if was_there else 1)
+        for j in range(depth):
+            if different == 0:
+                at = now[n, j] % places
+                for i in range(width):
+                    different |= stacks[n, j, i] ^ ring[at, i]
+        if different == 0:
+            continue
+        different = np.uint64(0 if follows else 1)
+        for j in range(depth - 1):
+            if different == 0:
+                at = before[n, j + 1] % places
+                for i in range(width):
+                    different |= stacks[n, j, i] ^ ring[at, i]
+        first = 0
+        if different == 0:
+            first = depth - 1
+            for j in range(first):
+                now[n, j] = before[n, j + 1]
+        for j in range(first, depth):
+            at = number % places
+            for i in range(width):
+                ring[at, i] = stacks[n, j, i]
+            now[n, j] = number
+            number += 1
+    return number
+
+
+def take_stacks_numpy(
+    ring: NDArray[np.uint8], numbers: NDArray[np.int64], slot: NDArray[np.int64], out: Array
+) -> None:
+    """Twin of `take_stacks`."""
+    out[:] = ring[numbers[slot] % len(ring)].reshape(out.shape)
+
+
+@jit(take_stacks_numpy)
+def take_stacks(
+    ring: NDArray[np.uint8], numbers: NDArray[np.int64], slot: NDArray[np.int64], out: Array
+) -> None:
+    """Copy the frames that slots have the numbers of, [slots, k], to `out` [B, k * width]."""
+    width = ring.shape[1]
+    for b in range(slot.size):
+        for j in range(numbers.shape[1]):
+            at = numbers[slot[b], j] % ring.shape[0]
+            for i in range(width):
+                out[b, j * width + i] = ring[at, i]
+
+
+def take_next_stacks_numpy(
+    ring: NDArray[np.uint8],
+    numbers: NDArray[np.int64],
+    final: Array,
+    next_at: NDArray[np.int64],
+    out: Array,
+) -> None:
+    """Twin of `take_next_stacks`."""
+    take_stacks_numpy(ring, numbers, np.maximum(next_at, 0), out)
+    aside = next_at < 0
+    out[aside] = final[-1 - next_at[aside]]
+
+
+@jit(take_next_stacks_numpy)
+def take_next_stacks(
+    ring: NDArray[np.uint8],
+    numbers: NDArray[np.int64],
+    final: Array,
+    next_at: NDArray[np.int64],
+    out: Array,
+) -> None:
+    """Copy the stacks that `next_at` points to, in `ring` or `final`, to `out`."""
+    width = ring.shape[1]
+    for b in range(next_at.size):
+        if next_at[b] < 0:
+            for i in range(out.shape[1]):
+                out[b, i] = final[-1 - next_at[b], i]
+            continue
+        for j in range(numbers.shape[1]):
+            at = numbers[next_at[b], j] % ring.shape[0]
+            for i in range(width):
+                out[b, j * width + i] = ring[at, i]

@@ -106,9 +106,14 @@ class ObsColumns:
 
     def split(self, name: str, obs: object, lead: tuple[int, ...]) -> list[Array]:
         """Return the checked arrays of an observation, in the order of `columns`."""
+        pairs = zip(self.columns, self.parts(name, obs), strict=True)
+        return [column.check(part, lead, name) for column, part in pairs]
+
+    def parts(self, name: str, obs: object) -> list[Any]:
+        """Return what an observation has of each of `columns`, unchecked."""
         keys = self._keys
         if keys is None:
-            return [self.columns[0].check(obs, lead, name)]
+            return [obs]
         if not isinstance(obs, dict) or obs.keys() != set(keys):
             given = sorted(obs) if isinstance(obs, dict) else type(obs).__name__
             raise OptionError(
@@ -116,8 +121,7 @@ class ObsColumns:
                 f"the observation space is a Dict of {sorted(keys)}",
                 "pass a dict of arrays with these keys",
             )
-        pairs = zip(keys, self.columns, strict=True)
-        return [column.check(obs[key], lead, name) for key, column in pairs]
+        return [obs[key] for key in keys]
 
     def join(self, arrays: Sequence[Array]) -> Obs:
         """Return the observation that these arrays are."""

@@ -22,6 +22,7 @@ from muster.data import kernels
 from muster.data.finals import FinalObs
 from muster.data.kernels import OPEN, TRUNCATED
 from muster.data.obs import Array, Obs
+from muster.data.obs_columns import put_rows, storage_of
 from muster.data.schema import REWARD, Column, Schema
 from muster.data.steps import FragmentSource, Steps
 from muster.errors import OptionError
@@ -42,7 +43,7 @@ class TransitionStore:
         shape = (rows + 1, num_envs)
         slots = (rows + 1) * num_envs
         # Zeros cost nothing until they are written: the operating system hands out pages late.
-        self._obs = [np.zeros(shape + each.shape, each.dtype) for each in schema.obs.columns]
+        self._obs = [storage_of(each, *shape) for each in schema.obs.columns]
         self._action = np.zeros(shape + schema.action.shape, schema.action.dtype)
         self._reward = np.zeros(shape, np.float32)
         self._end = np.zeros(shape, np.uint8)
@@ -56,7 +57,6 @@ class TransitionStore:
         # The same memory, as the kernels see it.
         self._flat_reward = self._reward.reshape(slots)
         self._flat_end = self._end.reshape(slots)
-        self._read_obs = [_readable(each) for each in self._obs]
         self._read_action = _readable(self._action)
         self._read_columns = [_readable(each) for each in self._columns]
 
@@ -66,8 +66,9 @@ class TransitionStore:
     @property
     def nbytes(self) -> int:
         """Bytes of memory taken."""
-        columns = [*self._obs, self._action, self._reward, self._end, *self._columns]
-        return sum(column.nbytes for column in columns) + self._finals.nbytes
+        arrays = [self._action, self._reward, self._end, *self._columns]
+        stored = sum(each.nbytes for each in self._obs) + self._finals.nbytes
+        return stored + sum(each.nbytes for each in arrays)
 
     def add(self, steps: Steps, source: FragmentSource | None = None) -> bool:
         """Store checked steps, over the oldest ones where there is no room.
@@ -97,15 +98,14 @@ class TransitionStore:
         after = (row + count) % (self.rows + 1)
         # The rows after the first are the oldest ones', once the store is full.
         self._finals.release(self._count_ends(row + 1, count))
-        for column, value in zip(self._obs, steps.obs, strict=True):
-            self._put(column, row, value)
-        for column, value in zip(self._obs, steps.after, strict=True):
-            column[after] = value
-        self._put(self._action, row, steps.action)
-        self._put(self._reward, row, steps.reward)
-        self._put(self._end, row, steps.end)
+        for storage, value, then in zip(self._obs, steps.obs, steps.after, strict=True):
+            storage.put(row, value)
+            storage.put(after, then[None])
+        put_rows(self._action, row, steps.action)
+        put_rows(self._reward, row, steps.reward)
+        put_rows(self._end, row, steps.end)
         for column, value in zip(self._columns, steps.columns, strict=True):
-            self._put(column, row, value)
+            put_rows(column, row, value)
         if len(steps.finals[0]):
             t, env = np.nonzero(steps.end)
             slots = (row + t) % (self.rows + 1) * self.num_envs + env
@@ -131,7 +131,7 @@ class TransitionStore:
         new = np.flatnonzero(envs & (end == 0))
         if new.size:
             end[new] = flag
-            values = [column[self._row, new] for column in self._obs]
+            values = [storage.of_row(self._row, new) for storage in self._obs]
             self._finals.keep(row * self.num_envs + new, values)
 
     def _link(self, source: FragmentSource) -> bool:
@@ -147,15 +147,6 @@ class TransitionStore:
             row = last // self.num_envs % ring
             self._follows[row] = (self._row - row) % ring
         return True
-
-    def _put(self, column: Array, row: int, values: Array) -> None:
-        """Write rows from `row` on, and on from the first row where the last one is full."""
-        room = self.rows + 1 - row
-        if len(values) <= room:
-            column[row : row + len(values)] = values
-        else:
-            column[row:] = values[:room]
-            column[: len(values) - room] = values[room:]
 
     def _count_ends(self, row: int, count: int) -> int:
         """Return how many ends there are in `count` rows from `row` on."""
@@ -193,7 +184,7 @@ class TransitionStore:
             discount,
         )
         return (
-            self._schema.obs.join([_taken(each, slot, lead) for each in self._read_obs]),
+            self._now(slot, lead),
             _taken(self._read_action, slot, lead),
             reward.reshape(lead),
             self._seen(next_at, lead),
@@ -241,13 +232,23 @@ class TransitionStore:
         pairs = zip(self._schema.columns, self._read_columns, strict=True)
         return {each.name: _taken(column, slot, lead) for each, column in pairs}
 
+    def _now(self, slot: NDArray[np.int64], lead: tuple[int, ...]) -> Obs:
+        """Return the observations at these slots."""
+        found = []
+        for storage, column in zip(self._obs, self._schema.obs.columns, strict=True):
+            one = np.empty((slot.size, column.width), column.dtype)
+            storage.take(slot, one)
+            found.append(one.reshape(lead + column.shape))
+        return self._schema.obs.join(found)
+
     def _seen(self, place: NDArray[np.int64], lead: tuple[int, ...]) -> Obs:
         """Return the observations at these slots, or among the final ones where below 0."""
         found = []
-        for (flat, shape), final in zip(self._read_obs, self._finals.arrays, strict=True):
-            one = np.empty((place.size, flat.shape[1]), flat.dtype)
-            kernels.take_next(flat, final, place, one)
-            found.append(one.reshape(lead + shape))
+        columns = zip(self._obs, self._schema.obs.columns, self._finals.arrays, strict=True)
+        for storage, column, final in columns:
+            one = np.empty((place.size, column.width), column.dtype)
+            storage.take_next(final, place, one)
+            found.append(one.reshape(lead + column.shape))
         return self._schema.obs.join(found)
 
     def state(self) -> dict[str, Any]:
@@ -263,7 +264,7 @@ class TransitionStore:
         ]
         state = {
             "inserted": self.inserted,
-            "obs": self._schema.obs.join([column[with_next] for column in self._obs]),
+            "obs": self._schema.obs.join([storage.state(with_next) for storage in self._obs]),
             "action": self._action[rows],
             "reward": self._reward[rows],
             "end": end,
@@ -292,7 +293,8 @@ class TransitionStore:
         stored = min(inserted // self.num_envs, self.rows)
         lead = (stored, self.num_envs)
         with_next = (stored + 1 if stored else 0, self.num_envs)
-        obs = schema.obs.split("obs", state["obs"], with_next)
+        parts = schema.obs.parts("obs", state["obs"])
+        obs = [each.check(part, with_next) for each, part in zip(self._obs, parts, strict=True)]
         action = schema.action.check(state["action"], lead)
         reward = REWARD.check(state["reward"], lead)
         end = _END.check(state["end"], lead)
@@ -306,8 +308,8 @@ class TransitionStore:
         self.inserted = inserted
         self._row = (inserted // self.num_envs) % (self.rows + 1)
         rows = self._live_rows(stored)
-        for column, value in zip(self._obs, obs, strict=True):
-            column[self._live_rows(len(value))] = value
+        for storage, value in zip(self._obs, obs, strict=True):
+            storage.load(self._live_rows(with_next[0]), value)
         self._action[rows] = action
         self._reward[rows] = reward
         self._end[:] = 0
