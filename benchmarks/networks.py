@@ -1,4 +1,4 @@
-"""Networks that remember, and the Nature CNN: compiled beside torch, on one core.
+"""Networks that remember, and those that read images: compiled beside torch, on one core.
 
     OMP_NUM_THREADS=1 python -m benchmarks.networks --json benchmarks/results/networks.json
 
@@ -38,6 +38,7 @@ NETWORKS: dict[str, tuple[gym.Space[Any], str, tuple[int, ...]]] = {
     "lstm 128": (VECTOR, "lstm", (128,)),
     "gru 128": (VECTOR, "gru", (128,)),
     "nature_cnn": (FRAMES, "nature_cnn", ()),
+    "impala_cnn": (FRAMES, "impala_cnn", ()),
 }
 
 

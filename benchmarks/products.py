@@ -22,7 +22,8 @@ import torch
 from benchmarks.rounds import machine
 
 from muster.nets.flat import aligned
-from muster.nets.tile import LANES, multiply
+from muster.nets.tile import multiply
+from muster.nets.vector_code import LANES
 
 ROWS, WIDTHS = (16, 64), (64, 128, 255, 256, 300, 400, 512, 1024)
 PIECE_S = 0.004

@@ -239,7 +239,7 @@ for hidden, dueling, model in [((64, 64), True, None), ((256, 256), False, None)
 
 
 def test_a_fresh_process_comes_to_the_same_bits(capsys):
-    fresh = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, timeout=100)
+    fresh = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, timeout=500)
     exec(RUN, {})
     assert capsys.readouterr().out == fresh.stdout
     assert len(fresh.stdout.splitlines()) == 3

@@ -379,3 +379,16 @@ def test_a_dict_of_images_and_numbers_is_learnt_from(rng):
     bad = {**part["obs"], "speed": np.full((16, 2), np.inf, np.float32)}
     with pytest.raises(NonFiniteError, match=r"obs\['speed'\]\[0, 0\] of the batch is inf"):
         agent.update(SimpleNamespace(**{**part, "obs": bad}))
+
+
+@pytest.mark.parametrize(
+    ("lr_end", "wanted"), [(None, [1e-2] * 4), (0.0, [9e-3, 7e-3, 5e-3, 3e-3])]
+)
+def test_the_learning_rate_falls_in_a_line_by_the_steps_that_updates_stand_for(lr_end, wanted):
+    options = {"lr_end": lr_end, "horizon": 1_000, "learning_starts": 100}
+    agent = _line(False, lr=1e-2, train_every=200, updates_per_train=1, **options)
+    found = []
+    for _ in range(4):
+        agent.update(_transition())
+        found.append(agent._adam.lr)
+    assert found == pytest.approx(wanted)

@@ -6,13 +6,16 @@ import torch
 from ends_env import Ends
 
 from muster import OptionError
+from muster.algos.dqn import DQNConfig
 from muster.algos.r2d2 import R2D2, R2D2Config
+from muster.algos.recurrent_dqn import RecurrentDQN
 from muster.data import ReplayBuffer
 from muster.envs import make_envs
 from muster.rl_utils.rescaling import rescale, undo_rescale
 from muster.workers import Collector, evaluate_policy
 
 GAMMA = 0.9
+ACTIONS, FIRST_ACTION = int(Ends.action_space.n), int(Ends.action_space.start)
 ENVS, STEPS = 3, 11
 
 
@@ -26,7 +29,8 @@ def make_agent(seed=0, **options):
         "n_step": 3,
         **options,
     }
-    return R2D2(R2D2Config(**options), Ends.observation_space, Ends.action_space, seed)
+    kind, config = options.pop("kind", (R2D2, R2D2Config))
+    return kind(config(**options), Ends.observation_space, Ends.action_space, seed)
 
 
 def buffer_for(agent, **options):
@@ -50,30 +54,46 @@ def collected(agent, blocks=4, seed=1):
     return [collector.collect(policy_kwargs={"eps": eps}) for _ in range(blocks)]
 
 
-def slow_q(module, obs, state):
+def seen(module, obs, last):
+    """Return what the network reads, [1, ...], of an observation and the action before it."""
+    done = torch.zeros(1, ACTIONS)
+    if last is not None:
+        done[0, last] = 1
+    obs = torch.from_numpy(obs[None])
+    return obs if module.last_action is None else torch.cat([obs, done], dim=1)
+
+
+def slow_q(module, obs, last, state):
     """Return q [actions] and the next state, by torch, of one observation."""
     with torch.no_grad():
-        q, state = module.steps(torch.from_numpy(obs[None]), state)
+        q, state = module.steps(seen(module, obs, last), state)
     return q[0].numpy(), state
+
+
+def empty(agent):
+    return torch.zeros(1, agent.model.body.state_width)
 
 
 def remembered(agent, blocks):
     """Yield (block, t, env, state before, q, q of what followed) of a slow walk of all episodes."""
     for env in range(ENVS):
-        state = torch.zeros(1, agent.cfg.state_width)
+        state, last = empty(agent), None
         for block in blocks:
             next_obs = block.next_obs
             for t in range(STEPS):
-                before = state
-                q, state = slow_q(agent.model, block.obs[t, env], before)
-                follows, _ = slow_q(agent.model, next_obs[t, env], state)
-                yield block, t, env, before.numpy()[0], q, follows
+                number = [0 if last is None else 1 + last] if agent.cfg.last_action else []
+                before = np.append(state.numpy()[0], number)
+                q, state = slow_q(agent.model, block.obs[t, env], last, state)
+                last = int(block.action[t, env]) - FIRST_ACTION
+                follows, _ = slow_q(agent.model, next_obs[t, env], last, state)
+                yield block, t, env, before, q, follows
                 if block.terminated[t, env] or block.truncated[t, env]:
-                    state = torch.zeros(1, agent.cfg.state_width)
+                    state, last = empty(agent), None
 
 
-def test_the_state_that_is_stored_is_what_was_remembered_before_each_step():
-    agent = make_agent()
+@pytest.mark.parametrize("last_action", [False, True])
+def test_the_state_that_is_stored_is_what_was_remembered_before_each_step(last_action):
+    agent = make_agent(last_action=last_action)
     blocks = collected(agent)
     for block, t, env, before, *_ in remembered(agent, blocks):
         # Not the same bits: torch and the compiled cell multiply in different orders.
@@ -102,7 +122,7 @@ def test_priorities_of_an_actor_are_the_td_errors_of_a_slow_loop(n, rescales):
                         total += GAMMA ** (k + 1) * (undo_rescale(best) if rescales else best)
                         break
                 target = rescale(total) if rescales else total
-                q = walk[id(block), t, env][0][block.action[t, env]]
+                q = walk[id(block), t, env][0][block.action[t, env] - FIRST_ACTION]
                 found = block.columns["priority"][t, env]
                 assert found == pytest.approx(abs(q - target), rel=1e-4, abs=1e-5)
     assert len(kinds) == 4, "terminated, truncated, both and neither were there"
@@ -116,7 +136,7 @@ def test_unrolling_a_stored_sequence_gives_the_q_that_was_acted_by():
         buffer.push(block)
     acted = {block.obs[t, env].tobytes(): q for block, t, env, _, q, _ in remembered(agent, blocks)}
     batch = buffer.sample(64)
-    q = agent._net.unroll(batch.obs, batch.columns["state"][:, 0])
+    q = agent._net.unroll(batch.obs, batch.columns["state"][:, 0], batch.action - FIRST_ACTION)
     compared = 0
     for b, t in np.argwhere(batch.valid):
         np.testing.assert_allclose(q[b, t], acted[batch.obs[b, t].tobytes()], atol=1e-5)
@@ -127,24 +147,30 @@ def test_unrolling_a_stored_sequence_gives_the_q_that_was_acted_by():
 def slow_loss(agent, target_module, batch):
     """Return the loss by autograd, and the error of each step [B, L], sequence by sequence."""
     cfg, errors, total = agent.cfg, np.zeros(batch.learn.shape), []
+    rescales = getattr(cfg, "rescale", False)
     for b in range(len(batch.action)):
         learnt = np.flatnonzero(batch.learn[b])
         q, next_q = [], []
         for module, found in ((agent.model, q), (target_module, next_q)):
-            state = torch.from_numpy(batch.columns["state"][b, :1])
+            stored = batch.columns["state"][b, 0]
+            width = module.body.state_width
+            state = torch.from_numpy(stored[None, :width])
+            last = int(stored[-1]) - 1 if cfg.last_action and stored[-1] else None
             for t in range(batch.obs.shape[1]):
                 if t == learnt[0]:
                     state = state.detach()
-                out, state = module.steps(torch.from_numpy(batch.obs[b, t][None]), state)
+                out, state = module.steps(seen(module, batch.obs[b, t], last), state)
                 found.append(out[0])
+                if t < batch.action.shape[1]:
+                    last = int(batch.action[b, t]) - FIRST_ACTION
         for t in learnt:
             at = batch.ahead[b, t]
             chosen = q[at].argmax() if cfg.double else next_q[at].argmax()
             value = float(next_q[at][chosen].detach())
-            value = undo_rescale(value) if cfg.rescale else value
+            value = undo_rescale(value) if rescales else value
             target = batch.reward[b, t] + batch.discount[b, t] * value
-            target = float(rescale(target) if cfg.rescale else target)
-            error = q[t][batch.action[b, t]] - target
+            target = float(rescale(target) if rescales else target)
+            error = q[t][batch.action[b, t] - FIRST_ACTION] - target
             errors[b, t] = float(error.detach())
             square = 0.5 * error**2
             loss = torch.where(error.abs() > 1, error.abs() - 0.5, square) if cfg.huber else square
@@ -158,7 +184,8 @@ def slow_loss(agent, target_module, batch):
         {},
         {"model": "gru", "dueling": False, "double": False},
         {"rescale": False, "huber": True, "beta_start": 0.7},
-        {"burn_in": 0, "overlap": 0},
+        {"burn_in": 0, "overlap": 0, "last_action": False},
+        {"kind": (RecurrentDQN, DQNConfig), "model": "gru", "double": True},
     ],
 )
 def test_loss_gradient_and_priorities_are_those_of_autograd_in_a_slow_loop(options):

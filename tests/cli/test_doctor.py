@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ import gymnasium as gym
 import pytest
 
 from muster.cli import limits_here
+from muster.cli.backends_here import Times, hint, say_times, times
 from muster.cli.limits_here import EnvCost, Machine, say_limits
 from muster.cli.main import main
 from muster.installs import install
@@ -88,12 +90,12 @@ def test_an_env_is_compared_with_acting_and_learning(cost, said):
     assert all(len(line) <= 78 for line in [*lines, *crowded])
 
 
-def test_a_gpu_is_named_and_said_to_be_idle(tmp_path, monkeypatch):
+def test_a_gpu_is_named_with_the_option_that_uses_it(tmp_path, monkeypatch):
     tool = tmp_path / "nvidia-smi"
     tool.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA T4 (UUID: GPU-1)'\necho 'GPU 1: NVIDIA T4 (UU'")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert limits_here.gpu().startswith("NVIDIA T4 and 1 more, not used")
+    assert limits_here.gpu().startswith("NVIDIA T4 and 1 more, used with --device cuda")
     tool.write_text("#!/bin/sh\necho 'No devices were found'\nexit 6")
     assert "none" in limits_here.gpu() or "AMD" in limits_here.gpu()
 
@@ -138,3 +140,39 @@ def test_kernels_without_a_place_to_be_kept_are_noticed(tmp_path):
             timeout=300,
         )
         assert done.stdout.strip() == said, done.stderr
+
+
+def test_doctor_compares_both_backends_where_both_have_the_env(capsys):
+    pytest.importorskip("envpool")
+    assert main(["doctor", "CartPole-v1"]) == 0
+    (line,) = [each for each in capsys.readouterr().out.splitlines() if "x with" in each]
+    assert re.search(r"[\d.]+x with 8 envs, [\d.]+x with 64 envs$", line)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "said"),
+    [
+        ((0.5, 3.0), "--backend envpool, beside gymnasium: 0.5x with 8 envs, 3.0x with 64 envs"),
+        ((0.5, 1.1), "--backend envpool is no faster: 0.5x with 8 envs, 1.1x with 64 envs"),
+        ((9e3, 9e3), "--backend envpool, beside gymnasium: 9000.0x with 8 envs, 9000.0x with"),
+    ],
+)
+def test_the_faster_backend_is_recommended_only_if_it_is_faster(ratios, said):
+    found = [Times(n, 1000.0, 1000 * ratio) for n, ratio in zip((8, 64), ratios, strict=True)]
+    line = str(say_times(found))
+    assert said in line and len(line) <= 78, "doctor indents it by two"
+
+
+def test_an_env_of_one_backend_alone_is_not_compared():
+    assert times("Pong-v5") == [] and say_times([]) is None
+
+
+def test_a_run_is_told_of_the_other_backend_only_where_environments_limit_it():
+    pytest.importorskip("envpool")
+    assert "muster doctor CartPole-v1" in str(hint("CartPole-v1", "gymnasium", "env"))
+    for env, backend, limit in (
+        ("CartPole-v1", "envpool", "env"),
+        ("CartPole-v1", "gymnasium", "learn"),
+        ("module:Own-v0", "gymnasium", "env"),
+    ):
+        assert hint(env, backend, limit) is None

@@ -24,19 +24,20 @@ HEADS = {
     "discrete": ActionHead.of(spaces.Discrete(3)),
     "box": ActionHead.of(spaces.Box(-1, 1, (2,))),
 }
-SHAPES = [(4, 84, 84), (40, 44, 3), (37, 36), (1, 60, 36)]
+SHAPES = [(4, 84, 84), (40, 44, 3), (37, 36), (1, 60, 36), (20, 21, 3), (5, 36, 37), (64, 64, 3)]
+MODELS = ["nature_cnn", "impala_cnn"]
 TERMS = LossTerms(1 / 24, 0.2, 0.0, 0.5, 0.01)
 ROWS = 24
 
 
-def _made(head, shape=(4, 40, 36), **options):
+def _made(head, shape=(4, 40, 36), model="nature_cnn", **options):
     space = spaces.Box(0, 255, shape, np.uint8)
-    module = build_policy(space, head, model="nature_cnn", seed=3, **options)
+    module = build_policy(space, head, model=model, seed=3, **options)
     with torch.no_grad():
         for name, each in module.named_parameters():
             if name.endswith("bias"):
                 each.normal_(0, 0.1, generator=torch.Generator().manual_seed(1))
-        module.policy[-1].weight *= 30
+        getattr(module, "top", module).policy[-1].weight *= 30
     flat = FlatParameters(module)
     return module, flat, FusedImages(module, flat, head)
 
@@ -55,17 +56,20 @@ def _gradient(policy, flat, rollout, rows, terms=TERMS):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
-def test_the_gradient_is_that_of_autograd_in_float64(rng, head, shape):
-    module, flat, policy = _made(head, shape)
-    rollout = _rollout(rng, head, shape)
+@pytest.mark.parametrize("model", MODELS)
+def test_the_gradient_is_that_of_autograd_in_float64(head, shape, model):
+    module, flat, policy = _made(head, shape, model)
+    # In these images no two pixels under a pool are equal in float32 and differ in float64.
+    rollout = _rollout(np.random.default_rng(2), head, shape)
     rows = np.array([11, 2, 23, 3, 7])
     exact = copy.deepcopy(module).double()
     image = exact.encoder.input(torch.from_numpy(rollout.obs[rows])).double()
-    features = exact.trunk(exact.encoder.layers(image).flatten(1))
-    outputs = exact.policy(features)
+    top = getattr(exact, "top", exact)
+    features = top.trunk(exact.encoder.layers(image).flatten(1))
+    outputs = top.policy(features)
     if head.gaussian:
-        outputs = torch.cat([outputs, exact.log_std.expand_as(outputs)], dim=1)
-    value = exact.value(features)
+        outputs = torch.cat([outputs, top.log_std.expand_as(outputs)], dim=1)
+    value = top.value(features)
     loss, expected_stats = loss_and_stats(head, outputs, value, rollout, rows, TERMS)
     expected = autograd(exact, loss)
     grad, stats = _gradient(policy, flat, rollout, rows)
@@ -75,7 +79,9 @@ def test_the_gradient_is_that_of_autograd_in_float64(rng, head, shape):
         assert np.abs(grad[piece] - expected[piece]).max() < 1e-4 * np.abs(expected).max(), name
 
 
-@pytest.mark.parametrize("options", [{}, {"critic": False}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"critic": False}, {"model": "impala_cnn"}, {"activation": "tanh"}], ids=str
+)
 def test_it_acts_like_torch(rng, options):
     head = HEADS["discrete"]
     module, flat, policy = _made(head, **options)
@@ -88,9 +94,10 @@ def test_it_acts_like_torch(rng, options):
     assert np.array_equal(policy.best(obs), theirs.best(obs))
 
 
-def test_slots_together_have_the_bits_of_each_alone(rng):
+@pytest.mark.parametrize("model", MODELS)
+def test_slots_together_have_the_bits_of_each_alone(rng, model):
     head = HEADS["box"]
-    _, flat, policy = _made(head)
+    _, flat, policy = _made(head, model=model)
     rollout = _rollout(rng, head)
     rows = rng.permutation(ROWS).reshape(4, 6)
     alone = [_gradient(policy, flat, rollout, mine) for mine in rows]
@@ -104,9 +111,10 @@ def test_slots_together_have_the_bits_of_each_alone(rng):
             assert np.array_equal(stats[k], sums)
 
 
-def test_the_bits_of_an_image_do_not_depend_on_those_beside_it(rng):
+@pytest.mark.parametrize("model", MODELS)
+def test_the_bits_of_an_image_do_not_depend_on_those_beside_it(rng, model):
     head = HEADS["box"]
-    _, _, policy = _made(head)
+    _, _, policy = _made(head, model=model)
     obs = _rollout(rng, head).obs
     noise = rng.normal(size=(ROWS, 2)).astype(np.float32)
     action, (logp, value) = np.zeros((ROWS, 2), np.float32), np.zeros((2, ROWS), np.float32)
@@ -136,6 +144,17 @@ def test_which_networks_of_images_are_compiled():
     assert isinstance(make_policy_net(module, flat, head, bf16=True), TorchPolicy)
     module.trunk.append(nn.Dropout(0.5))
     assert "Dropout" in why_not_fused_images(module, flat)
-    space = spaces.Box(0, 255, (20, 20, 3), np.uint8)  # a kernel of 3, and 3 channels
-    module = build_policy(space, head)
-    assert "a kernel of 3 reads 3 channels" in why_not_fused_images(module, FlatParameters(module))
+    narrow = build_policy(spaces.Box(0, 255, (12, 2), np.uint8), head)
+    assert "is not the usual one" in why_not_fused_images(narrow, FlatParameters(narrow))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_weight_that_is_not_a_number_is_seen_in_what_is_made_of_it(rng, model):
+    head = HEADS["discrete"]
+    module, _, policy = _made(head, model=model)
+    with torch.no_grad():
+        first = next(part for part in module.modules() if isinstance(part, nn.Conv2d))
+        first.bias[0] = float("nan")
+    values = np.zeros(ROWS, np.float32)
+    policy.values(_rollout(rng, head).obs, values)
+    assert np.isnan(values).all()

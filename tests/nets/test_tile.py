@@ -8,7 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from muster.nets.tile import FUSED, LANES, multiply, spread, transpose
+from muster.nets.tile import FUSED, multiply, spread, transpose
+from muster.nets.vector_code import LANES
 
 LOWEST = np.float32(-np.inf)
 needs_numba = pytest.mark.skipif(not FUSED, reason="numba cannot compile here")

@@ -36,7 +36,7 @@ class A3CConfig(PolicyAndValueConfig):
     gae_lambda: float = 1.0
     """Advantages: 0 trusts the values, 1 the rewards alone."""
     episodes: int | None = None
-    """End after so many episodes of all workers together. Default: no such limit."""
+    """End after so many episodes of all workers together. None: no such limit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -12,11 +12,12 @@ import gymnasium as gym
 from torch import nn
 
 from muster.algos.actor_critic_config import ActorCriticConfig, PolicyAndValueConfig
-from muster.algos.rollout_agent import RolloutAgent, line
+from muster.algos.rollout_agent import RolloutAgent
 from muster.nets.build_policy import build_policy
 from muster.nets.clipped_objective import ClippedObjective
 from muster.nets.policy_net import STATS, LossTerms, Objective
 from muster.nets.registry import Factory
+from muster.rl_utils.schedules import line
 
 NEVER = 1e9
 """A limit of the ratio that is not reached."""

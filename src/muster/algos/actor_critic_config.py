@@ -26,7 +26,7 @@ class PolicyAndValueConfig(NetworkConfig):
     entropy_coef: float = 0.01
     """Weight of the entropy, which rewards trying things out."""
     entropy_end: float | None = None
-    """What that weight falls to over the horizon. Default: it stays."""
+    """What that weight falls to over the horizon. None: it stays."""
     normalize_advantage: bool = True
     """Bring the advantages of a rollout to mean 0 and spread 1."""
     shared: bool = False

@@ -8,9 +8,9 @@ import functools
 from collections.abc import Callable
 
 from muster.algos.appo_config import APPOConfig
-from muster.algos.rollout_agent import line
 from muster.algos.unroll_agent import UnrollAgent
 from muster.nets.policy_net import LossTerms
+from muster.rl_utils.schedules import line
 
 __all__ = ["APPO", "APPOConfig"]
 

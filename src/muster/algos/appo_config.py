@@ -17,7 +17,7 @@ class APPOConfig(UnrollConfig):
     clip: float = 0.2
     """How far the probability of an action may move, as a ratio to what it was when it was done."""
     clip_end: float | None = None
-    """What that limit falls to over the horizon. Default: it stays."""
+    """What that limit falls to over the horizon. None: it stays."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -7,6 +7,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from muster.devices import Device
 from muster.errors import OptionError
 
 Array = NDArray[Any]
@@ -41,6 +42,22 @@ class BatchSlice:
         self.weight = batches.weight[k]
 
 
+class StagedBatch:
+    """A batch whose observations and actions are where networks read them.
+
+    Args:
+        batch: Whose other columns these are.
+        device: Gets them by one copy; on the host nothing is copied.
+        action: Its actions, as networks read them.
+    """
+
+    def __init__(self, batch: TransitionBatch, device: Device, action: Any = None) -> None:
+        self.action: Any
+        inputs = batch.obs, batch.next_obs, batch.action if action is None else action
+        self.obs, self.next_obs, self.action = inputs if device.is_host else device.stage(inputs)
+        self.reward, self.discount, self.weight = batch.reward, batch.discount, batch.weight
+
+
 def _at(obs: Any, k: int | slice) -> Any:
     if isinstance(obs, Mapping):
         return {key: _at(part, k) for key, part in obs.items()}
@@ -56,7 +73,7 @@ def count_rows(obs: Any, space: gym.Space[Any]) -> int:
         raise OptionError(
             f"act got observations of shape {shape}",
             f"it wants one row for each environment, and one of them is {space.shape}",
-            "agent.act(obs[None]), if this is a single observation",
+            "act(obs[None]) for a single observation, of the shape that is named above",
         )
     return shape[0]
 

@@ -5,12 +5,13 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from muster.algos.sac_config import SACConfig
-from muster.nets import Adam, FlatParameters
+from muster.nets import FlatParameters, make_adam
 from muster.nets.critic import Critic, CriticGroup, make_critic_net
-from muster.nets.flat import aligned
 from muster.nets.flops import count_products
 from muster.nets.fused_net import FusedNet
 from muster.nets.registry import Factory
@@ -73,20 +74,20 @@ class Critics:
         ]
         self.module = CriticGroup(members)
         """The torch module of all critics. Its parameters are always up to date."""
+        target = copy.deepcopy(self.module)
         self.weights = FlatParameters(self.module)
-        self.adam = Adam(self.weights.vector, cfg.lr_critic, (cfg.adam_beta1, 0.999))
+        self.adam = make_adam(self.weights, cfg.lr_critic, (cfg.adam_beta1, 0.999))
         self._net = make_critic_net(self.module, self.weights)
         self.by_torch = self._net.by_torch
         """Why torch runs them, which is slower; None if they are compiled."""
         self._target_weights: FlatParameters | None = None
         self._target: FusedNet | TorchNet | None = None
         if not cfg.batch_norm:
-            target = copy.deepcopy(self.module)
             self._target_weights = FlatParameters(target)
             self._target = make_critic_net(target, self._target_weights)
         self.takes_lowest = not cfg.quantiles and cfg.target_critics == cfg.critics
         """Whether a policy is told the lowest of all critics; else it is their mean."""
-        self.grads: list[Array] = []
+        self.grads: list[Any] = []
         """One for each share of a batch."""
         pair = gym.spaces.Tuple([obs_space, gym.spaces.Box(-1, 1, (action_size,), np.float32)])
         self.flops = sum(each.flops for each in count_products(members[0], pair))
@@ -105,7 +106,7 @@ class Critics:
     def begin(self, shares: int) -> None:
         """Make room for the gradients of so many shares of a batch."""
         while len(self.grads) < shares:
-            self.grads.append(aligned(self.weights.vector.size))
+            self.grads.append(self.weights.new_gradient())
         del self.grads[shares:]
 
     def learn(
@@ -149,7 +150,7 @@ class Critics:
         value_sum = float(np.sum(values, dtype=np.float64)) / each
         return LearntShare(found.loss, found.td_error, value_sum)
 
-    def step(self) -> Array | None:
+    def step(self) -> Any:
         """Move every critic against its gradient; or none, and return one that is not finite."""
         total = self.grads[0]
         for other in self.grads[1:]:
@@ -213,11 +214,15 @@ class Critics:
         self.adam.load_state_dict(adam)
 
     def _values(
-        self, obs: Any, action: Array, next_obs: Any, next_action: Array
+        self, obs: Any, action: Any, next_obs: Any, next_action: Any
     ) -> tuple[Array, Array]:
         """Return values of what was done, to be learnt, and of what follows."""
         if self._target is None:
             # Batch norm has to see both: each alone has another mean and spread.
+            device = self.weights.device
+            if not device.is_host:
+                given = obs, action, next_obs, next_action
+                obs, action, next_obs, next_action = device.stage(given)
             both = self._net.forward(_joined(obs, next_obs), _joined(action, next_action))
             mine, theirs = np.split(self._by_critic(both), 2)
             return mine, theirs
@@ -258,4 +263,6 @@ def _of_group(states: list[dict[str, Any]]) -> dict[str, Any]:
 def _joined(one: Any, other: Any) -> Any:
     if isinstance(one, dict):
         return {key: _joined(part, other[key]) for key, part in one.items()}
+    if isinstance(one, Tensor):
+        return torch.cat([one, other])
     return np.concatenate([one, other])

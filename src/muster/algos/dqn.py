@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from muster.algos.batches import TransitionBatch
+from muster.algos.batches import StagedBatch, TransitionBatch
 from muster.algos.dqn_config import DQNConfig
 from muster.algos.q_learner import QLearner
 from muster.envs.masks import is_masked
@@ -30,7 +30,22 @@ from muster.rl_utils.munchausen import munchausen_terms
 
 Array = NDArray[Any]
 
-__all__ = ["DQN", "DQNConfig"]
+__all__ = ["DQN", "DQNConfig", "make_dqn"]
+
+
+def make_dqn(
+    cfg: DQNConfig,
+    obs_space: gym.Space[Any],
+    action_space: gym.Space[Any],
+    seed: int = 0,
+    model: Factory | None = None,
+) -> "DQN":
+    """Return the agent that a configuration asks for: a `RecurrentDQN` if its network remembers."""
+    if not cfg.remembers:
+        return DQN(cfg, obs_space, action_space, seed, model)
+    from muster.algos.recurrent_dqn import RecurrentDQN
+
+    return RecurrentDQN(cfg, obs_space, action_space, seed, model)
 
 
 class DQN(QLearner):
@@ -115,17 +130,18 @@ class DQN(QLearner):
         if wrong.size:
             raise self._no_action(action, int(wrong[0]))
         rows = np.arange(len(action))
-        next_q = self._by_action(self._target.predict(batch.next_obs))
+        there = StagedBatch(batch, self.weights.device)
+        next_q = self._by_action(self._target.predict(there.next_obs))
         if cfg.munchausen:
-            now = self._by_action(self._target.predict(batch.obs)).mean(axis=2)
+            now = self._by_action(self._target.predict(there.obs)).mean(axis=2)
             terms = cfg.munchausen_alpha, cfg.munchausen_tau
             bonus, follows = munchausen_terms(now, action, next_q, *terms)
             reward = reward + bonus
         else:
-            choose_by = self.values(batch.next_obs) if cfg.double else next_q.mean(axis=2)
+            choose_by = self.values(there.next_obs) if cfg.double else next_q.mean(axis=2)
             follows = next_q[rows, choose_by.argmax(axis=1)]
         target = (reward[:, None] + discount[:, None] * follows).astype(np.float32)
-        made = self._net.forward(batch.obs)
+        made = self._net.forward(there.obs)
         if not cfg.quantiles:
             none = np.zeros(len(action), np.float32)
             given = np.ascontiguousarray(target[:, 0])

@@ -14,20 +14,23 @@ from muster.algos.options import (
     refuse_together,
 )
 from muster.algos.q_config import QLearningConfig
+from muster.algos.sequence_config import SequenceConfig
 
 Schedule = Literal["linear", "exp"]
 MOST_QUANTILES = 1_024
 
 
 @dataclass(frozen=True)
-class DQNConfig(QLearningConfig):
-    """How DQN learns. The defaults are those of SB3's zoo for CartPole-v1."""
+class DQNConfig(SequenceConfig, QLearningConfig):
+    """How DQN learns. The defaults are those of SB3's zoo for CartPole-v1.
+
+    With `model` lstm or gru it learns from sequences; `batch_size` counts them.
+    """
 
     NAME = "DQN"
-    FIXED_ON_RESUME: ClassVar[frozenset[str]] = QLearningConfig.FIXED_ON_RESUME | {
-        "quantiles",
-        "noisy",
-    }
+    FIXED_ON_RESUME: ClassVar[frozenset[str]] = (
+        QLearningConfig.FIXED_ON_RESUME | SequenceConfig.SEQUENCE_OPTIONS | {"quantiles", "noisy"}
+    ) - {"n_step"}
 
     eps_start: float = 1.0
     """Probability of a random action at first."""
@@ -55,6 +58,12 @@ class DQNConfig(QLearningConfig):
             check_flag(name, getattr(self, name))
         check_number("munchausen_alpha", self.munchausen_alpha, high=1, low_too=True, example=0.9)
         check_number("munchausen_tau", self.munchausen_tau, example=0.03)
+        for name in ("quantiles", "noisy", "munchausen"):
+            if self.remembers and getattr(self, name):
+                why = "a network that remembers learns plain values, from sequences"
+                off = "0" if name == "quantiles" else "False"
+                given = f"{name}={getattr(self, name)}"
+                refuse_together(f"model={self.model}", given, why, f"{name}={off}")
         if self.munchausen and self.double:
             why = "soft targets choose no action: they take the mean over all of them"
             refuse_together("munchausen=True", "double=True", why, "double=False")

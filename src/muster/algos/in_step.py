@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.data.slots import Slots
-from muster.nets import Adam, FlatParameters
+from muster.nets import Adam, DeviceAdam, FlatParameters
 from muster.nets.action_head import ActionHead
 from muster.nets.normalizer import ObsNorm
 from muster.nets.policy_net import Rollout
@@ -36,7 +36,7 @@ class InStepAgent(Protocol):
     net: Any
     """What acts: a `PolicyNet`, or a `RecurrentPolicy`."""
     weights: FlatParameters
-    adam: Adam
+    adam: Adam | DeviceAdam
     state_width: int
     """Numbers that the network remembers of each environment; 0 if it is not recurrent."""
     train_iter: int

@@ -35,7 +35,7 @@ class NetworkConfig:
     lr: float = 2.5e-4
     """Learning rate of Adam."""
     lr_end: float | None = None
-    """What the learning rate falls to, in a line over the horizon. Default: it stays."""
+    """What the learning rate falls to, in a line over the horizon. None: it stays."""
     max_grad_norm: float | None = 0.5
     """Longest gradient; longer ones are shortened to it."""
     hidden: tuple[int, ...] = (64, 64)

@@ -7,6 +7,7 @@ import math
 from typing import Any, Literal, get_args
 
 from muster.errors import OptionError
+from muster.spelling import nearest
 
 Activation = Literal["relu", "tanh", "gelu", "silu"]
 """What may follow a hidden layer."""
@@ -32,10 +33,19 @@ def check_whole(name: str, value: object, low: int = 1, high: int = MOST_STEPS) 
 
 
 def _near_whole(value: object, low: int, high: int) -> int:
-    """Return the whole number that was meant, such as 10000 for 1e4; else one that would do."""
+    """Return the whole number that was meant: 10000 for 1e4 or "10000"; else one that would do."""
+    value = _number_in(value)
     if isinstance(value, float) and math.isfinite(value) and low <= round(value) <= high:
         return round(value)
     return max(low, 1)
+
+
+def _number_in(value: object) -> object:
+    """Return the number that a text holds; all else as it is."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def check_number(
@@ -58,17 +68,23 @@ def check_number(
         high_too: Whether `high` itself is allowed.
         example: A value that would do.
     """
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        above = value >= low if low_too else value > low
-        below = value <= high if high_too else value < high
-        if above and below:  # NaN is neither
-            return
+
+    def fits(number: object) -> bool:
+        if not isinstance(number, int | float) or isinstance(number, bool):
+            return False
+        above = number >= low if low_too else number > low
+        below = number <= high if high_too else number < high
+        return above and below  # NaN is neither
+
+    if fits(value):
+        return
+    meant = _number_in(value)
     lower = "" if low == -math.inf else f" from {low:g} on" if low_too else f" above {low:g}"
     upper = "" if high == math.inf else f", {'up to' if high_too else 'below'} {high:g}"
     raise OptionError(
         f"{name}={value!r} is not possible",
         f"it is a finite number{lower}{upper}",
-        f"{name}={example:g}",
+        f"{name}={meant if fits(meant) else example:g}",
     )
 
 
@@ -104,7 +120,7 @@ def check_choice(name: str, value: object, choices: Any) -> None:
         raise OptionError(
             f"{name}={value!r} is not possible",
             f"it is one of {', '.join(map(repr, words))}",
-            f'{name}="{words[0]}"',
+            f'{name}="{nearest(str(value), words) or words[0]}"',
         )
 
 

@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 from muster.algos.actor_critic import ActorCriticAgent
 from muster.algos.ppo_config import PPOConfig
-from muster.algos.rollout_agent import PARTS, line
+from muster.algos.rollout_agent import PARTS
 from muster.nets.policy_net import LossTerms
+from muster.rl_utils.schedules import line
 
 __all__ = ["PARTS", "PPO", "PPOConfig"]
 

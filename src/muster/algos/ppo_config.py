@@ -17,7 +17,7 @@ class PPOConfig(Epochs, ActorCriticConfig):
     clip: float = 0.2
     """How far the probability of an action may move, as a ratio to what it was."""
     clip_end: float | None = None
-    """What that limit falls to over the horizon. Default: it stays."""
+    """What that limit falls to over the horizon. None: it stays."""
     value_clip: float = 0.0
     """How far a value may move from what it was; 0 for as far as it likes."""
     target_kl: float | None = None

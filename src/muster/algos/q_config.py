@@ -42,6 +42,8 @@ class QLearningConfig(ReplayConfig):
     """Updates in each phase of them, `train_every` environment steps apart."""
     lr: float = 2.3e-3
     """Learning rate of Adam."""
+    lr_end: float | None = None
+    """What the learning rate falls to, in a line over the horizon. None: it stays."""
     target_update: int = 128
     """Updates from one change of the target network to the next."""
     tau: float = 1.0
@@ -84,6 +86,8 @@ class QLearningConfig(ReplayConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("lr", self.lr, high=MOST_LR, high_too=True, example=1e-3)
+        if self.lr_end is not None:
+            check_number("lr_end", self.lr_end, high=MOST_LR, low_too=True, high_too=True)
         for name in ("updates_per_train", "target_update", "horizon"):
             check_whole(name, getattr(self, name))
         check_number("tau", self.tau, high=1, high_too=True, example=1)

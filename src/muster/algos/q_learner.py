@@ -23,15 +23,22 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from muster.algos.batches import TransitionBatch, column, count_rows, first_not_finite
+from muster.algos.batches import (
+    StagedBatch,
+    TransitionBatch,
+    column,
+    count_rows,
+    first_not_finite,
+)
 from muster.algos.q_config import QLearningConfig
 from muster.algos.replay_agent import ReplayAgent
+from muster.devices import as_array
 from muster.envs.masks import ACTION_MASK, is_masked
 from muster.errors import OptionError
-from muster.nets import Adam, FlatParameters, build_q_network, make_net
-from muster.nets.flat import aligned
+from muster.nets import FlatParameters, build_q_network, make_adam, make_net
 from muster.nets.registry import Factory
 from muster.rl_utils.losses.td import BAD_SHAPES, td_loss
+from muster.rl_utils.schedules import line
 from muster.seeding import derive_seed, generator
 
 Array = NDArray[Any]
@@ -70,13 +77,15 @@ class QLearner(ReplayAgent):
         """The torch module that learns. Its parameters are always up to date."""
         self._first_action = int(action_space.start)
         self._rng = generator(seed, "explore")
+        target = copy.deepcopy(self.model)
         self.weights = FlatParameters(self.model)
-        self._target_weights = FlatParameters(copy.deepcopy(self.model))
+        self._target_weights = FlatParameters(target)
         self._net: Any = self._runner(self.model, self.weights)
         self.by_torch = self._net.by_torch
         self._target: Any = self._runner(self._target_weights.module, self._target_weights)
-        self._grad = aligned(self.weights.vector.size)
-        self._adam = Adam(self.weights.vector, cfg.lr)
+        self._grad = self.weights.new_gradient()
+        self._adam = make_adam(self.weights, cfg.lr)
+        self._lr = line(cfg.lr, cfg.lr_end, cfg.horizon)
 
     def act(self, obs: Any, epsilon: Any = 0.0) -> NDArray[np.int64]:
         """Return an action for each of N observations, int64 [N].
@@ -128,8 +137,9 @@ class QLearner(ReplayAgent):
         """
         metrics = self._differentiate(batch)
         shapes = {name: each.shape for name, each in self.model.named_parameters()}
+        found = as_array(self._grad)
         gradient = {
-            name: self._grad[at].reshape(shapes[name]).copy()
+            name: found[at].reshape(shapes[name]).copy()
             for name, at in self.weights.names_and_slices.items()
         }
         return gradient, metrics
@@ -153,8 +163,8 @@ class QLearner(ReplayAgent):
                 f"the network's parameters are {wanted}",
                 "agent.apply_gradient(other.gradient(batch)[0]), of an agent like this",
             )
-        for name, at in places.items():
-            self._grad[at] = np.reshape(gradient[name], -1)
+        given_all = np.concatenate([np.ravel(gradient[name]) for name in places])
+        self._grad[:] = self.weights.device.stage(given_all.astype(np.float32))
         return self._descend()
 
     def follow(self, weights: dict[str, Any], train_iter: int) -> None:
@@ -251,7 +261,11 @@ class QLearner(ReplayAgent):
 
     def _descend(self) -> float:
         """Take a step along `_grad`, and return its norm."""
-        norm = self._adam.step(self._grad, self.cfg.max_grad_norm)
+        cfg = self.cfg
+        # By updates, which are as many for each step wherever it runs; steps come in larger pieces.
+        steps = cfg.learning_starts + float(self.train_iter / cfg.updates_per_step_exactly())
+        self._adam.lr = self._lr(steps)
+        norm = self._adam.step(self._grad, cfg.max_grad_norm)
         if not math.isfinite(norm):
             raise self._gradient_not_finite(self.weights, self._grad)
         self.train_iter += 1
@@ -262,9 +276,10 @@ class QLearner(ReplayAgent):
     def _loss(self, batch: TransitionBatch) -> tuple[Array, Array, list[float]]:
         """Return q, the loss's gradient by it, and the means of a batch; set `td_error`."""
         action, reward, discount, weight = self._columns(batch)
-        next_q = self._target.predict(batch.next_obs)
-        choose_by = self._net.predict(batch.next_obs) if self.cfg.double else next_q
-        q = self._net.forward(batch.obs)
+        there = StagedBatch(batch, self.weights.device)
+        next_q = self._target.predict(there.next_obs)
+        choose_by = self._net.predict(there.next_obs) if self.cfg.double else next_q
+        q = self._net.forward(there.obs)
         dq, self.td_error, sums = self._td(q, action, reward, discount, next_q, choose_by, weight)
         return q, dq, sums
 

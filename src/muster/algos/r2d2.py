@@ -1,56 +1,38 @@
 """R2D2: Ape-X with a memory, which learns from sequences of steps.
 
-    actor:    obs, state -> Q, next state -> best action, or a random one with probability epsilon_i
-              the state before each step, and priorities of a full fragment -> replay
-    learner:  sequences -> unrolled from their stored states by both networks; the first steps are
-              burn-in -> n-step double Q targets, rescaled -> TD loss -> gradient -> Adam
-              0.9 max + 0.1 mean of a sequence's errors -> its priority
+    actor:    as `RecurrentQLearner`, with an epsilon for each environment
+              priorities of a full fragment -> replay
+    learner:  as `RecurrentQLearner`, with double Q-learning and values that are rescaled
 
-Kapturowski et al. 2019. Who acts keeps a state for each environment, and begins anew with each
-episode. Evaluating and exploring have states of their own.
+Kapturowski et al. 2019.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
 from muster.algos.apex import ApeX, which_finals
-from muster.algos.batches import count_rows
 from muster.algos.r2d2_config import R2D2Config
-from muster.data.batch import SequenceBatch
+from muster.algos.recurrent_q_learner import RecurrentQLearner
 from muster.data.block import StepBlock
 from muster.data.obs import at
-from muster.data.schema import STATE
-from muster.errors import OptionError
-from muster.nets import FlatParameters
-from muster.nets.recurrent_q import RecurrentQNetwork, make_q_sequences
 from muster.nets.registry import Factory
 from muster.rl_utils.rescaling import rescale, undo_rescale
 
 Array = NDArray[Any]
-Floats = NDArray[np.float32]
 
 __all__ = ["R2D2", "R2D2Config"]
 
 
-class R2D2(ApeX):
-    """A Q-network with a memory that acts and learns.
+class R2D2(RecurrentQLearner, ApeX):
+    """A Q-network with a memory that acts in environments of different randomness, and learns.
 
-    Args:
-        cfg: How it learns.
-        obs_space: Of one observation.
-        action_space: Of one action; has to be Discrete.
-        seed: Decides the first weights and all exploration.
-        model: Has to be None: what remembers is `cfg.model`.
+    The arguments are those of `RecurrentQLearner`.
     """
 
     cfg: R2D2Config
-    remembers = True
-    """What it does depends on what it saw before: it is told of new episodes."""
 
     def __init__(
         self,
@@ -61,109 +43,19 @@ class R2D2(ApeX):
         model: Factory | None = None,
     ) -> None:
         super().__init__(cfg, obs_space, action_space, seed, model)
-        self._acting = self._no_memory()
-        self._exploring = self._no_memory()
-        self._memory = self._acting
-        """What the next action is chosen with: one of the two."""
-        self._before = self._no_memory()
-        """What was remembered before the last step of exploring."""
-        self._after: list[Floats] = []
+        self._after: list[Array] = []
         """What was remembered after each step of the fragment that is being filled."""
-
-    def act(
-        self, obs: Any, epsilon: Any = 0.0, first: NDArray[np.bool_] | None = None
-    ) -> NDArray[np.int64]:
-        """Return an action for each of N observations; see `QLearner.act`.
-
-        Args:
-            obs: [N, ...], or a dict of such.
-            epsilon: Probability of a random action, one number or [N].
-            first: bool [N], whose episode begins here. It forgets everything when N changes.
-        """
-        self._memory = self._acting = self._begun(self._acting, obs, first)
-        return self._choose(obs, epsilon)
-
-    def explore(
-        self, obs: Any, epsilon: Any = None, first: NDArray[np.bool_] | None = None
-    ) -> NDArray[np.int64]:
-        """Return the best actions, and random ones as often as `epsilon` says; see `act`."""
-        self._memory = self._exploring = self._begun(self._exploring, obs, first)
-        self._before = self._memory.copy()
-        return self._choose(obs, self.cfg.eps_base if epsilon is None else epsilon)
-
-    def forget(self) -> None:
-        """Have no memory of what was seen so far."""
-        self._acting, self._exploring = self._no_memory(), self._no_memory()
 
     def write(self, rows: dict[str, Array]) -> None:
         """Write what was remembered before the last step, and keep what it was chosen by."""
         super().write(rows)
-        rows[STATE][:] = self._before
+        ApeX.write(self, rows)
         self._after.append(self._exploring.copy())
 
     def complete(self, block: StepBlock) -> None:
         """Fill in the priorities of a fragment: the sizes of its TD errors."""
         super().complete(block)
         self._after.clear()
-
-    def parts(self) -> dict[str, dict[str, Any]]:
-        """Return a copy of all that changes; what exploring remembers is part of exploration."""
-        parts = super().parts()
-        return {
-            **parts,
-            "exploration": {"rng": parts["exploration"], "memory": self._exploring.copy()},
-        }
-
-    def load_parts(self, parts: Mapping[str, dict[str, Any]]) -> None:
-        """Take over what `parts` returned, or some of it; see `QLearner.load_parts`."""
-        if "exploration" in parts:
-            self._exploring = np.array(parts["exploration"]["memory"], np.float32)
-            parts = {**parts, "exploration": parts["exploration"]["rng"]}
-        super().load_parts(parts)
-
-    def _build(self, model: str | Factory | None, seed: int) -> nn.Module:
-        if not isinstance(model, str):
-            raise OptionError(
-                f"model={model!r} is not possible with R2D2",
-                "it stores the state of its own network, and unrolls it from there",
-                "model=None, and R2D2Config(model='gru') for another cell",
-            )
-        cfg = self.cfg
-        return RecurrentQNetwork(
-            self.obs_space, self._n_actions, cfg.hidden, cfg.activation, cfg.dueling, model, seed
-        )
-
-    def _runner(self, module: nn.Module, weights: FlatParameters) -> Any:
-        assert isinstance(module, RecurrentQNetwork)
-        return make_q_sequences(module, weights)
-
-    def _no_memory(self) -> Floats:
-        return np.zeros((0, self.cfg.state_width), np.float32)
-
-    def _begun(self, memory: Floats, obs: Any, first: NDArray[np.bool_] | None) -> Floats:
-        """Return a memory for as many environments, empty where an episode begins."""
-        size = count_rows(obs, self.obs_space)
-        if len(memory) != size:
-            memory = np.zeros((size, self.cfg.state_width), np.float32)
-        elif first is not None:
-            memory[first] = 0
-        return memory
-
-    def _choose(self, obs: Any, epsilon: Any) -> NDArray[np.int64]:
-        # One for each, unless it is greedy: the memory goes on also where all actions are random.
-        if np.any(epsilon):
-            epsilon = np.broadcast_to(epsilon, (len(self._memory),))
-        return super().act(obs, epsilon if np.ndim(epsilon) else 0.0)
-
-    def _best(self, obs: Any) -> NDArray[np.int64]:
-        self._q = self._step(obs, self._memory)
-        best: NDArray[np.int64] = self._q.argmax(axis=1)
-        return best
-
-    def _step(self, obs: Any, memory: Floats) -> Floats:
-        """Return Q of observations, and overwrite what is remembered."""
-        q: Floats = self._net.step(obs, memory, np.zeros(len(memory), np.bool_))
-        return q
 
     def _q_after(self, block: StepBlock) -> Array:
         return self._step(at(block.seen, -1), self._exploring.copy())
@@ -180,30 +72,3 @@ class R2D2(ApeX):
 
     def _unscaled(self, y: Array) -> Array:
         return undo_rescale(y, self.cfg.rescale_eps) if self.cfg.rescale else y
-
-    def _one_of(self, batches: SequenceBatch, k: int) -> SequenceBatch:
-        return batches.part(k)
-
-    def _loss(self, batch: Any) -> tuple[Array, Array, list[float]]:
-        """Return q [B, L + 1, actions], the loss's gradient by it, and the means over its steps."""
-        learn = batch.learn
-        state = batch.columns[STATE][:, 0]
-        cut = np.zeros((len(learn), learn.shape[1] + 1), np.bool_)
-        cut[np.arange(len(learn)), learn.argmax(axis=1)] = True
-        q = self._net.forward(batch.obs, state, cut)
-        next_q = self._target.unroll(batch.obs, state)
-        row, step = np.nonzero(learn)
-        ahead = batch.ahead[row, step]
-        best = (q if self.cfg.double else next_q)[row, ahead].argmax(axis=1)
-        follows = self._unscaled(next_q[row, ahead, best])
-        target = self._scaled(batch.reward[row, step] + batch.discount[row, step] * follows)
-        mine, none = np.ascontiguousarray(q[row, step]), np.zeros(len(row), np.float32)
-        action = batch.action[row, step] - self._first_action
-        weight = np.ascontiguousarray(batch.weight[row], np.float32)
-        by_mine, error, sums = self._td(
-            mine, action, target.astype(np.float32), none, mine, mine, weight
-        )
-        dq, errors = np.zeros_like(q), np.zeros(learn.shape, np.float32)
-        dq[row, step], errors[row, step] = by_mine, error
-        self.td_error = self.cfg.unit.priority(errors, learn)
-        return q, dq, sums

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from muster.algos.batches import BatchSlice, TransitionBatch
 from muster.data.schema import Column
+from muster.devices import as_array
 from muster.errors import OptionError
 from muster.nets import FlatParameters, NonFiniteError
 from muster.rl_utils import get_epsilon_greedy_fn
@@ -167,7 +168,8 @@ class ReplayAgent(ABC):
                 'agent.load_parts({"policy": ...})',
             )
 
-    def _gradient_not_finite(self, weights: FlatParameters, grad: Array) -> NonFiniteError:
+    def _gradient_not_finite(self, weights: FlatParameters, grad: Any) -> NonFiniteError:
+        grad = as_array(grad)
         first = int(np.flatnonzero(~np.isfinite(grad))[0])
         return self._not_finite(f"the gradient of {weights.name_at(first)!r} is {grad[first]}")
 

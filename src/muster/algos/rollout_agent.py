@@ -23,14 +23,16 @@ from torch import nn
 from muster.algos.batches import count_rows
 from muster.algos.network_config import NetworkConfig
 from muster.data.slots import Slots
+from muster.devices import as_array, networks_on
 from muster.errors import OptionError
-from muster.nets import Adam, FlatParameters, NonFiniteError
+from muster.nets import FlatParameters, NonFiniteError, make_adam
 from muster.nets.action_head import ActionHead
 from muster.nets.build_policy import make_policy_net
 from muster.nets.normalizer import ObsNorm
 from muster.nets.policy_net import Objective, Rollout
 from muster.nets.registry import Factory
 from muster.rl_utils.gae import gae
+from muster.rl_utils.schedules import line
 from muster.seeding import derive_seed, generator
 
 Array = NDArray[Any]
@@ -90,10 +92,10 @@ class RolloutAgent(ABC):
         """The fastest way to run it: a `PolicyNet`, or a `RecurrentPolicy`."""
         self.state_width: int = getattr(self.net, "state_width", 0)
         """Numbers that the network remembers of each environment; 0 if it is not recurrent."""
-        self.adam = Adam(self.weights.vector, cfg.lr, eps=ADAM_EPS)
+        self.adam = make_adam(self.weights, cfg.lr, eps=ADAM_EPS)
         self.train_iter = 0
         """Updates so far."""
-        self.lr = line(cfg.lr, cfg.lr_end, cfg.horizon)
+        self.lr: Callable[[int], float] = line(cfg.lr, cfg.lr_end, cfg.horizon)
         """From environment steps to the learning rate."""
         self._rng = generator(seed, "explore")
         self._low, self._high = _bounds(action_space)
@@ -237,14 +239,18 @@ class RolloutAgent(ABC):
             rows: Of a whole minibatch.
         """
 
-    def step(self, grad: NDArray[np.float32]) -> float:
+    def step(self, grad: Any) -> float:
         """Move the weights against a gradient, and return its norm before it was clipped.
+
+        Args:
+            grad: An array, or what `weights.new_gradient` made.
 
         Raises:
             NonFiniteError: It is NaN or infinite; nothing was changed.
         """
         norm = self.adam.step(grad, self.cfg.max_grad_norm)
         if not math.isfinite(norm):
+            grad = as_array(grad)
             first = int(np.flatnonzero(~np.isfinite(grad))[0])
             raise NonFiniteError(
                 f"the gradient of {self.weights.name_at(first)!r} is {grad[first]} "
@@ -299,7 +305,8 @@ class RolloutAgent(ABC):
 
     def twin(self) -> Self:
         """Return another agent with the same network and the same weights."""
-        other = type(self)(self.cfg, self.obs_space, self.action_space, model=self._factory)
+        with networks_on(self.weights.device):
+            other = type(self)(self.cfg, self.obs_space, self.action_space, model=self._factory)
         other.weights.copy_from(self.weights)
         return other
 
@@ -314,13 +321,6 @@ class RolloutAgent(ABC):
         if len(self._state) != size:
             self._state = np.zeros((size, self.state_width), np.float32)
         return self._state, np.zeros(size, np.bool_) if first is None else first
-
-
-def line(first: float, last: float | None, horizon: int) -> Callable[[int], float]:
-    """Return a function of environment steps: from `first` to `last` over the horizon."""
-    if last is None:
-        return lambda env_step: first
-    return lambda env_step: first + (last - first) * min(1.0, env_step / horizon)
 
 
 def _bounds(space: gym.Space[Any]) -> tuple[Array | None, Array | None]:

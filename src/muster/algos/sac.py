@@ -26,14 +26,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.algos import sac_kernels as kernels
-from muster.algos.batches import BatchSlice, TransitionBatch, column, count_rows, first_not_finite
+from muster.algos.batches import (
+    BatchSlice,
+    StagedBatch,
+    TransitionBatch,
+    column,
+    count_rows,
+    first_not_finite,
+)
 from muster.algos.critics import Critics, LearntShare
 from muster.algos.replay_agent import ReplayAgent
 from muster.algos.sac_config import SACConfig
 from muster.container import whole_cores
 from muster.errors import OptionError
-from muster.nets import Adam, FlatParameters, build_q_network, make_net
-from muster.nets.flat import aligned
+from muster.nets import Adam, FlatParameters, build_q_network, make_adam, make_net
 from muster.nets.flops import count_products
 from muster.nets.fused_net import FusedNet
 from muster.nets.registry import Factory
@@ -96,9 +102,9 @@ class SAC(ReplayAgent):
         most = min(MOST_SHARES, cfg.batch_size // SHARE) if compiled else 1
         self._in_one_call = compiled and not cfg.quantiles
         self._by_share = SideBySide(max(1, most), whole_cores())
-        self._grads = [aligned(self.weights.vector.size) for _ in range(self._by_share.members)]
+        self._grads = [self.weights.new_gradient() for _ in range(self._by_share.members)]
         betas = cfg.adam_beta1, 0.999
-        self._adam = Adam(self.weights.vector, cfg.lr_actor, betas)
+        self._adam = make_adam(self.weights, cfg.lr_actor, betas)
         self._log_temperature = np.full(
             1, math.log(cfg.temperature) if cfg.temperature else -math.inf, np.float32
         )
@@ -158,7 +164,7 @@ class SAC(ReplayAgent):
             column(name, getattr(batch, name), np.float32, size)
             for name in ("reward", "discount", "weight")
         )
-        action = self._from_env(batch.action)
+        there = StagedBatch(batch, self.weights.device, self._from_env(batch.action))
         temperature = np.float32(self.temperature)
         noise = self._noise(size)
         looked_at = self.critics.draw_looked_at(self._rng_updates)
@@ -167,16 +173,16 @@ class SAC(ReplayAgent):
 
         def learn(k: int) -> LearntShare:
             rows = shares[k]
-            mine = BatchSlice(batch, rows)
+            mine = BatchSlice(there, rows)
             if self._in_one_call:
                 return self._learn_critics_at_once(
-                    k, size, mine, action[rows], noise[rows], reward[rows], discount[rows],
+                    k, size, mine, mine.action, noise[rows], reward[rows], discount[rows],
                     weight[rows], temperature, looked_at,
                 )  # fmt: skip
             following = squashed_gaussian.draw(self._net.predict(mine.next_obs), noise[rows])
             entropy = discount[rows] * temperature * following.logp
             return self.critics.learn(
-                k, size, mine.obs, action[rows], mine.next_obs, following.action,
+                k, size, mine.obs, mine.action, mine.next_obs, following.action,
                 reward[rows] - entropy, discount[rows], weight[rows], looked_at,
             )  # fmt: skip
 
@@ -195,7 +201,7 @@ class SAC(ReplayAgent):
             "td_error_mean": float(np.abs(self.td_error).mean()),
         }
         if self.train_iter % self.cfg.policy_every == 0:
-            metrics |= self._learn_policy(batch, shares, temperature)
+            metrics |= self._learn_policy(there, shares, temperature)
         self.critics.follow()
         self.train_iter += 1
         return {**metrics, "temperature": self.temperature}

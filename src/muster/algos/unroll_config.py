@@ -42,7 +42,7 @@ class UnrollConfig(PolicyAndValueConfig):
     """Bring the advantages of a batch to mean 0 and spread 1."""
     max_lag: int | None = None
     """With --workers: most versions from the weights that begin an unroll to those that learn from
-    it. The learner waits rather than exceed it. Default: no limit."""
+    it. The learner waits rather than exceed it. None: no limit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

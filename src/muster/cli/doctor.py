@@ -1,17 +1,18 @@
-"""`muster doctor [ENV] [--address HOST:PORT]`: what is here or on a cluster, and what it limits."""
+"""`muster doctor [ENV] [--device D] [--address HOST:PORT]`: what is here, and what it limits."""
 
 import importlib.metadata
 import os
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from muster.cli import limits_here
+from muster.cli import backends_here, limits_here
 from muster.cli.arguments import parse
 from muster.cli.wording import as_typed
+from muster.devices import AUTO, HOST, check_name, devices_here, find_device
 from muster.errors import MusterError, OptionError
 
 if TYPE_CHECKING:
@@ -29,9 +30,11 @@ class DoctorOptions:
     It ends with 1 if the environment has problems, or something would fail.
     """
 
-    env: tyro.conf.Positional[str | None] = None
+    env: tyro.conf.Positional[Annotated[str | None, tyro.conf.arg(metavar="[ENV]")]] = None
     """Id of an environment to check."""
-    address: str | None = None
+    device: Annotated[str | None, tyro.conf.arg(metavar="DEVICE")] = None
+    """With ENV, time the CPU and this device (auto: all that are here) and say which is faster."""
+    address: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT")] = None
     """HOST:PORT of a Ray cluster's head, as ray start --head prints it. If the cluster wants a
     token, it is taken from RAY_AUTH_TOKEN, or from the file ~/.ray/auth_token."""
 
@@ -39,6 +42,7 @@ class DoctorOptions:
 def main(argv: Sequence[str]) -> int:
     """Print what was found; 1 if the environment or the cluster has problems."""
     options = parse(DoctorOptions, argv, "muster doctor")
+    devices = _devices(options)
     if options.address is not None:
         return _look_at_cluster(options.address, options.env)
     if options.env is not None:
@@ -58,10 +62,50 @@ def main(argv: Sequence[str]) -> int:
     if options.env is not None:
         report = _check(options.env)
         cost = _time(options.env, report.steps_per_s)
+    if options.env is not None and devices:
+        _compare(options.env, devices)
     print("what would limit training here")
     for line in limits_here.say_limits(here, cost):
         print(f"  {line}")
+    if report is not None and report.backend == "gymnasium":
+        faster = backends_here.say_times(backends_here.times(report.env_id))
+        if faster is not None:
+            print(f"  {faster}")
     return 1 if report is not None and report.problems else 0
+
+
+def _devices(options: DoctorOptions) -> list[str]:
+    """Return the devices that are to be timed, or refuse what is not here."""
+    if options.device is None:
+        return []
+    if options.env is None:
+        raise OptionError(
+            f"--device {options.device:.80} does not say for which environment",
+            "which device is faster depends on the observations",
+            f"muster doctor CartPole-v1 --device {options.device:.80}",
+        )
+    try:
+        check_name(options.device)
+        if options.device == AUTO:
+            return devices_here()
+        return list(dict.fromkeys([HOST.name, find_device(options.device).name]))
+    except OptionError as error:
+        raise as_typed(error, "muster doctor", ["device"]) from None
+
+
+def _compare(env: str, devices: list[str]) -> None:
+    """Print which device is faster; nothing if no network fits the environment."""
+    from muster.cli.devices_here import say_devices, time_device
+    from muster.envs import make_envs
+
+    try:
+        with make_envs(env) as envs:
+            spaces = envs.single_observation_space, envs.single_action_space
+        costs = [time_device(name, *spaces) for name in devices]
+    except MusterError:  # what is wrong with it was said above
+        return
+    for line in say_devices(costs, importlib.metadata.version("torch")):
+        print(line)
 
 
 def _look_at_cluster(address: str, env: str | None) -> int:

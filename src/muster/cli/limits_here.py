@@ -25,7 +25,8 @@ WIDTH = 80
 HIDDEN = (64, 64)
 BATCH = 64
 """Transitions per update that is timed."""
-_ENVS = 8
+ENVS = 8
+"""Environments for which acting is timed."""
 _SECONDS = 0.15
 _GIB = 2**30
 _LITTLE_MEMORY = 2 * _GIB
@@ -80,9 +81,9 @@ def gpu() -> str:
         names = ["an AMD GPU"]
     names = [name for name in names if name]
     if not names:
-        return "none; muster computes on the processor"
+        return "none; muster computes on the CPU"
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"{names[0][:30]}{more}, not used: muster computes on the processor"
+    return f"{names[0][:30]}{more}, used with --device cuda or auto"
 
 
 def ray() -> str:
@@ -102,8 +103,8 @@ def look_here() -> Machine:
     out = np.empty_like(one)
     block = np.ones(4_000_000)  # 32 MB: more than caches hold
     copy = np.empty_like(block)
-    product = _seconds_each(lambda: np.matmul(one, one, out=out))
-    copying = _seconds_each(lambda: np.copyto(copy, block))
+    product = seconds_each(lambda: np.matmul(one, one, out=out))
+    copying = seconds_each(lambda: np.copyto(copy, block))
     return Machine(
         cores=container.cores(),
         free_bytes=container.free_memory(),
@@ -130,6 +131,16 @@ def time_env(obs_space: Any, action_space: Any, steps_per_s: float) -> EnvCost:
             action has numbers is timed.
         steps_per_s: Of one bare env.
     """
+    agent, some, batch = trial(obs_space, action_space)
+    return EnvCost(
+        env_us=1e6 / steps_per_s,
+        act_us=1e6 * seconds_each(lambda: agent.act(some)) / ENVS,
+        update_us=1e6 * seconds_each(lambda: agent.update(batch)),
+    )
+
+
+def trial(obs_space: Any, action_space: Any) -> tuple[Any, Any, Any]:
+    """Return an agent to be timed, observations of 8 environments, and a batch of 64."""
     import gymnasium as gym
     import numpy as np
 
@@ -139,7 +150,7 @@ def time_env(obs_space: Any, action_space: Any, steps_per_s: float) -> EnvCost:
     if not isinstance(action_space, gym.spaces.Discrete):
         action_space = gym.spaces.Discrete(max(2, gym.spaces.flatdim(action_space)))
     agent = DQN(DQNConfig(hidden=HIDDEN), obs_space, action_space)
-    some: Any = gym.vector.utils.create_empty_array(obs_space, _ENVS, fn=np.zeros)
+    some: Any = gym.vector.utils.create_empty_array(obs_space, ENVS, fn=np.zeros)
     many: Any = gym.vector.utils.create_empty_array(obs_space, BATCH, fn=np.zeros)
     ones = np.ones(BATCH, np.float32)
     batch = Batch(
@@ -151,11 +162,7 @@ def time_env(obs_space: Any, action_space: Any, steps_per_s: float) -> EnvCost:
         weight=ones,
         index=np.arange(BATCH),
     )
-    return EnvCost(
-        env_us=1e6 / steps_per_s,
-        act_us=1e6 * _seconds_each(lambda: agent.act(some)) / _ENVS,
-        update_us=1e6 * _seconds_each(lambda: agent.update(batch)),
-    )
+    return agent, some, batch
 
 
 def say_measured(here: Machine) -> str:
@@ -199,27 +206,28 @@ def _bound(cost: EnvCost) -> str:
     acting, learning = cost.env_us + cost.act_us, cost.update_us
     if cost.env_us >= _CLEARLY * (cost.act_us + learning):
         return (
-            f"environment-bound: {_us(cost.env_us)} a step; acting {_us(cost.act_us)}, "
-            f"an update {_us(learning)}"
+            f"environment-bound: {us(cost.env_us)} a step; acting {us(cost.act_us)}, "
+            f"an update {us(learning)}"
         )
     if learning >= _CLEARLY * acting:
         return (
-            f"learning-bound at 1 update a step: {_us(learning)}; the env {_us(cost.env_us)}, "
-            f"acting {_us(cost.act_us)}"
+            f"learning-bound at 1 update a step: {us(learning)}; the env {us(cost.env_us)}, "
+            f"acting {us(cost.act_us)}"
         )
     return (
-        f"balanced at 1 update a step: the env {_us(cost.env_us)}, acting {_us(cost.act_us)}, "
-        f"learning {_us(learning)}"
+        f"balanced at 1 update a step: the env {us(cost.env_us)}, acting {us(cost.act_us)}, "
+        f"learning {us(learning)}"
     )
 
 
-def _us(microseconds: float) -> str:
+def us(microseconds: float) -> str:
+    """Return microseconds in words."""
     if microseconds >= 1000:
         return f"{microseconds / 1000:.1f} ms"
     return f"{microseconds:.0f} us" if microseconds >= 10 else f"{microseconds:.1f} us"
 
 
-def _seconds_each(work: Callable[[], object]) -> float:
+def seconds_each(work: Callable[[], object]) -> float:
     """Return the least time that one call took, of as many as fit into a moment."""
     work()  # the first one also compiles and fills caches
     best, until = float("inf"), time.perf_counter() + _SECONDS

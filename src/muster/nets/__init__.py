@@ -14,7 +14,7 @@ from muster.lazy import load_when_asked_for
 if TYPE_CHECKING:
     from muster.nets.action_head import ActionHead
     from muster.nets.actor_critic import ActorCritic
-    from muster.nets.adam import Adam
+    from muster.nets.adam import Adam, DeviceAdam, make_adam
     from muster.nets.build_policy import make_policy_net
     from muster.nets.cnn import NatureCNN
     from muster.nets.encoders import DictEncoder, Flatten, OneHot, make_encoder
@@ -35,6 +35,7 @@ __all__ = [
     "ActionHead",
     "ActorCritic",
     "Adam",
+    "DeviceAdam",
     "DictEncoder",
     "DuelingHead",
     "FlatParameters",
@@ -52,6 +53,7 @@ __all__ = [
     "TorchPolicy",
     "build_q_network",
     "get_model",
+    "make_adam",
     "make_encoder",
     "make_net",
     "make_policy_net",
@@ -64,6 +66,7 @@ __getattr__ = load_when_asked_for(
         "ActionHead": "muster.nets.action_head",
         "ActorCritic": "muster.nets.actor_critic",
         "Adam": "muster.nets.adam",
+        "DeviceAdam": "muster.nets.adam",
         "DictEncoder": "muster.nets.encoders",
         "DuelingHead": "muster.nets.mlp",
         "FlatParameters": "muster.nets.flat",
@@ -82,6 +85,7 @@ __getattr__ = load_when_asked_for(
         "TorchPolicy": "muster.nets.torch_policy",
         "build_q_network": "muster.nets.q_network",
         "get_model": "muster.nets.registry",
+        "make_adam": "muster.nets.adam",
         "make_encoder": "muster.nets.encoders",
         "make_net": "muster.nets.torch_net",
         "make_policy_net": "muster.nets.build_policy",

@@ -1,15 +1,19 @@
-"""Adam over one flat vector: what steps the weights of every network, whatever it is made of."""
+"""Adam over one flat vector: what steps the weights of every network, whatever it is made of.
+
+make_adam   for the weights of a network: on the host, or on the device that has them
+"""
 
 import math
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from muster.errors import OptionError
 from muster.jit import jit
 from muster.nets.errors import ModelError
-from muster.nets.flat import aligned
+from muster.nets.flat import FlatParameters, aligned
 
 Array = NDArray[np.float32]
 
@@ -119,18 +123,7 @@ class Adam:
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
     ) -> None:
-        for name, value, low, high in (
-            ("lr", lr, 0.0, math.inf),
-            ("betas[0]", betas[0], -1.0, 1.0),
-            ("betas[1]", betas[1], -1.0, 1.0),
-            ("eps", eps, 0.0, math.inf),
-        ):
-            if not low < value < high:
-                raise OptionError(
-                    f"{name}={value!r} is not possible",
-                    "learning rate and eps are positive, betas lie from 0 to below 1",
-                    "Adam(vector, lr=1e-3)",
-                )
+        _check(lr, betas, eps)
         self.lr = lr
         self._vector = vector
         self._betas = float(betas[0]), float(betas[1])
@@ -150,12 +143,7 @@ class Adam:
             grad: float32, as long as the weights.
             max_norm: A longer gradient is shortened to it. None: never.
         """
-        if grad.shape != self._vector.shape:
-            raise OptionError(
-                f"the gradient has shape {grad.shape}, and the weights have {self._vector.shape}",
-                "there is one derivative for each weight",
-                "grad = numpy.zeros_like(flat.vector)",
-            )
+        _check_shape(grad, self._vector)
         beta1, beta2 = self._betas
         limit = math.inf if max_norm is None else float(max_norm)
         norm = adam(
@@ -180,14 +168,138 @@ class Adam:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` returned."""
-        for name in ("mean", "square"):
-            if np.shape(state[name]) != self._vector.shape:
-                raise ModelError(
-                    f"the optimiser's {name!r} has shape {np.shape(state[name])}, and the weights "
-                    f"have {self._vector.shape}",
-                    "it was saved with a network of another size",
-                    "build the network with the config that the optimiser was saved with",
-                )
+        _check_state(state, self._vector.shape)
         self.mean[:] = state["mean"]
         self.square[:] = state["square"]
         self._steps = int(state["steps"])
+
+
+class DeviceAdam:
+    """`Adam` where the weights are on another device: its running means are there, too.
+
+    The same up to rounding. One number is read from the device in each step: the norm.
+
+    Args:
+        weights: Of a network on a device.
+        lr: As for `Adam`.
+        betas: As for `Adam`.
+        eps: As for `Adam`.
+    """
+
+    def __init__(
+        self,
+        weights: FlatParameters,
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+    ) -> None:
+        _check(lr, betas, eps)
+        self.lr = lr
+        self._weights = weights
+        self._betas = float(betas[0]), float(betas[1])
+        self._eps = float(eps)
+        size = weights.tensor.numel()
+        self._mean, self._square = weights.device.zeros(size), weights.device.zeros(size)
+        self._steps = 0
+
+    @property
+    def mean(self) -> Array:
+        """Running mean of the gradient, as a copy."""
+        found: Array = self._weights.device.fetch(self._mean)[0]
+        return found
+
+    @property
+    def square(self) -> Array:
+        """Running mean of its square, as a copy."""
+        found: Array = self._weights.device.fetch(self._square)[0]
+        return found
+
+    def step(self, grad: Any, max_norm: float | None = None) -> float:
+        """Move the weights against `grad` and return its norm before clipping; see `Adam.step`.
+
+        Args:
+            grad: A tensor of the device, or an array, which is copied there.
+            max_norm: A longer gradient is shortened to it. None: never.
+        """
+        weights, (beta1, beta2) = self._weights, self._betas
+        _check_shape(grad, weights.tensor)
+        with torch.no_grad():
+            there = weights.device.stage(grad)
+            norm = weights.device.norm(there)
+            if not math.isfinite(norm):
+                return norm
+            self._steps += 1
+            limit = math.inf if max_norm is None else float(max_norm)
+            g = there * min(1.0, limit / (norm + 1e-6))
+            self._mean.mul_(beta1).add_(g, alpha=1 - beta1)
+            self._square.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+            for running in (self._mean, self._square):  # as on the host: no subnormal numbers
+                running.masked_fill_(running.abs() < float(TINY), 0.0)
+            unbias = 1 / math.sqrt(1 - beta2**self._steps)
+            below = self._square.sqrt().mul_(unbias).add_(self._eps)
+            rate = float(self.lr) / (1 - beta1**self._steps)
+            weights.tensor.addcdiv_(self._mean, below, value=-rate)
+            weights.changed()
+        return norm
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the running means and the number of steps taken, as `Adam` does."""
+        mean, square = self._weights.device.fetch(self._mean, self._square)
+        return {"mean": mean, "square": square, "steps": self._steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned, here or on the host."""
+        _check_state(state, tuple(self._mean.shape))
+        given = tuple(np.asarray(state[name], np.float32) for name in ("mean", "square"))
+        mean, square = self._weights.device.stage(given)
+        self._mean.copy_(mean)
+        self._square.copy_(square)
+        self._steps = int(state["steps"])
+
+
+def make_adam(
+    weights: FlatParameters,
+    lr: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+) -> Adam | DeviceAdam:
+    """Return what steps the weights of a network, where they are; the arguments are Adam's."""
+    if weights.device.is_host:
+        return Adam(weights.vector, lr, betas, eps)
+    return DeviceAdam(weights, lr, betas, eps)
+
+
+def _check(lr: float, betas: tuple[float, float], eps: float) -> None:
+    for name, value, low, high in (
+        ("lr", lr, 0.0, math.inf),
+        ("betas[0]", betas[0], -1.0, 1.0),
+        ("betas[1]", betas[1], -1.0, 1.0),
+        ("eps", eps, 0.0, math.inf),
+    ):
+        if not low < value < high:
+            raise OptionError(
+                f"{name}={value!r} is not possible",
+                "learning rate and eps are positive, betas lie from 0 to below 1",
+                "Adam(vector, lr=1e-3)",
+            )
+
+
+def _check_shape(grad: Any, weights: Any) -> None:
+    if grad.shape != weights.shape:
+        raise OptionError(
+            f"the gradient has shape {tuple(grad.shape)}, and the weights have "
+            f"{tuple(weights.shape)}",
+            "there is one derivative for each weight",
+            "grad = numpy.zeros_like(flat.vector)",
+        )
+
+
+def _check_state(state: dict[str, Any], shape: tuple[int, ...]) -> None:
+    for name in ("mean", "square"):
+        if np.shape(state[name]) != shape:
+            raise ModelError(
+                f"the optimiser's {name!r} has shape {np.shape(state[name])}, and the weights "
+                f"have {shape}",
+                "it was saved with a network of another size",
+                "build the network with the config that the optimiser was saved with",
+            )

@@ -11,13 +11,14 @@ import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
+from muster.devices import as_tensors
 from muster.envs.masks import is_masked
 from muster.nets.action_head import ActionHead
 from muster.nets.actor_critic import ActorCritic
 from muster.nets.conv_plan import why_no_convolutions
 from muster.nets.errors import ModelError
 from muster.nets.flat import FlatParameters
-from muster.nets.fused_images import FusedImages, why_not_fused_images
+from muster.nets.fused_images import FusedImages, split_images, why_not_fused_images
 from muster.nets.fused_policy import FusedPolicy, why_not_fused
 from muster.nets.fused_recurrent import FusedRecurrent, why_not_fused_recurrent
 from muster.nets.impala_cnn import check_image, impala_encoder
@@ -25,7 +26,6 @@ from muster.nets.masking import MaskedModel
 from muster.nets.normalizer import ObsNorm
 from muster.nets.own_model import built, global_generator_seeded, refuse_two_modes, two_of
 from muster.nets.policy_net import Objective, PolicyNet
-from muster.nets.q_network import as_tensors
 from muster.nets.recurrent import RecurrentActorCritic, RecurrentPolicy
 from muster.nets.registry import BUILT_IN, REMEMBERS, Factory, get_model
 from muster.nets.threads import one_torch_thread
@@ -119,8 +119,8 @@ def make_policy_net(
         if why is not None:
             return RecurrentPolicy(module, flat, head, objective, why=why, **options)
         return FusedRecurrent(module, flat, head, objective)
-    by_bytes = why_no_convolutions(getattr(module, "encoder", module)) is None
-    if by_bytes and isinstance(module, ActorCritic):
+    split = split_images(module)
+    if split is not None and why_no_convolutions(split[0]) is None:
         why = asked or bf16 or why_not_fused_images(module, flat)
         if why is None:
             return FusedImages(module, flat, head, objective)

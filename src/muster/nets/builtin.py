@@ -49,7 +49,7 @@ def lstm(obs_space: gym.Space[Any], n_actions: int) -> nn.Module:
 def _no_q_network(name: str) -> ModelError:
     return ModelError(
         f"the model {name!r} is no Q-network",
-        "it has a memory, and a Q-learner learns from single steps that are drawn in any order",
+        "it has a memory, and this Q-learner learns from single steps that are drawn in any order",
         "--model mlp, or muster train ppo",
     )
 

@@ -1,232 +1,305 @@
 """Convolutions over images of uint8, forwards and backwards, as compiled code.
 
-    forward:   image -> floats, channels innermost -> every layer's output -> features
-    backward:  derivatives by features -> layer by layer, last first -> weights, per group of images
+    forward:   image -> floats, channels innermost -> step after step -> features
+    backward:  derivatives by features -> the steps, last first -> gradient of the weights
 
-One image at a time goes through all layers while it is in the cache, so its bits do not depend on
-the others; the gradient of the weights is summed up over the images of a group, in their order.
+One image at a time goes through all steps while it is in the cache, so its bits do not depend on
+the others; the gradient of the weights is summed up over the images, in their order.
 
-`layers` is int64 [L, 13], a row for each convolution with the columns below; its tables of offsets
-lie in `tables` one after the other. An image's outputs lie in `kept`, layer after layer, [pixels,
-channels]. Features are in torch's order, [channels, pixels].
+`steps` is int64 [S, PLACES], a row for each convolution, max-pool or ReLU. What steps read and
+write are buffers of pixels, [height, width, channels], some with a border of zeros around, at
+places of one long row of floats: first what the way back needs (`kept`, one row for each image),
+then what one image after the other uses (`scratch`: the image itself, and what is pooled). Where
+pixels lie in a buffer is in `tables`. Features are in torch's order, [channels, pixels].
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 from muster.jit import jit
-from muster.nets.conv_tile import COLUMNS, ROWS, _intrinsics, row_tile, rows_tile, sums_tile
+from muster.nets.conv_tile import (
+    ROWS,
+    SUM_ROWS,
+    WIDE,
+    _intrinsics,
+    narrow_rows_tile,
+    narrow_sums_tile,
+    pool_tile,
+    wide_rows_tile,
+    wide_sums_tile,
+)
 from muster.nets.tile import absent, keep_with, noinline, part
+from muster.nets.vector_code import LANES
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
-PLACES = 13
+CONVOLVE, POOL, RECTIFY = range(3)
+"""Kinds of a step: a convolution; a max-pool of 3 x 3 pixels around every second one, of what has a
+border; a ReLU."""
+PLAIN, WITH_RELU, ADDED = range(3)
+"""What a convolution does with what it computes: nothing; ReLU; adds it to what is there."""
+
+PLACES = 21
 (
-    CHANNELS,
-    REAL,
-    HEIGHT,
+    KIND,  # one of the kinds above
+    END,  # of a convolution: one of the ends above
+    FROM,  # where what it reads begins
+    TO,  # where what it writes begins
+    CHANNELS,  # of what it reads
+    HEIGHT,  # of what it reads, without its border
     WIDTH,
-    KERNEL,
+    ROW,  # floats from one row of what it reads to the next
+    KERNEL,  # width and height
     STRIDE,
-    OUT,
-    PIXELS,
-    WEIGHT,
-    BIAS,
-    KEPT,
-    TABLE,
-    TURNED,
+    OUT,  # channels of what it writes
+    PIXELS,  # of what it writes, without its border
+    ACROSS,  # how many of them are side by side
+    ROW_TO,  # floats from one row of what it writes to the next
+    SIZE,  # floats of what it writes, with its border
+    WEIGHT,  # where its weights lie in the parameters; of a pool, its choices among all choices
+    BIAS,  # where its biases lie in the parameters
+    PADDED,  # whether it writes as many pixels as it reads, with a border around both
+    TABLE,  # where its tables lie: [pixels] of patches, [pixels] of results; see `_to_inputs`
+    TURNED,  # where its weights lie in `turned`: [kernel, kernel, channels, out]; see `_to_inputs`
+    SUMS,  # where its gradient lies in `sums`: [out, kernel, span], then [out] of the biases
 ) = range(PLACES)
-"""Columns of `layers`: channels that it reads, padded, and how many of them are real; height and
-width of what it reads; width of its kernel, its stride; channels and pixels of its output; where
-its weights and biases lie in the parameters; where its output lies in `kept`; where its tables lie
-in `tables`: [pixels] where each pixel's patch begins, then [pixels] where its output lies; where
-its weights lie in `turned`: [kernel, kernel, channels, out], then [out, kernel, kernel, channels].
-"""
+"""Columns of `steps`."""
 
 _ZERO = np.float32(0)
 _SCALE = np.float32(1 / 255)
 _STACKED = 4
 """Frames that Atari's observations are made of."""
 _NO_FLOOR = np.float32(-np.inf)
+_POOLED = 3
+"""Height and width of what a pool chooses from."""
 
 
 @part
-def _read_image(obs: Bytes, row: int, planes: bool, layers: Ints, image: Floats) -> None:
-    """Write one image as floats from 0 to 1, [height, width, channels]."""
+def span_of(kernel: int, channels: int) -> int:
+    """Return the floats of a gradient for one row of a kernel: whole vectors."""
+    return (kernel * channels + LANES - 1) // LANES * LANES
+
+
+@part
+def _read_image(obs: Bytes, row: int, planes: bool, first: Ints, begin: int, x: Floats) -> None:
+    """Write one image as floats from 0 to 1; `begin` is where its first pixel lies in x."""
     noinline()
-    channels, real, pixels = (
-        layers[0, CHANNELS],
-        layers[0, REAL],
-        layers[0, HEIGHT] * layers[0, WIDTH],
-    )
-    flat = obs[row]
-    if not planes and real == channels:
-        for i in range(pixels * channels):
-            image[i] = np.float32(flat[i]) * _SCALE
-    elif planes and real == channels == _STACKED:  # written side by side this becomes vectors
-        for i in range(pixels):
-            to = i * _STACKED
-            image[to] = np.float32(flat[i]) * _SCALE
-            image[to + 1] = np.float32(flat[pixels + i]) * _SCALE
-            image[to + 2] = np.float32(flat[2 * pixels + i]) * _SCALE
-            image[to + 3] = np.float32(flat[3 * pixels + i]) * _SCALE
-    else:
-        for c in range(real):
-            for i in range(pixels):
-                x = flat[c * pixels + i] if planes else flat[i * real + c]
-                image[i * channels + c] = np.float32(x) * _SCALE
+    channels, height, width = first[CHANNELS], first[HEIGHT], first[WIDTH]
+    flat, pixels = obs[row], height * width
+    for y in range(height):
+        to, at = begin + y * first[ROW], y * width
+        if not planes:
+            for i in range(width * channels):
+                x[to + i] = np.float32(flat[at * channels + i]) * _SCALE
+        elif channels == _STACKED:  # written side by side this becomes vectors
+            for i in range(width):
+                x[to + i * _STACKED] = np.float32(flat[at + i]) * _SCALE
+                x[to + i * _STACKED + 1] = np.float32(flat[pixels + at + i]) * _SCALE
+                x[to + i * _STACKED + 2] = np.float32(flat[2 * pixels + at + i]) * _SCALE
+                x[to + i * _STACKED + 3] = np.float32(flat[3 * pixels + at + i]) * _SCALE
+        else:
+            for c in range(channels):
+                for i in range(width):
+                    x[to + i * channels + c] = np.float32(flat[c * pixels + at + i]) * _SCALE
 
 
 @part
-def _turn(params: Floats, layers: Ints, turned: Floats, backwards: bool) -> None:
+def _turn(params: Floats, steps: Ints, turned: Floats, backwards: bool) -> None:
     """Write the weights in the orders in which tiles read them."""
     noinline()
-    for n in range(layers.shape[0]):
-        channels, real, kernel, out = (
-            layers[n, CHANNELS],
-            layers[n, REAL],
-            layers[n, KERNEL],
-            layers[n, OUT],
-        )
-        size, at, to = kernel * kernel, layers[n, WEIGHT], layers[n, TURNED]
-        for c in range(real):
+    for n in range(steps.shape[0]):
+        step = steps[n]
+        if step[KIND] != CONVOLVE:
+            continue
+        channels, kernel, out = step[CHANNELS], step[KERNEL], step[OUT]
+        size, at, to = kernel * kernel, step[WEIGHT], step[TURNED]
+        for c in range(channels):
             for i in range(size):
                 place, place_of = to + (i * channels + c) * out, at + c * size + i
                 for o in range(out):
-                    turned[place + o] = params[place_of + o * real * size]
-        if not backwards:
+                    turned[place + o] = params[place_of + o * channels * size]
+        if not backwards or n == 0:  # nobody asks for derivatives by the image
             continue
         to += size * channels * out
         for o in range(out):
             for i in range(size):
-                place, place_of = to + (o * size + i) * channels, at + o * real * size + i
-                for c in range(real):
+                place = to + (o * size + i) * channels
+                if step[PADDED]:
+                    place = to + ((size - 1 - i) * out + o) * channels
+                place_of = at + o * channels * size + i
+                for c in range(channels):
                     turned[place + c] = params[place_of + c * size]
 
 
 @part
-def _convolve(
-    x: Floats, x_at: int, kept: Floats, layer: Ints, tables: Ints, turned: Floats, params: Floats
+def _multiply(
+    c: Floats,
+    c_at: int,
+    c_rows: Ints,
+    a: Floats,
+    a_at: int,
+    a_rows: Ints,
+    segments: int,
+    length: int,
+    stride: int,
+    b: Floats,
+    b_at: int,
+    b_row: int,
+    columns: int,
+    wide: bool,
+    start: Floats,
+    start_at: int,
+    adds: bool,
+    floor: np.float32,
 ) -> None:
-    """Compute a layer's output of one image, with ReLU."""
+    """Compute C[pixels, columns] tile by tile, see `conv_tile`: wide ones if columns allow it."""
     noinline()
-    kernel, channels, out, pixels = layer[KERNEL], layer[CHANNELS], layer[OUT], layer[PIXELS]
-    length, stride, at = kernel * channels, layer[WIDTH] * channels, layer[KEPT]
-    patches = tables[layer[TABLE] : layer[TABLE] + pixels]
-    places = tables[layer[TABLE] + pixels : layer[TABLE] + 2 * pixels]
-    for column in range(0, out, COLUMNS):
-        b_at, bias = layer[TURNED] + column, layer[BIAS] + column
-        i = pixels - pixels
-        while i + ROWS <= pixels:
-            rows_tile(
-                kept, at + column, places, x, x_at, patches, i, kernel, length, stride,
-                turned, b_at, out, params, bias, _ZERO,
-            )  # fmt: skip
-            i += ROWS
-        while i < pixels:
-            row_tile(
-                kept, at + column, places, x, x_at, patches, i, kernel, length, stride,
-                turned, b_at, out, params, bias, _ZERO,
-            )  # fmt: skip
-            i += 1
+    pixels = a_rows.size
+    for column in range(0, columns, WIDE if wide else LANES):
+        begin = start_at + column if start_at >= 0 else start_at
+        for i in range(0, pixels, ROWS):
+            if wide:
+                wide_rows_tile(
+                    c, c_at + column, c_rows, a, a_at, a_rows, i, min(ROWS, pixels - i),
+                    segments, length, stride, b, b_at + column, b_row, start, begin, adds, floor,
+                )  # fmt: skip
+            else:
+                narrow_rows_tile(
+                    c, c_at + column, c_rows, a, a_at, a_rows, i, min(ROWS, pixels - i),
+                    segments, length, stride, b, b_at + column, b_row, start, begin, adds, floor,
+                )  # fmt: skip
 
 
 @part
-def _to_inputs(
-    d: Floats, d_at: int, d_x: Floats, layer: Ints, tables: Ints, turned: Floats
-) -> None:
-    """Add what one image's derivatives by a layer's output are by what it read."""
+def _convolve(
+    x: Floats, x_at: int, y: Floats, y_at: int, step: Ints, tables: Ints, turned: Floats,
+    params: Floats,
+) -> None:  # fmt: skip
+    """Compute a layer's output of one image."""
     noinline()
-    kernel, channels, out, pixels = layer[KERNEL], layer[CHANNELS], layer[OUT], layer[PIXELS]
-    one = pixels // pixels
-    size = kernel * kernel * channels
-    weights = layer[TURNED] + size * out
-    patches = tables[layer[TABLE] : layer[TABLE] + pixels]
-    places = tables[layer[TABLE] + pixels : layer[TABLE] + 2 * pixels]
+    kernel, channels, out, pixels = step[KERNEL], step[CHANNELS], step[OUT], step[PIXELS]
+    patches = tables[step[TABLE] : step[TABLE] + pixels]
+    places = tables[step[TABLE] + pixels : step[TABLE] + 2 * pixels]
+    floor = _ZERO if step[END] == WITH_RELU else _NO_FLOOR
+    _multiply(
+        y, y_at, places, x, x_at, patches, kernel, kernel * channels, step[ROW],
+        turned, step[TURNED], out, out, out % WIDE == 0,
+        params, step[BIAS], step[END] == ADDED, floor,
+    )  # fmt: skip
+
+
+@part
+def _to_inputs(d: Floats, step: Ints, tables: Ints, turned: Floats) -> None:
+    """Add what one image's derivatives by a layer's output are by what it read.
+
+    They are spread pixel by pixel of the kernel, by weights [out, kernel, kernel, channels]. A
+    padded layer's are gathered instead, which reads and writes each pixel once: as a convolution of
+    derivatives, with tables of its own, by weights [kernel, kernel, out, channels] turned round.
+    """
+    noinline()
+    kernel, channels, out, pixels = step[KERNEL], step[CHANNELS], step[OUT], step[PIXELS]
+    length, weights = kernel * channels, step[TURNED] + kernel * kernel * channels * out
+    one, wide = pixels // pixels, channels % WIDE == 0
+    first = tables[step[TABLE] : step[TABLE] + pixels]
+    second = tables[step[TABLE] + pixels : step[TABLE] + 2 * pixels]
+    if step[PADDED]:
+        around = tables[step[TABLE] + 2 * pixels : step[TABLE] + 3 * pixels]
+        inside = tables[step[TABLE] + 3 * pixels : step[TABLE] + 4 * pixels]
+        _multiply(
+            d, step[FROM], inside, d, step[TO], around, kernel, kernel * out, step[ROW_TO],
+            turned, weights, channels, channels, wide, turned, -one, True, _NO_FLOOR,
+        )  # fmt: skip
+        return
     for ky in range(kernel):
-        for column in range(0, kernel * channels, COLUMNS):  # of one pixel of the kernel at a time
-            to, b_at = (
-                ky * layer[WIDTH] * channels + column,
-                weights + ky * kernel * channels + column,
-            )
-            i = pixels - pixels
-            while i + ROWS <= pixels:
-                rows_tile(
-                    d_x, to, patches, d, d_at, places, i, one, out, one,
-                    turned, b_at, size, turned, -one, _NO_FLOOR,
-                )  # fmt: skip
-                i += ROWS
-            while i < pixels:
-                row_tile(
-                    d_x, to, patches, d, d_at, places, i, one, out, one,
-                    turned, b_at, size, turned, -one, _NO_FLOOR,
-                )  # fmt: skip
-                i += 1
+        # A tile has the columns of one pixel of the kernel: its rows then never overlap.
+        _multiply(
+            d, step[FROM] + ky * step[ROW], first, d, step[TO], second, one, out, one,
+            turned, weights + ky * length, kernel * length, length, wide,
+            turned, -one, True, _NO_FLOOR,
+        )  # fmt: skip
 
 
 @part
 def _add_weights(
-    d: Floats, d_at: int, x: Floats, x_at: int, layer: Ints, tables: Ints, sums: Floats
-) -> None:
-    """Add one image's gradient by a layer's weights, as in `turned`, and by its biases."""
+    d: Floats, x: Floats, x_at: int, step: Ints, tables: Ints, sums: Floats
+) -> None:  # fmt: skip
+    """Add one image's gradient by a layer's weights and biases.
+
+    Where a row of the kernel ends within a vector, the rest of it is summed up and never read.
+    """
     noinline()
-    kernel, channels, out, pixels = layer[KERNEL], layer[CHANNELS], layer[OUT], layer[PIXELS]
-    size = kernel * kernel * channels
-    patches = tables[layer[TABLE] : layer[TABLE] + pixels]
+    kernel, out, pixels = step[KERNEL], step[OUT], step[PIXELS]
+    span = span_of(kernel, step[CHANNELS])
+    channels, across = step[STRIDE] * step[CHANNELS], step[ACROSS]
+    line, wide = step[STRIDE] * step[ROW], span % WIDE == 0
+    places = tables[step[TABLE] + pixels : step[TABLE] + 2 * pixels]
+    begins = step[TO] + places[0]
     for ky in range(kernel):
-        for column in range(0, kernel * channels, COLUMNS):
-            from_at = x_at + ky * layer[WIDTH] * channels + column
-            to = ky * kernel * channels + column
-            for o in range(0, out, ROWS):
-                sums_tile(sums, to + o * size, size, d, d_at + o, out, x, from_at, patches, pixels)
-    biases = size * out
+        for column in range(0, span, WIDE if wide else LANES):
+            from_at = x_at + ky * step[ROW] + column
+            to = step[SUMS] + ky * span + column
+            for o in range(0, out, SUM_ROWS):
+                at, begin = begins + o, to + o * kernel * span
+                if wide:
+                    wide_sums_tile(
+                        sums, begin, kernel * span, d, at, step[ROW_TO], out,
+                        x, from_at, line, channels, pixels // across, across,
+                    )  # fmt: skip
+                else:
+                    narrow_sums_tile(
+                        sums, begin, kernel * span, d, at, step[ROW_TO], out,
+                        x, from_at, line, channels, pixels // across, across,
+                    )  # fmt: skip
+    biases = step[SUMS] + out * kernel * span
     for i in range(pixels):
         for o in range(out):
-            sums[biases + o] += d[d_at + i * out + o]
+            sums[biases + o] += d[step[TO] + places[i] + o]
 
 
-@jit(absent)
-def forward(
-    params: Floats,
-    layers: Ints,
-    tables: Ints,
-    turned: Floats,
-    obs: Bytes,
-    planes: bool,
-    rows: Ints,
-    image: Floats,
-    kept: Floats,
-    features: Floats,
+@part
+def _pool(
+    x: Floats, x_at: int, y: Floats, y_at: int, step: Ints, tables: Ints, chosen: Bytes
 ) -> None:
-    """Compute the features of n images.
+    """Write the largest of the 3 x 3 pixels around every second one, and which it was."""
+    noinline()
+    channels, height, row = step[CHANNELS], step[HEIGHT], step[ROW]
+    x[x_at : x_at + row] = _NO_FLOOR  # what is outside is never the largest
+    for y_in in range(1, height + 1):
+        x[x_at + y_in * row : x_at + y_in * row + channels] = _NO_FLOOR
+        x[x_at + (y_in + 1) * row - channels : x_at + (y_in + 1) * row] = _NO_FLOOR
+    x[x_at + (height + 1) * row : x_at + (height + 2) * row] = _NO_FLOOR
+    places = tables[step[TABLE] : step[TABLE] + step[PIXELS]]
+    across = step[ACROSS]
+    for i in range(step[PIXELS]):
+        at = x_at + 2 * (i // across) * row + 2 * (i % across) * channels
+        to, note = y_at + places[i], step[WEIGHT] + i * channels
+        for c in range(0, channels, LANES):
+            pool_tile(y, to + c, chosen, note + c, x, at + c, row, channels)
 
-    Args:
-        params: The flat vector.
-        layers: See above.
-        tables: See above.
-        turned: Is written: the weights as tiles read them.
-        obs: [N, bytes of an image].
-        planes: Whether channels come first in these.
-        rows: [n], which of them.
-        image: Room for one image.
-        kept: [n, room], is written; or one row, if there is no way back.
-        features: [n, channels * pixels of the last layer], is written.
-    """
-    _turn(params, layers, turned, False)
-    last = layers[layers.shape[0] - 1]
-    out, pixels = last[OUT], last[PIXELS]
-    zero = out - out
-    for i in range(rows.size):
-        mine = kept[i % kept.shape[0]]
-        _read_image(obs, rows[i], planes, layers, image)
-        _convolve(image, zero, mine, layers[0], tables, turned, params)
-        for n in range(1, layers.shape[0]):
-            _convolve(mine, layers[n - 1, KEPT], mine, layers[n], tables, turned, params)
-        for o in range(out):
-            for p in range(pixels):
-                features[i, o * pixels + p] = mine[last[KEPT] + p * out + o]
+
+@part
+def _unpool(d: Floats, step: Ints, tables: Ints, chosen: Bytes) -> None:
+    """Write the derivatives by what was pooled: those of the result, at what was chosen."""
+    noinline()
+    channels, across, begin = step[CHANNELS], step[ACROSS], step[FROM]
+    places = tables[step[TABLE] : step[TABLE] + step[PIXELS]]
+    d[begin : begin + (step[HEIGHT] + 2) * step[ROW]] = _ZERO
+    begin += step[ROW] + channels
+    for i in range(step[PIXELS]):
+        top, left = 2 * (i // across) - 1, 2 * (i % across) - 1
+        at, note = step[TO] + places[i], step[WEIGHT] + i * channels
+        for c in range(channels):
+            dy, dx = chosen[note + c] // _POOLED, chosen[note + c] % _POOLED
+            d[begin + (top + dy) * step[ROW] + (left + dx) * channels + c] += d[at + c]
+
+
+@part
+def _rectify(y: Floats, x: Floats) -> None:
+    noinline()
+    for i in range(y.size):
+        y[i] = _ZERO if x[i] < _ZERO else x[i]  # NaN stays NaN
 
 
 @part
@@ -238,87 +311,149 @@ def _through_relu(d: Floats, h: Floats) -> None:
 
 
 @part
-def _take_sums(layers: Ints, sums: Floats, grad: Floats) -> None:
-    """Write sums of all layers to the gradient, in torch's order."""
+def _add_through_relu(d_x: Floats, d: Floats, h: Floats) -> None:
     noinline()
-    begin = layers[0, KEPT] - layers[0, KEPT]
-    for n in range(layers.shape[0]):
-        channels, real, kernel, out = (
-            layers[n, CHANNELS],
-            layers[n, REAL],
-            layers[n, KERNEL],
-            layers[n, OUT],
-        )
-        size, at = kernel * kernel, layers[n, WEIGHT]
-        for o in range(out):
-            for c in range(real):
-                for i in range(size):
-                    x = sums[begin + (o * size + i) * channels + c]
-                    grad[at + (o * real + c) * size + i] = x
-            grad[layers[n, BIAS] + o] = sums[begin + size * channels * out + o]
-        begin += (size * channels + 1) * out
+    for i in range(d.size):
+        x = d[i]
+        d_x[i] += _ZERO if h[i] <= _ZERO else x
 
 
 @jit(absent)
-def backward(
+def forward(
     params: Floats,
-    layers: Ints,
+    steps: Ints,
     tables: Ints,
     turned: Floats,
     obs: Bytes,
     planes: bool,
     rows: Ints,
-    image: Floats,
+    scratch: Floats,
     kept: Floats,
+    chosen: Bytes,
+    features: Floats,
+) -> None:
+    """Compute the features of n images.
+
+    Args:
+        params: The flat vector.
+        steps: See above.
+        tables: See above. Last come the [pixels] of the image and of the features.
+        turned: Is written: the weights as tiles read them.
+        obs: [N, bytes of an image].
+        planes: Whether channels come first in these.
+        rows: [n], which of them.
+        scratch: Room for one image. Borders in it are 0; so they are in `kept`.
+        kept: [n, room], is written; or one row, if there is no way back.
+        chosen: [n, choices of pools], is written; or one row.
+        features: [n, channels * pixels of the last step], is written.
+    """
+    _turn(params, steps, turned, False)
+    first, last, room = steps[0], steps[steps.shape[0] - 1], kept.shape[1]
+    out, pixels = last[OUT], last[PIXELS]
+    ends = tables[tables.size - pixels :]
+    begin = tables[tables.size - pixels - 1]
+    for i in range(rows.size):
+        mine, choices = kept[i % kept.shape[0]], chosen[i % chosen.shape[0]]
+        _read_image(obs, rows[i], planes, first, begin, scratch)
+        for n in range(steps.shape[0]):
+            step = steps[n]
+            x, x_at = (mine, step[FROM]) if step[FROM] < room else (scratch, step[FROM] - room)
+            y, y_at = (mine, step[TO]) if step[TO] < room else (scratch, step[TO] - room)
+            if step[KIND] == CONVOLVE:
+                _convolve(x, x_at, y, y_at, step, tables, turned, params)
+            elif step[KIND] == POOL:
+                _pool(x, x_at, y, y_at, step, tables, choices)
+            else:
+                _rectify(y[y_at : y_at + step[SIZE]], x[x_at : x_at + step[SIZE]])
+        for o in range(out):
+            for p in range(pixels):
+                features[i, o * pixels + p] = mine[last[TO] + ends[p] + o]
+
+
+@part
+def _take_sums(steps: Ints, sums: Floats, grad: Floats) -> None:
+    """Write sums of all layers to the gradient, in torch's order."""
+    noinline()
+    for n in range(steps.shape[0]):
+        step = steps[n]
+        if step[KIND] != CONVOLVE:
+            continue
+        channels, kernel, out = step[CHANNELS], step[KERNEL], step[OUT]
+        span = span_of(kernel, channels)
+        size, at, begin = kernel * kernel, step[WEIGHT], step[SUMS]
+        for o in range(out):
+            for c in range(channels):
+                for ky in range(kernel):
+                    for kx in range(kernel):
+                        x = sums[begin + (o * kernel + ky) * span + kx * channels + c]
+                        grad[at + (o * channels + c) * size + ky * kernel + kx] = x
+            grad[step[BIAS] + o] = sums[begin + out * kernel * span + o]
+
+
+@jit(absent)
+def backward(
+    params: Floats,
+    steps: Ints,
+    tables: Ints,
+    turned: Floats,
+    obs: Bytes,
+    planes: bool,
+    rows: Ints,
+    scratch: Floats,
+    kept: Floats,
+    chosen: Bytes,
     d_features: Floats,
     d: Floats,
     sums: Floats,
-    grads: Floats,
+    grad: Floats,
 ) -> None:
-    """Write the gradient of the weights of each of some groups of images.
+    """Write the gradient of the weights.
 
     Args:
-        params: As in `forward`; so on for the next seven and `kept`.
-        layers: See there.
+        params: As in `forward`; so on for the next seven.
+        steps: See there.
         tables: See there.
         turned: See there.
         obs: See there.
         planes: See there.
         rows: See there.
-        image: See there.
+        scratch: See there.
         kept: What `forward` left.
+        chosen: What `forward` left.
         d_features: [n, features].
-        d: Room for derivatives by the outputs of one image, as in `kept`.
+        d: Room for derivatives by all that one image has in `kept` and `scratch`.
         sums: Room for a gradient.
-        grads: [groups, size of the flat vector]; what belongs to these layers is overwritten.
+        grad: The size of the flat vector; what belongs to these layers is overwritten.
     """
-    _turn(params, layers, turned, True)
-    count, depth = rows.size // grads.shape[0], layers.shape[0]
-    last = layers[depth - 1]
+    _turn(params, steps, turned, True)
+    first, last, room = steps[0], steps[steps.shape[0] - 1], kept.shape[1]
     out, pixels = last[OUT], last[PIXELS]
-    zero = out - out
-    for group in range(grads.shape[0]):
-        sums[:] = _ZERO
-        for i in range(group * count, (group + 1) * count):
-            mine = kept[i]
-            d[:] = _ZERO
-            for o in range(out):
-                for p in range(pixels):
-                    d[last[KEPT] + p * out + o] = d_features[i, o * pixels + p]
-            _read_image(obs, rows[i], planes, layers, image)
-            begin = sums.size
-            for n in range(depth - 1, -1, -1):
-                layer = layers[n]
-                at, size = layer[KEPT], layer[OUT] * layer[PIXELS]
-                begin -= (layer[KERNEL] * layer[KERNEL] * layer[CHANNELS] + 1) * layer[OUT]
-                _through_relu(d[at : at + size], mine[at : at + size])
+    ends = tables[tables.size - pixels :]
+    begin = tables[tables.size - pixels - 1]
+    sums[:] = _ZERO
+    for i in range(rows.size):
+        mine = kept[i]
+        d[:room] = _ZERO
+        for o in range(out):
+            for p in range(pixels):
+                d[last[TO] + ends[p] + o] = d_features[i, o * pixels + p]
+        _read_image(obs, rows[i], planes, first, begin, scratch)
+        for n in range(steps.shape[0] - 1, -1, -1):
+            step = steps[n]
+            at, to, size = step[FROM], step[TO], step[SIZE]
+            if step[KIND] == POOL:
+                _unpool(d, step, tables, chosen[i])
+            elif step[KIND] == RECTIFY:
+                _add_through_relu(d[at : at + size], d[to : to + size], mine[to : to + size])
+            else:
+                if step[END] == WITH_RELU:
+                    _through_relu(d[to : to + size], mine[to : to + size])
                 if n == 0:
-                    _add_weights(d, at, image, zero, layer, tables, sums[begin:])
-                    continue
-                before = layers[n - 1, KEPT]
-                _add_weights(d, at, mine, before, layer, tables, sums[begin:])
-                _to_inputs(d, at, d[before:], layer, tables, turned)
-        _take_sums(layers, sums, grads[group])
+                    _add_weights(d, scratch, at - room, step, tables, sums)
+                else:
+                    _add_weights(d, mine, at, step, tables, sums)
+                    _to_inputs(d, step, tables, turned)
+    _take_sums(steps, sums, grad)
 
 
 for _kernel in (forward, backward):

@@ -1,9 +1,9 @@
 """Turns the convolutions of a torch module into what `conv_kernels` read; says which can be.
 
-NatureCNN -> why_no_convolutions -> ConvPlan -> layers, tables, room
+NatureCNN, ImpalaCNN -> why_no_convolutions -> ConvPlan: steps, tables, room
 """
 
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -12,24 +12,25 @@ from torch import nn
 
 from muster.nets import conv_kernels as kernels
 from muster.nets.cnn import NatureCNN
-from muster.nets.conv_tile import COLUMNS
+from muster.nets.conv_tile import WIDE
 from muster.nets.flat import FlatParameters
-
-_MOST_PADDING = 4
-"""Channels of an image that are made up, for each that is there."""
+from muster.nets.impala_cnn import ImpalaCNN, ResidualBlock
+from muster.nets.vector_code import LANES
 
 
 class ConvPlan(NamedTuple):
     """What the kernels are called with, and how much room they need."""
 
-    layers: NDArray[np.int64]
+    steps: NDArray[np.int64]
     tables: NDArray[np.int64]
     planes: bool
     """Whether an image has its channels first."""
-    image: int
-    """Floats of one image."""
+    scratch: int
+    """Floats that one image after the other uses."""
     kept: int
-    """Floats of all outputs of one image."""
+    """Floats of one image that the way back needs."""
+    chosen: int
+    """Choices of pools for one image."""
     turned: int
     """Floats of the weights in both orders."""
     sums: int
@@ -40,74 +41,187 @@ class ConvPlan(NamedTuple):
 def why_no_convolutions(encoder: nn.Module) -> str | None:
     """Say why convolutions are not those that the kernels know, or None if they are.
 
-    The rule: it is a `NatureCNN` whose layers have channels in multiples of 32; the first one may
-    read fewer, if a row of its kernel has a multiple of 32 numbers after some padding.
+    The rule: it is an `ImpalaCNN`, or a `NatureCNN` with square kernels. Both have channels in
+    multiples of 16; what the first layer reads may have any number.
     """
-    if type(encoder) is not NatureCNN:
+    if type(encoder) not in (NatureCNN, ImpalaCNN):
         return f"observations go through {type(encoder).__name__}"
-    layers = list(encoder.layers)
-    convolutions = [layer for layer in layers[::2] if isinstance(layer, nn.Conv2d)]
-    ends = [end for end in layers[1::2] if isinstance(end, nn.ReLU)]
-    if 2 * len(convolutions) != len(layers) or len(ends) != len(convolutions):
-        return "layers are not convolutions with ReLU"
-    for layer in convolutions:
+    for layer in encoder.modules():
+        if not isinstance(layer, nn.Conv2d):
+            continue
         height, width = layer.kernel_size
         if height != width or layer.stride[0] != layer.stride[1] or layer.bias is None:
             return f"{layer} is not the usual one"
-        if layer.out_channels % COLUMNS:
-            return f"a convolution has {layer.out_channels} channels, no multiple of {COLUMNS}"
-    first = convolutions[0]
-    if _padded(first) > _MOST_PADDING * first.in_channels:
-        return f"a kernel of {first.kernel_size[0]} reads {first.in_channels} channels of an image"
+        if layer.out_channels % LANES:
+            return f"a convolution has {layer.out_channels} channels, no multiple of {LANES}"
     return None
 
 
-def _padded(first: nn.Conv2d) -> int:
-    """Return the channels of an image, with so many that a kernel's row fills whole tiles."""
-    channels = first.in_channels
-    while channels * first.kernel_size[1] % COLUMNS:
-        channels += 1
-    return channels
-
-
-def plan_convolutions(encoder: NatureCNN, flat: FlatParameters) -> ConvPlan:
+def plan_convolutions(encoder: NatureCNN | ImpalaCNN, flat: FlatParameters) -> ConvPlan:
     """Return the plan of convolutions for which `why_no_convolutions` says None."""
-    convolutions = [layer for layer in encoder.layers if isinstance(layer, nn.Conv2d)]
-    places, (height, width) = flat.places(), encoder.input.size
-    rows: list[list[int]] = []
-    tables: list[NDArray[np.int64]] = []
-    channels = _padded(convolutions[0])
-    image, kept, table, turned, sums = height * width * channels, 0, 0, 0, 0
-    for layer in convolutions:
-        kernel, stride, out = layer.kernel_size[0], layer.stride[0], layer.out_channels
-        high, wide = ((n - kernel) // stride + 1 for n in (height, width))
-        row = [0] * kernels.PLACES
-        row[kernels.CHANNELS], row[kernels.REAL] = channels, layer.in_channels
-        row[kernels.HEIGHT], row[kernels.WIDTH] = height, width
-        row[kernels.KERNEL], row[kernels.STRIDE] = kernel, stride
-        row[kernels.OUT], row[kernels.PIXELS] = out, high * wide
-        row[kernels.WEIGHT] = places[id(layer.weight)]
-        row[kernels.BIAS] = places[id(layer.bias)]
-        row[kernels.KEPT], row[kernels.TABLE], row[kernels.TURNED] = kept, table, turned
-        rows.append(row)
-        y, x = np.mgrid[:high, :wide].reshape(2, -1) * stride
-        tables += [(y * width + x) * channels, np.arange(high * wide) * out]
-        weights = kernel * kernel * channels * out
-        kept, table, turned = (
-            kept + high * wide * out,
-            table + 2 * high * wide,
-            turned + 2 * weights,
+    builder = _Builder(flat)
+    source = encoder.input
+    border = 1 if isinstance(encoder, ImpalaCNN) else 0
+    image = builder.scratch(_Pixels(*source.size, source.channels, border))
+    if isinstance(encoder, ImpalaCNN):
+        last = _sections(builder, encoder, image)
+    else:
+        last = image
+        for layer in encoder.layers:
+            if isinstance(layer, nn.Conv2d):
+                made = builder.kept(last.convolved(layer))
+                builder.convolve(layer, last, made, kernels.WITH_RELU)
+                last = made
+    return builder.plan(image, last, source.channels_first)
+
+
+def _sections(builder: "_Builder", encoder: ImpalaCNN, image: "_Pixels") -> "_Pixels":
+    """Plan the residual network, and return where its features are."""
+    last = image
+    for layer in encoder.layers:
+        if isinstance(layer, nn.Conv2d):
+            wide = builder.scratch(last.convolved(layer, border=1), beyond=image)
+            builder.convolve(layer, last, wide, kernels.PLAIN)
+            last = builder.kept(wide.pooled(border=1))
+            builder.pool(wide, last)
+        elif isinstance(layer, ResidualBlock):
+            inner = builder.rectify(last)
+            middle = builder.kept(inner)
+            builder.convolve(layer.first, inner, middle, kernels.WITH_RELU)
+            builder.convolve(layer.second, middle, last, kernels.ADDED)
+    return builder.rectify(last)
+
+
+@dataclass(frozen=True)
+class _Pixels:
+    """A buffer of pixels, [height, width, channels], with `border` pixels of zeros all around."""
+
+    height: int
+    width: int
+    channels: int
+    border: int = 0
+    at: int = 0
+    """Where it begins; from `_SCRATCH` on in what one image after the other uses."""
+
+    @property
+    def row(self) -> int:
+        return (self.width + 2 * self.border) * self.channels
+
+    @property
+    def size(self) -> int:
+        return (self.height + 2 * self.border) * self.row
+
+    def inside(self) -> NDArray[np.int64]:
+        """Return where each pixel lies, borders left out."""
+        y, x = np.mgrid[: self.height, : self.width].reshape(2, -1) + self.border
+        places: NDArray[np.int64] = y * self.row + x * self.channels
+        return places
+
+    def patches(self, kernel: int, stride: int) -> NDArray[np.int64]:
+        """Return where each patch begins that a convolution reads, borders included."""
+        high, wide = (
+            (n + 2 * self.border - kernel) // stride + 1 for n in (self.height, self.width)
         )
-        sums += weights + out
-        height, width, channels = high, wide, out
-    assert all(one[kernels.OUT] == other[kernels.REAL] for one, other in pairwise(rows))
-    return ConvPlan(
-        np.array(rows, np.int64),
-        np.concatenate(tables).astype(np.int64),
-        encoder.input.channels_first,
-        image,
-        kept,
-        turned,
-        sums,
-        encoder.out_features,
-    )
+        y, x = np.mgrid[:high, :wide].reshape(2, -1) * stride
+        places: NDArray[np.int64] = y * self.row + x * self.channels
+        return places
+
+    def convolved(self, layer: nn.Conv2d, border: int = 0) -> "_Pixels":
+        kernel, stride = layer.kernel_size[0], layer.stride[0]
+        high, wide = (
+            (n + 2 * self.border - kernel) // stride + 1 for n in (self.height, self.width)
+        )
+        return _Pixels(high, wide, layer.out_channels, border)
+
+    def pooled(self, border: int) -> "_Pixels":
+        return _Pixels((self.height + 1) // 2, (self.width + 1) // 2, self.channels, border)
+
+
+_SCRATCH = 1 << 40
+"""Added to places in `scratch` until it is known how much room `kept` takes."""
+
+
+class _Builder:
+    """Gives buffers their places, and writes steps and tables one after the other."""
+
+    def __init__(self, flat: FlatParameters) -> None:
+        self._places = flat.places()
+        self._steps: list[list[int]] = []
+        self._tables: list[NDArray[np.int64]] = []
+        self._kept = self._scratch = self._chosen = self._turned = self._sums = self._table = 0
+
+    def kept(self, pixels: _Pixels) -> _Pixels:
+        """Give pixels a place that the way back finds as the way forward left it."""
+        placed = _Pixels(pixels.height, pixels.width, pixels.channels, pixels.border, self._kept)
+        self._kept += placed.size
+        return placed
+
+    def scratch(self, pixels: _Pixels, beyond: _Pixels | None = None) -> _Pixels:
+        """Give pixels a place that others use too, beyond some that they do not."""
+        begin = 0 if beyond is None else beyond.at - _SCRATCH + beyond.size
+        placed = _Pixels(
+            pixels.height, pixels.width, pixels.channels, pixels.border, _SCRATCH + begin
+        )
+        self._scratch = max(self._scratch, begin + placed.size)
+        return placed
+
+    def convolve(self, layer: nn.Conv2d, source: _Pixels, to: _Pixels, end: int) -> None:
+        """Add a convolution, padded as wide as the border of what it reads."""
+        kernel, channels, out = layer.kernel_size[0], source.channels, to.channels
+        tables = [source.patches(kernel, layer.stride[0]), to.inside()]
+        if source.border:
+            tables += [to.patches(kernel, 1), source.inside()]
+        row = self._step(kernels.CONVOLVE, source, to, *tables)
+        row[kernels.END], row[kernels.KERNEL] = end, kernel
+        row[kernels.STRIDE], row[kernels.PADDED] = layer.stride[0], source.border
+        row[kernels.WEIGHT] = self._places[id(layer.weight)]
+        row[kernels.BIAS] = self._places[id(layer.bias)]
+        row[kernels.TURNED], row[kernels.SUMS] = self._turned, self._sums
+        self._turned += 2 * kernel * kernel * channels * out
+        self._sums += (kernel * kernels.span_of(kernel, channels) + 1) * out
+
+    def pool(self, source: _Pixels, to: _Pixels) -> None:
+        """Add a max-pool."""
+        row = self._step(kernels.POOL, source, to, to.inside())
+        row[kernels.WEIGHT] = self._chosen
+        self._chosen += to.height * to.width * to.channels
+
+    def rectify(self, source: _Pixels) -> _Pixels:
+        """Add a ReLU, and return what it makes."""
+        made = self.kept(source)
+        self._step(kernels.RECTIFY, source, made, made.inside())
+        return made
+
+    def plan(self, image: _Pixels, last: _Pixels, planes: bool) -> ConvPlan:
+        """Return all of it."""
+        steps = np.array(self._steps, np.int64)
+        for column in (kernels.FROM, kernels.TO):
+            places = steps[:, column]
+            places[places >= _SCRATCH] += self._kept - _SCRATCH
+        ends = [image.inside()[:1], last.inside()]
+        return ConvPlan(
+            steps,
+            np.concatenate([*self._tables, *ends]).astype(np.int64),
+            planes,
+            self._scratch + WIDE,  # a vector may reach beyond the last patch
+            self._kept,
+            max(1, self._chosen),
+            self._turned,
+            self._sums,
+            last.height * last.width * last.channels,
+        )
+
+    def _step(
+        self, kind: int, source: _Pixels, to: _Pixels, *tables: NDArray[np.int64]
+    ) -> list[int]:
+        row = [0] * kernels.PLACES
+        row[kernels.KIND], row[kernels.FROM], row[kernels.TO] = kind, source.at, to.at
+        row[kernels.CHANNELS], row[kernels.ROW] = source.channels, source.row
+        row[kernels.HEIGHT], row[kernels.WIDTH] = source.height, source.width
+        row[kernels.OUT], row[kernels.PIXELS] = to.channels, to.height * to.width
+        row[kernels.ACROSS], row[kernels.ROW_TO] = to.width, to.row
+        row[kernels.SIZE], row[kernels.TABLE] = to.size, self._table
+        self._tables += tables
+        self._table += sum(map(len, tables))
+        self._steps.append(row)
+        return row

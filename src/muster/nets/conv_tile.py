@@ -1,72 +1,53 @@
-"""The products inside a convolution: tiles of 8 x 32 sums whose rows lie where a table says.
+"""The products inside a convolution, in tiles whose rows lie where a table says; and a max-pool.
 
-    rows_tile   C[8 pixels, 32] += A[8 pixels, depth] @ B[depth, 32]: forwards, and to the inputs
-    sums_tile   C[8, 32] += A[pixels, 8].T @ B[pixels, 32]: the gradient of the weights
+    rows_tile   C[pixels, columns] = S + A[pixels, depth] @ B[depth, columns]: forwards, and back
+                to what a layer read
+    sums_tile   C[channels, columns] += A[pixels, channels].T @ B[pixels, columns]: the gradient of
+                the weights
+    pool_tile   the largest of 3 x 3 pixels, channel by channel
 
 A pixel of the result reads a patch of the image: some segments that are contiguous, one for each
 row of the kernel. So patches are read where they lie, and never copied side by side. As in `tile`,
-every element of C is one chain of fused multiply-adds in the order of depth, or of pixels.
+every element of C is one chain of fused multiply-adds in the order of depth, or of pixels: no bit
+depends on the size of a tile, which is what the registers of the CPU hold.
 """
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
-from muster.nets.tile import LANES, absent
+from muster.nets.tile import absent
+from muster.nets.vector_code import LANES, VectorCode, has_wide_registers
 
-ROWS = 8
-"""Rows of a tile; what is left over goes one by one."""
-COLUMNS = 2 * LANES
-"""Columns of a tile: channels come in a multiple of it."""
+# AVX2 has 16 registers, two for each vector: a wide tile would be spilled there, so it is no wider.
+WIDE, ROWS, SUM_ROWS = (2 * LANES, 8, 8) if has_wide_registers() else (LANES, 6, 4)
+"""Columns of the wide tiles, which channels in a multiple of it go through; rows of `rows_tile`;
+and rows of `sums_tile`: channels come in a multiple of them."""
 
 
 def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
-    """Return `rows_tile` of 8 rows and of 1, and `sums_tile`; None without numba."""
+    """Return `rows_tile` and `sums_tile`, wide and narrow, and `pool_tile`; None without numba."""
     try:
-        intrinsic = importlib.import_module("numba.extending").intrinsic
-        types = importlib.import_module("numba").types
-        cgutils = importlib.import_module("numba.core.cgutils")
-        ir = importlib.import_module("llvmlite.ir")
+        code = VectorCode()
     except ImportError:  # `muster.jit` says it in the log
         return None
+    intrinsic, types, cgutils, ir = code.intrinsic, code.types, code.cgutils, code.ir
+    data, at, load = code.data, code.at, code.load
 
-    scalar, lane = ir.FloatType(), ir.IntType(32)
-    vector = ir.VectorType(scalar, LANES)
-    undefined = ir.Constant(vector, ir.Undefined)
-    nowhere = ir.Constant(ir.VectorType(lane, LANES), [0] * LANES)
-
-    def data(context: Any, builder: Any, signature: Any, args: Any, which: int) -> Any:
-        array = cgutils.create_struct_proxy(signature.args[which])
-        return array(context, builder, args[which]).data
-
-    def at(builder: Any, pointer: Any, *places: Any) -> Any:
-        for place in places:
-            pointer = builder.gep(pointer, [place])
-        return pointer
-
-    def load(builder: Any, pointer: Any) -> Any:
-        return builder.load(builder.bitcast(pointer, vector.as_pointer()), align=4)
-
-    def store(builder: Any, value: Any, pointer: Any) -> None:
-        builder.store(value, builder.bitcast(pointer, vector.as_pointer()), align=4)
-
-    def everywhere(builder: Any, x: Any) -> Any:
-        first = builder.insert_element(undefined, x, ir.Constant(lane, 0))
-        return builder.shuffle_vector(first, undefined, nowhere)
-
-    def halves(builder: Any, pointer: Any) -> list[Any]:
-        """Return pointers to both vectors of a row of a tile."""
-        return [pointer, at(builder, pointer, ir.Constant(ir.IntType(64), LANES))]
-
-    def fma_of(builder: Any) -> Any:
-        kind = ir.FunctionType(vector, [vector] * 3)
-        return cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.v16f32")
+    def vectors_at(builder: Any, pointer: Any, width: int) -> list[Any]:
+        """Return pointers to the vectors of a row of a tile."""
+        size = ir.IntType(64)
+        return [at(builder, pointer, ir.Constant(size, j)) for j in range(0, width, LANES)]
 
     def add(builder: Any, fma: Any, x: Any, b: list[Any], sums: list[Any]) -> None:
         for lanes, total in zip(b, sums, strict=True):
             builder.store(builder.call(fma, [x, lanes, builder.load(total)]), total)
 
-    def make_rows_tile(rows: int) -> Callable[..., Any]:
+    def sums_of(builder: Any, rows: list[Any], width: int) -> list[list[Any]]:
+        """Return variables for the sums of a tile, which LLVM turns into registers."""
+        count = range(width // LANES)
+        return [[cgutils.alloca_once(builder, code.vector) for _ in count] for _ in rows]
+
+    def make_rows_tile(width: int) -> Callable[..., Any]:
         @intrinsic  # type: ignore[untyped-decorator]
         def tile(
             typing: Any,
@@ -77,6 +58,7 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
             a_at: Any,
             a_rows: Any,
             first: Any,
+            count: Any,
             segments: Any,
             length: Any,
             stride: Any,
@@ -85,43 +67,53 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
             b_row: Any,
             start: Any,
             start_at: Any,
+            adds: Any,
             floor: Any,
         ) -> Any:
             """C[r] = max(S + A[r] @ B, floor), where row r of C is at c_at + c_rows[first + r].
 
             A[r] are `segments` of `length` numbers, `stride` apart, from a_at + a_rows[first + r]
-            on. S is start[start_at : start_at + 32] in each row, or C itself if start_at < 0.
+            on. S is start[start_at : start_at + width] in each row, C itself if it `adds`, or, if
+            start_at is not negative besides, their sum. If `count` is less than `ROWS`, the last
+            row is computed several times.
             """
 
             def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                c_at, a_at, first = args[1], args[4], args[6]
-                segments, length, stride = args[7], args[8], args[9]
-                b_at, b_row = args[11], args[12]
-                start_at, floor = args[14], args[15]
+                c_at, a_at, first, count = args[1], args[4], args[6], args[7]
+                segments, length, stride = args[8], args[9], args[10]
+                b_at, b_row = args[12], args[13]
+                start_at, adds, floor = args[15], args[16], args[17]
                 to_c = at(builder, data(context, builder, signature, args, 0), c_at)
                 c_table = at(builder, data(context, builder, signature, args, 2), first)
                 to_a = at(builder, data(context, builder, signature, args, 3), a_at)
                 a_table = at(builder, data(context, builder, signature, args, 5), first)
-                to_b = at(builder, data(context, builder, signature, args, 10), b_at)
-                to_start = at(builder, data(context, builder, signature, args, 13), start_at)
-                fma = fma_of(builder)
-                numbers = [ir.Constant(c_at.type, r) for r in range(rows)]
+                to_b = at(builder, data(context, builder, signature, args, 11), b_at)
+                to_start = at(builder, data(context, builder, signature, args, 14), start_at)
+                fma = code.fma_of(builder, code.vector, "v16f32")
+                numbers = code.rows_below(builder, count, ROWS)
                 c_places = [
-                    halves(builder, at(builder, to_c, builder.load(at(builder, c_table, r))))
+                    vectors_at(
+                        builder, at(builder, to_c, builder.load(at(builder, c_table, r))), width
+                    )
                     for r in numbers
                 ]
                 a_places = [
                     at(builder, to_a, builder.load(at(builder, a_table, r))) for r in numbers
                 ]
-                sums = [[cgutils.alloca_once(builder, vector) for _ in range(2)] for _ in numbers]
-                adds = builder.icmp_signed("<", start_at, ir.Constant(start_at.type, 0))
+                sums = sums_of(builder, numbers, width)
+                has_start = builder.icmp_signed(">=", start_at, ir.Constant(start_at.type, 0))
                 with builder.if_else(adds) as (then, otherwise):
                     with then:
                         for places, totals in zip(c_places, sums, strict=True):
                             for place, total in zip(places, totals, strict=True):
                                 builder.store(load(builder, place), total)
+                        with builder.if_then(has_start):
+                            begin = [load(builder, x) for x in vectors_at(builder, to_start, width)]
+                            for totals in sums:
+                                for x, total in zip(begin, totals, strict=True):
+                                    builder.store(builder.fadd(builder.load(total), x), total)
                     with otherwise:
-                        begin = [load(builder, x) for x in halves(builder, to_start)]
+                        begin = [load(builder, x) for x in vectors_at(builder, to_start, width)]
                         for totals in sums:
                             for x, total in zip(begin, totals, strict=True):
                                 builder.store(x, total)
@@ -133,70 +125,129 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
                     with cgutils.for_range(builder, length) as inner:
                         k = inner.index
                         b_place = at(builder, b_segment, builder.mul(k, b_row))
-                        b_lanes = [load(builder, x) for x in halves(builder, b_place)]
+                        b_lanes = [load(builder, x) for x in vectors_at(builder, b_place, width)]
                         for place, totals in zip(a_segment, sums, strict=True):
-                            x = everywhere(builder, builder.load(at(builder, place, k)))
+                            x = code.everywhere(builder, builder.load(at(builder, place, k)))
                             add(builder, fma, x, b_lanes, totals)
-                lowest = everywhere(builder, floor)
+                lowest = code.everywhere(builder, floor)
                 for places, totals in zip(c_places, sums, strict=True):
                     for place, total in zip(places, totals, strict=True):
-                        x = builder.load(total)
-                        is_low = builder.fcmp_ordered("<", x, lowest)  # NaN stays NaN
-                        store(builder, builder.select(is_low, lowest, x), place)
+                        code.store_above(builder, builder.load(total), lowest, place)
                 return context.get_dummy_value()
 
             n = types.intp
-            kinds = c, n, c_rows, a, n, a_rows, n, n, n, n, b, n, n, start, n, types.float32
-            return types.void(*kinds), generate
+            rows = c, n, c_rows, a, n, a_rows, n, n, n, n, n, b, n, n
+            return types.void(*rows, start, n, types.boolean, types.float32), generate
+
+        return tile  # type: ignore[no-any-return]
+
+    def make_sums_tile(width: int) -> Callable[..., Any]:
+        @intrinsic  # type: ignore[untyped-decorator]
+        def tile(
+            typing: Any,
+            c: Any,
+            c_at: Any,
+            c_row: Any,
+            a: Any,
+            a_at: Any,
+            a_line: Any,
+            a_step: Any,
+            b: Any,
+            b_at: Any,
+            b_line: Any,
+            b_step: Any,
+            lines: Any,
+            length: Any,
+        ) -> Any:
+            """C[SUM_ROWS, width] += A[pixels, SUM_ROWS].T @ B[pixels, width].
+
+            Pixel x of line y is at a_at + y * a_line + x * a_step of A, and so on for B.
+            """
+
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                c_at, c_row, a_at, b_at = args[1], args[2], args[4], args[8]
+                a_line, a_step, b_line, b_step = args[5], args[6], args[9], args[10]
+                to_c = at(builder, data(context, builder, signature, args, 0), c_at)
+                to_a = at(builder, data(context, builder, signature, args, 3), a_at)
+                to_b = at(builder, data(context, builder, signature, args, 7), b_at)
+                fma = code.fma_of(builder, code.vector, "v16f32")
+                numbers = [ir.Constant(c_at.type, r) for r in range(SUM_ROWS)]
+                places = [
+                    vectors_at(builder, at(builder, to_c, builder.mul(r, c_row)), width)
+                    for r in numbers
+                ]
+                sums = sums_of(builder, numbers, width)
+                for row, totals in zip(places, sums, strict=True):
+                    for place, total in zip(row, totals, strict=True):
+                        builder.store(load(builder, place), total)
+                with cgutils.for_range(builder, args[11]) as line:
+                    a_first = at(builder, to_a, builder.mul(line.index, a_line))
+                    b_first = at(builder, to_b, builder.mul(line.index, b_line))
+                    with cgutils.for_range(builder, args[12]) as loop:
+                        b_place = at(builder, b_first, builder.mul(loop.index, b_step))
+                        b_lanes = [load(builder, x) for x in vectors_at(builder, b_place, width)]
+                        a_place = at(builder, a_first, builder.mul(loop.index, a_step))
+                        for r, totals in zip(numbers, sums, strict=True):
+                            x = code.everywhere(builder, builder.load(at(builder, a_place, r)))
+                            add(builder, fma, x, b_lanes, totals)
+                for row, totals in zip(places, sums, strict=True):
+                    for place, total in zip(row, totals, strict=True):
+                        code.store(builder, builder.load(total), place)
+                return context.get_dummy_value()
+
+            n = types.intp
+            return types.void(c, n, n, a, n, n, n, b, n, n, n, n, n), generate
 
         return tile  # type: ignore[no-any-return]
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def sums_tile(
+    def pool_tile(
         typing: Any,
         c: Any,
         c_at: Any,
-        c_row: Any,
+        chosen: Any,
+        chosen_at: Any,
         a: Any,
         a_at: Any,
-        a_row: Any,
-        b: Any,
-        b_at: Any,
-        b_rows: Any,
-        depth: Any,
+        a_line: Any,
+        a_step: Any,
     ) -> Any:
-        """C[8, 32] += A[depth, 8].T @ B[depth, 32], where row k of B is at b_at + b_rows[k]."""
+        """C[16] = the largest of 3 x 3 pixels of A for each channel; `chosen` says which, 0 to 8.
+
+        The first of equal ones is taken, but the one in the middle if all are -infinity; a NaN is
+        taken, and stays.
+        """
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            c_at, c_row, a_at = args[1], args[2], args[4]
-            a_row, b_at, depth = args[5], args[7], args[9]
+            c_at, chosen_at, a_at, a_line, a_step = args[1], args[3], args[5], args[6], args[7]
+            to_a = at(builder, data(context, builder, signature, args, 4), a_at)
+            whole = ir.VectorType(code.lane, LANES)
+            best = ir.Constant(code.vector, [float("-inf")] * LANES)
+            which = ir.Constant(whole, [4] * LANES)
+            for number in range(9):
+                dy, dx = (ir.Constant(a_at.type, n) for n in divmod(number, 3))
+                place = at(builder, to_a, builder.mul(dy, a_line), builder.mul(dx, a_step))
+                x = load(builder, place)
+                is_larger = builder.fcmp_ordered(">", x, best)
+                takes = builder.or_(is_larger, builder.fcmp_unordered("uno", x, x))
+                best = builder.select(takes, x, best)
+                which = builder.select(takes, ir.Constant(whole, [number] * LANES), which)
             to_c = at(builder, data(context, builder, signature, args, 0), c_at)
-            to_a = at(builder, data(context, builder, signature, args, 3), a_at)
-            to_b = at(builder, data(context, builder, signature, args, 6), b_at)
-            table = data(context, builder, signature, args, 8)
-            fma = fma_of(builder)
-            numbers = [ir.Constant(c_at.type, r) for r in range(ROWS)]
-            places = [halves(builder, at(builder, to_c, builder.mul(r, c_row))) for r in numbers]
-            sums = [[cgutils.alloca_once(builder, vector) for _ in range(2)] for _ in numbers]
-            for row, totals in zip(places, sums, strict=True):
-                for place, total in zip(row, totals, strict=True):
-                    builder.store(load(builder, place), total)
-            with cgutils.for_range(builder, depth) as loop:
-                b_place = at(builder, to_b, builder.load(at(builder, table, loop.index)))
-                b_lanes = [load(builder, x) for x in halves(builder, b_place)]
-                a_place = at(builder, to_a, builder.mul(loop.index, a_row))
-                for r, totals in zip(numbers, sums, strict=True):
-                    x = everywhere(builder, builder.load(at(builder, a_place, r)))
-                    add(builder, fma, x, b_lanes, totals)
-            for row, totals in zip(places, sums, strict=True):
-                for place, total in zip(row, totals, strict=True):
-                    store(builder, builder.load(total), place)
+            code.store(builder, best, to_c)
+            few = ir.VectorType(ir.IntType(8), LANES)
+            to = at(builder, data(context, builder, signature, args, 2), chosen_at)
+            to = builder.bitcast(to, few.as_pointer())
+            builder.store(builder.trunc(which, few), to, align=1)
             return context.get_dummy_value()
 
         n = types.intp
-        return types.void(c, n, n, a, n, n, b, n, b_rows, n), generate
+        return types.void(c, n, chosen, n, a, n, n, n), generate
 
-    return make_rows_tile(ROWS), make_rows_tile(1), sums_tile
+    narrow = make_rows_tile(LANES), make_sums_tile(LANES)
+    wide = narrow if WIDE == LANES else (make_rows_tile(WIDE), make_sums_tile(WIDE))
+    return wide[0], narrow[0], wide[1], narrow[1], pool_tile
 
 
-rows_tile, row_tile, sums_tile = _intrinsics() or (absent,) * 3
+wide_rows_tile, narrow_rows_tile, wide_sums_tile, narrow_sums_tile, pool_tile = (
+    _intrinsics() or (absent,) * 5
+)

@@ -15,6 +15,8 @@ class SeededDropout(nn.Module):
         generator: Gives the seed.
     """
 
+    HOST_BUFFERS = frozenset({"next_seed"})
+    """Random numbers are drawn on the host, so they are the same for every device."""
     next_seed: Tensor
 
     def __init__(self, p: float, generator: torch.Generator) -> None:
@@ -29,5 +31,5 @@ class SeededDropout(nn.Module):
             return x
         self._generator.manual_seed(int(self.next_seed))
         self.next_seed += 1
-        kept = torch.rand(x.shape, generator=self._generator) >= self.p
+        kept = (torch.rand(x.shape, generator=self._generator) >= self.p).to(x.device)
         return x * kept / (1 - self.p)

@@ -53,7 +53,8 @@ class OneHot(nn.Module):
     def forward(self, obs: Tensor) -> Tensor:
         """Return [B, out_features]."""
         at = obs.reshape(len(obs), -1).long() + self.offsets
-        return torch.zeros(len(obs), self.out_features).scatter_(1, at, 1.0)
+        zeros = torch.zeros(len(obs), self.out_features, device=at.device)
+        return zeros.scatter_(1, at, 1.0)
 
 
 class DictEncoder(nn.Module):

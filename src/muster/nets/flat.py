@@ -4,18 +4,24 @@
     views of it. From then on there is one memory: torch computes with it, NumPy kernels read and
     write it, an optimiser steps it in one pass, and weights move as one array.
 
+    On another device than the host (`networks_on`) the parameters are views of one tensor there,
+    `tensor`, and `vector` is a copy that is brought up to date when somebody reads it.
+
 The module stays an ordinary module: state_dict, load_state_dict and autograd work as before. Only
-what gives parameters new memory (`module.to("cuda")`, `module.half()`) parts it from the vector.
+what gives parameters new memory (`module.half()`) parts it from the vector.
 """
 
 import hashlib
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
+from muster.devices import Device, as_array, current_device
 from muster.jit import jit
 from muster.nets.errors import ModelError
 
@@ -83,14 +89,14 @@ class FlatParameters:
     Args:
         module: Any torch module with float32 parameters on the CPU. Parameters that are used in
             several places are held once.
+        device: Where it is computed from now on. None: where `networks_on` says.
     """
 
-    vector: Array
-    """The parameters, one after the other, in the order of `module.named_parameters()`."""
     names_and_slices: dict[str, slice]
     """Where each parameter lies in the vector."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, device: Device | None = None) -> None:
+        self.device = current_device() if device is None else device
         named = dict(module.named_parameters())
         for name, parameter in named.items():
             if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
@@ -100,17 +106,71 @@ class FlatParameters:
                     "return module.float().cpu() from what builds the model",
                 )
         self.module = module
-        self._buffers = list(module.buffers())  # torch looks through all modules for them
-        self.vector = aligned(sum(parameter.numel() for parameter in named.values()))
+        self._vector = aligned(sum(parameter.numel() for parameter in named.values()))
         self.names_and_slices = {}
         start = 0
         for name, parameter in named.items():
             piece = slice(start, start + parameter.numel())
             self.names_and_slices[name] = piece
-            view = torch.from_numpy(self.vector[piece]).view(parameter.shape)
+            view = torch.from_numpy(self._vector[piece]).view(parameter.shape)
             view.copy_(parameter.detach())
             parameter.data = view
             start = piece.stop
+        self.tensor: Tensor = torch.from_numpy(self._vector)
+        """The same, where the network is computed. Who changes it there says so: `changed`."""
+        self._is_old = False
+        if not self.device.is_host:
+            self._move(named)
+        self._buffers = list(module.buffers())  # torch looks through all modules for them
+
+    @property
+    def vector(self) -> Array:
+        """The parameters, one after the other, in the order of `module.named_parameters()`.
+
+        On another device than the host this is a copy that cannot be written: `load` writes.
+        """
+        if self.device.is_host:
+            return self._vector
+        if self._is_old:
+            self._vector[:] = self.device.fetch(self.tensor)[0]
+            self._is_old = False
+        shown = self._vector.view()
+        shown.flags.writeable = False
+        return shown
+
+    @vector.setter
+    def vector(self, values: Array) -> None:
+        if values is not self._vector:  # else it was changed in place
+            self.load(values)
+
+    def load(self, vector: Array) -> None:
+        """Take over the values of all parameters."""
+        np.copyto(self._vector, vector)
+        if not self.device.is_host:
+            self.tensor.copy_(self.device.stage(self._vector))
+            self._is_old = False
+
+    def changed(self) -> None:
+        """Have `vector` read anew: somebody has changed `tensor`."""
+        self._is_old = True
+
+    def new_gradient(self) -> Any:
+        """Return zeros, one for each parameter, where gradients are computed.
+
+        That is an array on the host, and a tensor on any other device.
+        """
+        size = self._vector.size
+        return aligned(size) if self.device.is_host else self.device.zeros(size)
+
+    def _move(self, named: dict[str, nn.Parameter]) -> None:
+        """Have the module's parameters be views of one tensor on the device."""
+        self.tensor = self.device.zeros(self._vector.size)
+        self.tensor.copy_(self.device.stage(self._vector))
+        places = self.names_and_slices
+        views = {
+            id(each): self.tensor[places[name]].view(each.shape) for name, each in named.items()
+        }
+        self.device.hold(self.module, views)
 
     def places(self) -> dict[int, int]:
         """Return where each parameter begins in the vector, by the parameter's id."""
@@ -124,17 +184,29 @@ class FlatParameters:
             other: Where to take them from. Its buffers (running means and such) are taken too.
             tau: How far to go: 1 copies, 0.005 goes a two-hundredth of the way.
         """
-        if tau == 1:
-            np.copyto(self.vector, other.vector)
+        if not self.device.is_host:
+            same = other.device.name == self.device.name
+            theirs = other.tensor if same else self.device.stage(other.vector)
+            way = theirs if tau == 1 else self.tensor + (theirs - self.tensor) * tau
+            self.tensor.copy_(way)
+            self.changed()
+        elif tau == 1:
+            np.copyto(self._vector, other.vector)
         else:
-            move_towards(self.vector, other.vector, np.float32(tau))
+            move_towards(self._vector, other.vector, np.float32(tau))
         for mine, theirs in zip(self._buffers, other._buffers, strict=True):
             mine.copy_(theirs)
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
         """Return a copy of every weight and buffer of the module by name, as NumPy arrays."""
-        state = self.module.state_dict()
-        return {name: tensor.detach().numpy().copy() for name, tensor in state.items()}
+        if self.device.is_host:
+            state = self.module.state_dict()
+            return {name: tensor.detach().numpy().copy() for name, tensor in state.items()}
+        vector, found = self.vector, {}
+        for name, tensor, piece in self._pieces():  # all parameters by one copy
+            array = as_array(tensor) if piece is None else vector[piece].reshape(tensor.shape)
+            found[name] = array.copy()
+        return found
 
     def load_state_dict(self, state: dict[str, NDArray[np.generic]]) -> None:
         """Take over what `state_dict` returned, after checking that all of it fits."""
@@ -154,8 +226,27 @@ class FlatParameters:
                     "the weights were saved from a network of another size",
                     "build the network with the config that the weights were saved with",
                 )
-        for name, tensor in mine.items():
-            tensor.copy_(torch.from_numpy(np.array(state[name])))
+        if self.device.is_host:
+            for name, tensor in mine.items():
+                tensor.copy_(torch.from_numpy(np.array(state[name])))
+            return
+        vector = np.array(self.vector)
+        for name, tensor, piece in self._pieces():
+            if piece is None:
+                tensor.copy_(torch.from_numpy(np.array(state[name])))
+            else:
+                vector[piece] = np.reshape(np.asarray(state[name], np.float32), -1)
+        self.load(vector)
+
+    def _pieces(self) -> Iterator[tuple[str, Tensor, slice | None]]:
+        """Yield what the module's state is made of: name, tensor, and where in the vector it lies.
+
+        A buffer lies nowhere in it.
+        """
+        places = self.places()
+        for name, tensor in self.module.state_dict(keep_vars=True).items():
+            start = places.get(id(tensor))
+            yield name, tensor, None if start is None else slice(start, start + tensor.numel())
 
     def sha256(self) -> str:
         """Return a hash over the names, types, shapes and bytes of the weights and buffers."""

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from muster.devices import beside
 from muster.nets.cells import GRU, LSTM
-from muster.nets.q_network import as_tensors
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def count_products(module: nn.Module, obs_space: gym.Space[Any]) -> list[Product
     module.eval()  # or batch norm would remember this observation
     try:
         with torch.no_grad():
-            module(as_tensors(obs))
+            module(beside(module, obs))
     finally:
         module.train(training)
         for hook in hooks:

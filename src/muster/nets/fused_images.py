@@ -10,7 +10,7 @@ call. Only the gradient of weights is summed up slot by slot.
 """
 
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,34 +22,65 @@ from muster.nets.action_head import ActionHead
 from muster.nets.actor_critic import ActorCritic
 from muster.nets.clipped_objective import ClippedObjective
 from muster.nets.conv_plan import plan_convolutions, why_no_convolutions
+from muster.nets.encoders import Flatten
 from muster.nets.flat import FlatParameters, aligned
 from muster.nets.fused_net import FusedNet
 from muster.nets.fused_plan import count_parameters, flattened, why_no_chain, why_not_compiled
+from muster.nets.impala_cnn import ImpalaCNN
 from muster.nets.policy_net import Array, Floats, Objective, Rollout
 from muster.nets.torch_policy import most_likely, write_logp
+
+
+class _Work(NamedTuple):
+    """Where the kernels write, see `conv_kernels`."""
+
+    turned: Floats
+    scratch: Floats
+    d: Floats
+    sums: Floats
+    kept: Floats
+    """[images, room]."""
+    chosen: NDArray[np.uint8]
+    """[images, choices of pools]."""
 
 
 def why_not_fused_images(module: nn.Module, flat: FlatParameters) -> str | None:
     """Say what keeps a network that reads images from the compiled path, or None if nothing does.
 
-    The rule: it is an `ActorCritic` that reads images of uint8 as `why_no_convolutions` has it,
-    and layers as `why_no_chain` has them; every parameter is learnt and used once.
+    The rule: it is an `ActorCritic` of its own encoder's features, or behind an encoder; that reads
+    images of uint8 as `why_no_convolutions` has it, and layers are as `why_no_chain` has them;
+    every parameter is learnt and used once.
     """
-    if type(module) is not ActorCritic:
+    split = split_images(module)
+    if split is None:
         return f"{type(module).__name__} is not the standard ActorCritic"
-    reason = why_no_convolutions(module.encoder)
+    encoder, top = split
+    reason = why_no_convolutions(encoder)
     if reason is not None:
         return reason
-    if module.normalizer is not None:
+    if isinstance(encoder, ImpalaCNN):  # until it is known why
+        return "compiled, two workers were seen to come to another policy than one (docs/ppo.md)"
+    if top.normalizer is not None:
         return "images are normalised"
-    nets = [list(flattened(net)) for net in (module.trunk, module.policy, module.value) if net]
+    nets = [list(flattened(net)) for net in (top.trunk, top.policy, top.value) if net]
     for net in nets:
         reason = why_no_chain(net)
         if reason is not None:
             return reason
-    convolutions = 2 * sum(isinstance(part, nn.Conv2d) for part in module.encoder.modules())
-    parameters = sum(map(count_parameters, nets)) + convolutions + (module.log_std is not None)
+    convolutions = 2 * sum(isinstance(part, nn.Conv2d) for part in encoder.modules())
+    parameters = sum(map(count_parameters, nets)) + convolutions + (top.log_std is not None)
     return why_not_compiled(module, flat, parameters)
+
+
+def split_images(module: nn.Module) -> tuple[nn.Module, ActorCritic] | None:
+    """Return what reads images and what is made of its features; None if it is built otherwise."""
+    if type(module) is ActorCritic:
+        return module.encoder, module
+    parts = dict(module.named_children()) if type(module) is nn.Sequential else {}
+    top = parts.get("top")
+    if parts.keys() == {"encoder", "top"} and type(top) is ActorCritic:
+        return (parts["encoder"], top) if type(top.encoder) is Flatten else None
+    return None
 
 
 class FusedImages:
@@ -68,23 +99,23 @@ class FusedImages:
 
     def __init__(
         self,
-        module: ActorCritic,
+        module: nn.Module,
         flat: FlatParameters,
         head: ActionHead,
         objective: Objective | None = None,
     ) -> None:
-        self._module = module
+        encoder, self._top = split_images(module)  # type: ignore[misc]
         self._flat = flat
         self._head = head
         self._objective = objective or ClippedObjective(head)
-        self._plan = plan = plan_convolutions(module.encoder, flat)  # type: ignore[arg-type]
-        self._chains: list[list[FusedNet]] = []
+        self._plan = plan = plan_convolutions(encoder, flat)  # type: ignore[arg-type]
+        self._chain = self._layers()
         self._means = head.width if head.gaussian else head.outputs
         self._log_std = slice(0, 0)
-        if module.log_std is not None:
-            at = flat.places()[id(module.log_std)]
+        if self._top.log_std is not None:
+            at = flat.places()[id(self._top.log_std)]
             self._log_std = slice(at, at + self._means)
-        self._network = (plan.layers, plan.tables)
+        self._network = (plan.steps, plan.tables)
         self._local = threading.local()
 
     def act(self, obs: Any, noise: Floats, action: Array, logp: Floats, value: Floats) -> None:
@@ -138,23 +169,19 @@ class FusedImages:
         if len(flat_rows) and not 0 <= flat_rows.min() <= flat_rows.max() < len(rollout.logp):
             raise self._wrong(rollout, int(flat_rows.max()))
         pixels = self._pixels(rollout.obs)
-        turned, image, d, sums = self._work()
-        kept = aligned(len(flat_rows), self._plan.kept)
-        features = np.empty((len(flat_rows), self._plan.features), np.float32)
-        network = (self._flat.vector, *self._network, turned, pixels, self._plan.planes, flat_rows)
-        kernels.forward(*network, image, kept, features)
-        d_features = np.empty_like(features)
+        features = np.empty((count, self._plan.features), np.float32)
         stats[:] = 0
         for slot in range(slots):
-            mine = slice(slot * count, (slot + 1) * count)
-            d_features[mine] = self._after(
-                slot, features[mine], rollout, flat_rows[mine], terms, grads[slot], stats[slot]
-            )
-        kernels.backward(*network, image, kept, d_features, d, sums, grads)
+            mine = flat_rows[slot * count : (slot + 1) * count]
+            work = self._work(count)
+            network = (self._flat.vector, *self._network, work.turned, pixels, self._plan.planes)
+            room = (mine, work.scratch, work.kept, work.chosen)
+            kernels.forward(*network, *room, features)
+            d_features = self._after(features, rollout, mine, terms, grads[slot], stats[slot])
+            kernels.backward(*network, *room, d_features, work.d, work.sums, grads[slot])
 
     def _after(
         self,
-        slot: int,
         features: Floats,
         rollout: Rollout,
         rows: NDArray[np.int64],
@@ -163,9 +190,9 @@ class FusedImages:
         stats: NDArray[np.float64],
     ) -> Floats:
         """Write the gradient of the layers after the convolutions; return that by features."""
-        chain, nothing = self._chain(slot), np.zeros((len(features), 0), np.float32)
+        nothing = np.zeros((len(features), 0), np.float32)
         made = features
-        for net in chain:
+        for net in self._chain:
             made = net.forward(nothing, made)
         outputs, value = self._read(made)
         d_outputs, d_value = np.empty_like(outputs), np.empty_like(value)
@@ -177,27 +204,25 @@ class FusedImages:
         means = d_outputs[:, : self._means]
         if self._log_std.stop:
             grad[self._log_std] = d_outputs[:, self._means :].sum(axis=0)
-        if self._module.value is None:
+        if self._top.value is None:
             d_made = means.copy()
             d_made[np.arange(len(outputs)), outputs.argmax(axis=1)] += d_value
         else:
             d_made = np.concatenate([means, d_value[:, None]], axis=1)
-        for net in reversed(chain):
+        for net in reversed(self._chain):
             d_made = net.input_gradient(d_made, grad)
         return d_made
 
     def _predict(self, obs: Any) -> tuple[Floats, Floats]:
         pixels = self._pixels(obs)
-        turned, image, _, _ = self._work()
-        local = self._local.__dict__
-        kept = local.get("kept")
-        if kept is None:
-            kept = local["kept"] = aligned(1, self._plan.kept)
+        work = self._work(1)
         made = np.empty((len(pixels), self._plan.features), np.float32)
-        network = (self._flat.vector, *self._network, turned, pixels, self._plan.planes)
-        kernels.forward(*network, np.arange(len(pixels)), image, kept, made)
+        network = (self._flat.vector, *self._network, work.turned, pixels, self._plan.planes)
+        kernels.forward(
+            *network, np.arange(len(pixels)), work.scratch, work.kept, work.chosen, made
+        )
         nothing = np.zeros((len(pixels), 0), np.float32)
-        for net in self._chain(0):
+        for net in self._chain:
             made = net.predict(nothing, made)
         return self._read(made)
 
@@ -208,7 +233,7 @@ class FusedImages:
             log_std = np.broadcast_to(self._flat.vector[self._log_std], outputs.shape)
             outputs = np.concatenate([outputs, log_std], axis=1)
         outputs = np.ascontiguousarray(outputs)
-        if self._module.value is None:
+        if self._top.value is None:
             return outputs, outputs.max(axis=1)
         return outputs, np.ascontiguousarray(made[:, -1])
 
@@ -216,8 +241,8 @@ class FusedImages:
         """Return images as rows of bytes, where they lie."""
         images = np.ascontiguousarray(obs, np.uint8)
         rows: NDArray[np.uint8] = images.reshape(len(images), -1)
-        layer = self._plan.layers[0]
-        size = layer[kernels.HEIGHT] * layer[kernels.WIDTH] * layer[kernels.REAL]
+        first = self._plan.steps[0]
+        size = first[kernels.HEIGHT] * first[kernels.WIDTH] * first[kernels.CHANNELS]
         if rows.shape[1] != size:
             raise OptionError(
                 f"observations of shape {images.shape} do not fit the network",
@@ -226,31 +251,36 @@ class FusedImages:
             )
         return rows
 
-    def _chain(self, slot: int) -> list[FusedNet]:
-        """Return the layers after the convolutions; each slot's keep what its way back needs."""
-        module = self._module
-        while len(self._chains) <= slot:
-            heads: list[nn.Module] = [module.policy]
-            if module.value is not None:
-                heads.append(module.value)
-            nets: list[list[nn.Module]] = [[module.trunk]] if len(module.trunk) else []
-            chain, width = [], self._plan.features
-            nets.append(heads)
-            for each in nets:
-                chain.append(FusedNet(self._flat, each, beside=width))
-                layers = [part for part in flattened(each[0]) if isinstance(part, nn.Linear)]
-                width = layers[-1].out_features
-            self._chains.append(chain)
-        return self._chains[slot]
+    def _layers(self) -> list[FusedNet]:
+        """Return the layers after the convolutions: those that are shared, then the heads."""
+        top = self._top
+        nets: list[list[nn.Module]] = [[top.trunk]] if len(top.trunk) else []
+        nets.append([top.policy] if top.value is None else [top.policy, top.value])
+        chain, width = [], self._plan.features
+        for each in nets:
+            chain.append(FusedNet(self._flat, each, beside=width))
+            layers = [part for part in flattened(each[0]) if isinstance(part, nn.Linear)]
+            width = layers[-1].out_features
+        return chain
 
-    def _work(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return the arrays of this thread: weights, an image, derivatives, sums."""
-        local = self._local.__dict__
+    def _work(self, images: int) -> "_Work":
+        """Return the arrays of this thread for a way there and back with so many images."""
+        plan, local = self._plan, self._local.__dict__
         if "work" not in local:
-            plan = self._plan
-            local["work"] = tuple(map(aligned, (plan.turned, plan.image, plan.kept, plan.sums)))
-        work: tuple[Floats, Floats, Floats, Floats] = local["work"]
-        return work
+            local["work"] = _Work(
+                aligned(plan.turned),
+                aligned(plan.scratch),
+                aligned(plan.kept + plan.scratch),
+                aligned(plan.sums),
+                aligned(images, plan.kept),
+                np.zeros((images, plan.chosen), np.uint8),
+            )
+        work: _Work = local["work"]
+        if images > len(work.kept):
+            kept = aligned(images, plan.kept)
+            chosen = np.zeros((images, plan.chosen), np.uint8)
+            work = local["work"] = work._replace(kept=kept, chosen=chosen)
+        return work._replace(kept=work.kept[:images], chosen=work.chosen[:images])
 
     def _wrong(self, rollout: Rollout, row: int) -> OptionError:
         return OptionError(

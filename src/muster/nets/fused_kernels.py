@@ -26,7 +26,8 @@ from muster.nets.fused_layers import (
     padded_in_kernels,
 )
 from muster.nets.normalizer import LIMIT, RunningNorm
-from muster.nets.tile import LANES, absent, fill, keep_with, noinline, part, spread, transpose
+from muster.nets.tile import absent, fill, keep_with, noinline, part, spread, transpose
+from muster.nets.vector_code import LANES
 from muster.rl_utils.illegal import ILLEGAL
 from muster.rl_utils.losses.given_actions import logp_of_actions
 from muster.rl_utils.losses.ppo import best_actions, ppo_loss, sample_actions

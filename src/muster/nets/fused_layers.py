@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from muster.nets.fused_activations import RELU, finish, through_end
 from muster.nets.fused_norm import normalize, through_norm
-from muster.nets.tile import LANES, inlined, multiply, noinline, part, transpose
+from muster.nets.tile import inlined, multiply, noinline, part, transpose
+from muster.nets.vector_code import LANES
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]

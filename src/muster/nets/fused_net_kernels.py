@@ -29,7 +29,8 @@ from muster.nets.fused_layers import (
     backward,
     forward,
 )
-from muster.nets.tile import LANES, absent, fill, keep_with, noinline, part
+from muster.nets.tile import absent, fill, keep_with, noinline, part
+from muster.nets.vector_code import LANES
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]

@@ -15,7 +15,8 @@ from muster.nets import fused_activations as ends
 from muster.nets import fused_layers as shape
 from muster.nets.flat import FlatParameters
 from muster.nets.fused_norm import NORM_EPS
-from muster.nets.tile import FUSED, LANES
+from muster.nets.tile import FUSED
+from muster.nets.vector_code import LANES
 
 Ints = NDArray[np.int64]
 
@@ -72,6 +73,8 @@ def why_not_compiled(module: nn.Module, flat: FlatParameters, parameters: int) -
         flat: Its parameters.
         parameters: How many tensors its layers have: each is learnt, and used once.
     """
+    if not flat.device.is_host:
+        return f"it is computed on {flat.device.name}"
     if not FUSED:
         return "numba cannot compile here, or has nowhere to keep what it compiled"
     for part in module.modules():

@@ -36,6 +36,7 @@ class NoisyNetwork(nn.Module):
         super().__init__()
         self.mean = mean
         self.spread = copy.deepcopy(mean)
+        self._plain = [copy.deepcopy(mean)]  # in a list, so it is no part of this module
         with torch.no_grad():
             for parameter in self.spread.parameters():
                 parameter.zero_()
@@ -43,6 +44,11 @@ class NoisyNetwork(nn.Module):
                 if isinstance(layer, nn.Linear):
                     for parameter in layer.parameters():
                         parameter.fill_(FIRST_SPREAD / math.sqrt(layer.in_features))
+
+    @property
+    def plain(self) -> nn.Module:
+        """A copy of the network for weights that were drawn; who runs it writes them."""
+        return self._plain[0]
 
     def forward(self, obs: Any) -> Tensor:
         """Return what the means make of observations."""
@@ -59,16 +65,17 @@ class NoisyNet:
     """
 
     def __init__(self, module: NoisyNetwork, flat: FlatParameters) -> None:
-        plain = copy.deepcopy(module.mean)
+        plain = module.plain
         self._flat = flat
-        self._plain = FlatParameters(plain)
+        self._plain = FlatParameters(plain, flat.device)
         self._net = make_net(plain, self._plain)
         self.by_torch = self._net.by_torch
         """Why it is not compiled."""
-        size = self._plain.vector.size
-        self.noise = aligned(size)
+        self.noise = aligned(self._plain.vector.size)
         """What the spreads are multiplied by, weight by weight."""
-        self._grad = aligned(size)
+        self._noise: Any = self.noise
+        """The same, where the network is computed."""
+        self._grad = self._plain.new_gradient()
         at = self._plain.places()
         self._layers = [
             (layer.out_features, layer.in_features, at[id(layer.weight)], at.get(id(layer.bias)))
@@ -83,13 +90,20 @@ class NoisyNet:
             self.noise[weight : weight + out * inputs] = np.outer(of_outputs, of_inputs).reshape(-1)
             if bias is not None:
                 self.noise[bias : bias + out] = of_outputs
+        if not self._flat.device.is_host:
+            self._noise = self._flat.device.stage(self.noise)
+            mean_there, spread_there = self._flat.tensor.chunk(2)
+            self._plain.tensor.copy_(spread_there * self._noise + mean_there)
+            self._plain.changed()
+            return
         mean, spread = np.split(self._flat.vector, 2)
         np.multiply(spread, self.noise, out=self._plain.vector)
         self._plain.vector += mean
 
     def settle(self) -> None:
         """Use the means."""
-        self._plain.vector[:] = self._flat.vector[: self.noise.size]
+        self._plain.tensor.copy_(self._flat.tensor[: self.noise.size])
+        self._plain.changed()
 
     def predict(self, obs: Any) -> Array:
         """Return outputs, [B, K]."""
@@ -99,12 +113,12 @@ class NoisyNet:
         """Return outputs, [B, K], and keep what `backward` needs."""
         return self._net.forward(obs)
 
-    def backward(self, d_out: Array, grad: Array) -> None:
+    def backward(self, d_out: Array, grad: Any) -> None:
         """Write the gradient of sum(d_out * outputs) of the last `forward` by means and spreads."""
         self._net.backward(d_out, self._grad)
-        by_mean, by_spread = np.split(grad, 2)
-        by_mean[:] = self._grad
-        np.multiply(self._grad, self.noise, out=by_spread)
+        size = self.noise.size
+        grad[:size] = self._grad
+        grad[size:] = self._grad * self._noise
 
 
 def _root(rng: np.random.Generator, size: int) -> Array:

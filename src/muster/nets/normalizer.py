@@ -22,6 +22,8 @@ class RunningNorm(nn.Module):
     the same numbers, unless a rollout is collected ahead.
     """
 
+    HOST_BUFFERS = frozenset({"count", "mean", "var"})
+    """What only `merge` reads: it stays in float64 on the host, whatever device computes."""
     count: Tensor
     mean: Tensor
     var: Tensor
@@ -69,8 +71,8 @@ class RunningNorm(nn.Module):
 
     def _refresh(self) -> None:
         if self.count.item():
-            self.offset.numpy()[:] = self.mean.numpy()
-            self.factor.numpy()[:] = 1 / np.sqrt(self.var.numpy() + 1e-8)
+            self.offset.copy_(self.mean)
+            self.factor.copy_(torch.from_numpy(1 / np.sqrt(self.var.numpy() + 1e-8)))
 
 
 class ObsNorm(nn.Module):

@@ -1,14 +1,14 @@
 """Builds the network of a Q-learner: any observation in, one value per action out."""
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from muster.devices import as_tensors
 from muster.envs.masks import is_masked
 from muster.errors import OptionError
 from muster.nets.encoders import make_encoder
@@ -69,23 +69,6 @@ def build_q_network(
     head = make_head(last, n_actions, generator)
     whole = nn.Sequential(OrderedDict(encoder=encoder, trunk=trunk, head=head))
     return MaskedModel(whole) if is_masked(obs_space) else whole
-
-
-def as_tensors(obs: Any) -> Any:
-    """Return an observation (an array, or a dict or tuple of them) as tensors, sharing memory.
-
-    What is float64 becomes float32, because weights are; other types stay, images as uint8.
-    """
-    if isinstance(obs, Mapping):
-        return {key: as_tensors(part) for key, part in obs.items()}
-    if isinstance(obs, tuple):
-        return tuple(map(as_tensors, obs))
-    array = np.asarray(obs)
-    if array.dtype == np.float64:
-        array = array.astype(np.float32)
-    if not array.flags.c_contiguous or not array.flags.writeable:
-        array = array.copy()  # torch has no negative strides, and warns about read-only memory
-    return torch.from_numpy(array)
 
 
 def _build_own(factory: Factory, obs_space: gym.Space[Any], n_actions: int, seed: int) -> nn.Module:

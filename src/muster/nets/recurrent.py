@@ -36,14 +36,13 @@ from muster.nets.masking import mask_outputs
 from muster.nets.mlp import MLP, linear
 from muster.nets.normalizer import ObsNorm
 from muster.nets.policy_net import Array, Floats, Objective, Rollout
-from muster.nets.q_network import as_tensors
 from muster.nets.torch_policy import (
     Convolutions,
     FlatGradient,
+    SlotGradients,
     gather,
     has_convolutions,
     most_likely,
-    own_tensors,
     write_logp,
 )
 
@@ -224,7 +223,7 @@ def rows_of_sequences(
     return steps, state, np.take(rollout.first, steps)
 
 
-class RecurrentPolicy:
+class RecurrentPolicy(SlotGradients):
     """What agents ask of a network with a memory: as `PolicyNet`, with a state per environment.
 
     A state is float32 [n, state_width]. `first` is bool [n] and marks the environments whose
@@ -259,6 +258,7 @@ class RecurrentPolicy:
         self.by_torch = why
         """Why it is not compiled."""
         self._module = module.eval()  # for acting and for learning, as in TorchPolicy
+        self._device = flat.device
         self._head = head
         self._objective = objective or ClippedObjective(head)
         self._gradient = FlatGradient(module, flat, head, self._objective)
@@ -291,6 +291,15 @@ class RecurrentPolicy:
         self._objective.draw(outputs, noise, action, logp)
         value[:] = values
         state[:] = after
+
+    def act_groups(self, groups: Sequence[tuple[Any, ...]]) -> None:
+        """Do as `act` for several groups of environments (see `TorchPolicy.act_groups`)."""
+        made = self._predict_all([(group[0], *group[5:], 1) for group in groups])
+        for (outputs, values, after), group in zip(made, groups, strict=True):
+            _, noise, action, logp, value, state, _ = group
+            self._objective.draw(outputs, noise, action, logp)
+            value[:] = values
+            state[:] = after
 
     def best(self, obs: Any, state: Floats, first: NDArray[np.bool_]) -> Array:
         """Return the most likely actions, [n, width]; overwrite the state as `act` does."""
@@ -326,42 +335,47 @@ class RecurrentPolicy:
         write_logp(self._head, outputs, action, logp)
         state[:] = after
 
-    def gradient(
-        self,
-        rollout: Rollout,
-        rows: NDArray[np.int64],
-        terms: Any,
-        grad: Floats,
-        stats: NDArray[np.float64],
+    def write_gradients(
+        self, rollout: Rollout, rows: Any, terms: Any, grads: Any, stats: Any
     ) -> None:
-        """Write the gradient of the loss over some sequences, and what it was made of.
+        """Write the gradients of the loss over some sequences of several slots.
 
         Args:
             rollout: All rows, with `state` [T // length, N, state_width] and `first` [T * N].
                 `length` follows from their shapes.
-            rows: Numbers of sequences: chunk * N + env, with chunk = t // length.
+            rows: Numbers of sequences: chunk * N + env, with chunk = t // length; for each slot.
             terms: The numbers of the loss. `scale` is 1 / steps, not 1 / sequences.
-            grad: As long as the flat vector; is overwritten.
-            stats: One sum for each of the objective's metrics, is overwritten.
+            grads: For each slot, as long as the flat vector; is overwritten.
+            stats: For each slot, one sum for each of the objective's metrics, is overwritten.
         """
-        steps, state, first = rows_of_sequences(rollout, rows)
-        length = len(steps) // len(rows)
+        sequences = [rows_of_sequences(rollout, mine) for mine in rows]
+        inputs = tuple((gather(rollout.obs, s), state, first) for s, state, first in sequences)
+        lengths = [len(each[0]) // len(mine) for each, mine in zip(sequences, rows, strict=True)]
         with torch.enable_grad():
-            outputs, value, _ = self._run(gather(rollout.obs, steps), state, first, length)
-        self._gradient.write(outputs, value, rollout, steps, terms, grad, stats)
+            staged = self._device.stage(inputs, own=True)
+            made = [
+                self._run(given, length)[:2] for given, length in zip(staged, lengths, strict=True)
+            ]
+        steps = [each[0] for each in sequences]
+        self._gradient.write(made, rollout, steps, terms, grads, stats)
 
     def _predict(
         self, obs: Any, state: Floats, first: NDArray[np.bool_], length: int = 1
     ) -> tuple[Floats, Floats, Floats]:
-        with torch.no_grad():
-            outputs, value, after = self._run(own_tensors(obs), state, first, length)
-        return outputs.numpy(), value.numpy(), after.numpy()
+        return self._predict_all([(obs, state, first, length)])[0]
 
-    def _run(
-        self, obs: Any, state: Floats, first: NDArray[np.bool_], length: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _predict_all(self, groups: Sequence[tuple[Any, ...]]) -> list[tuple[Any, Any, Any]]:
+        staged = self._device.stage(tuple(group[:3] for group in groups), own=True)
+        with torch.no_grad():
+            made = [self._run(given, each[3]) for given, each in zip(staged, groups, strict=True)]
+        found = self._device.fetch(*(tensor for three in made for tensor in three))
+        return list(zip(found[::3], found[1::3], found[2::3], strict=True))
+
+    def _run(self, staged: Any, length: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return outputs, values and states of observations, states and `first`, as tensors."""
         if self._module.training:
             self._module.eval()
         with self._convolutions or nullcontext():
-            outputs, value, after = self._steps(obs, own_tensors(state), as_tensors(first), length)
+            obs, state, first = staged
+            outputs, value, after = self._steps(obs, state, first, length)
         return outputs.contiguous(), value.contiguous(), after

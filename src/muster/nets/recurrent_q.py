@@ -1,10 +1,12 @@
 """A Q-network with a memory, and how it is run over sequences of one episode each.
 
-    obs -> encoder -> [layers] -> LSTM or GRU -+-> Q, or advantages -> [B, actions]
-                                               +-> value, if dueling: Q = V + A - mean(A)
+    obs [, last action] -> encoder -> [layers] -> LSTM or GRU -+-> Q, or advantages -> [B, actions]
+                                                               +-> value, if dueling:
+                                                                   Q = V + A - mean(A)
 
 Sequences are [B, T, ...] here, each from a state of its own. The gradient may be cut at a step of
-each: what lies before it only makes the state (burn-in).
+each: what lies before it only makes the state (burn-in). Where the network reads the last action,
+that is the last number of a state: 1 + its number, so that an empty state has none.
 """
 
 from collections.abc import Sequence
@@ -17,18 +19,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from muster.data.obs import map_obs
+from muster.devices import as_array, beside
 from muster.nets import sequence_kernels as kernels
 from muster.nets.action_head import ActionHead
 from muster.nets.flat import FlatParameters
 from muster.nets.fused_recurrent import FusedRecurrent, why_not_fused_recurrent
+from muster.nets.last_action import LastActionInput
 from muster.nets.masking import mask_outputs
 from muster.nets.policy_net import Floats
-from muster.nets.q_network import as_tensors
 from muster.nets.recurrent import RecurrentActorCritic
 from muster.nets.threads import one_torch_thread
 from muster.nets.torch_net import TorchNet
 
 Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 
 
 class RecurrentQNetwork(nn.Module):
@@ -42,6 +46,7 @@ class RecurrentQNetwork(nn.Module):
         dueling: Heads for the value and for advantages, both on what remembers.
         cell: "lstm" or "gru": what remembers.
         seed: Decides the first weights, alone.
+        last_action: Read the action before each observation, too.
     """
 
     def __init__(
@@ -53,11 +58,14 @@ class RecurrentQNetwork(nn.Module):
         dueling: bool = True,
         cell: str = "lstm",
         seed: int = 0,
+        last_action: bool = False,
     ) -> None:
         super().__init__()
+        self.last_action = LastActionInput(obs_space, n_actions) if last_action else None
+        """Puts together what `steps` reads; None: it reads observations."""
         with one_torch_thread():  # orthogonal weights come out of a product
             self.body = RecurrentActorCritic(
-                obs_space,
+                obs_space if self.last_action is None else self.last_action.space,
                 ActionHead.of(gym.spaces.Discrete(n_actions)),
                 hidden,
                 activation,
@@ -68,7 +76,28 @@ class RecurrentQNetwork(nn.Module):
 
     def forward(self, obs: Any) -> Tensor:
         """Return Q, [B, actions], of single steps from no memory."""
+        if self.last_action is not None:
+            arrays = map_obs(as_array, obs)
+            one = next(iter(arrays.values())) if isinstance(arrays, dict) else arrays
+            obs = beside(self, self.last_action(arrays, np.full(len(one), -1)))
         return self.steps(obs, None)[0]
+
+    @property
+    def state_width(self) -> int:
+        """Numbers that make the state of one environment: the last action is one of them."""
+        return self.body.state_width + (self.last_action is not None)
+
+    def taken_apart(self, state: Floats) -> tuple[Floats, NDArray[np.int64]]:
+        """Return copies of what the cell remembers, and of the last actions [n]; -1 for none."""
+        width = self.body.state_width
+        cell: Floats = np.array(state[:, :width], np.float32)
+        if self.last_action is None:
+            return cell, np.full(len(state), -1)
+        return cell, state[:, width].astype(np.int64) - 1
+
+    def read(self, obs: Any, action: NDArray[np.int64]) -> Any:
+        """Return what `steps` reads of observations and the actions before them."""
+        return obs if self.last_action is None else self.last_action(obs, action)
 
     def steps(
         self,
@@ -78,9 +107,10 @@ class RecurrentQNetwork(nn.Module):
         length: int = 1,
         cut: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return Q [length * B, actions], and the state after the last step.
+        """Return Q [length * B, actions], and the cell's state after the last step.
 
-        The arguments are those of `RecurrentActorCritic.remember`.
+        The arguments are those of `RecurrentActorCritic.remember`, with what `read` returned for
+        observations.
         """
         memory, state = self.body.remember(obs, state, first, length, cut)
         q: Tensor = self.body.policy(memory)
@@ -108,31 +138,42 @@ class FusedQSequences(FusedRecurrent):
     def __init__(self, module: RecurrentQNetwork, flat: FlatParameters) -> None:
         actions = module.body.policy.out_features
         super().__init__(module.body, flat, ActionHead.of(gym.spaces.Discrete(actions)))
+        self._network = module
+        self.state_width = module.state_width
         self._kept: tuple[kernels.Room, Floats, Bools] | None = None
 
-    def step(self, obs: Any, state: Floats, first: Bools) -> Floats:
-        """Return Q [n, actions] of n observations, and overwrite their state.
+    def step(self, obs: Any, state: Floats) -> Floats:
+        """Return Q [n, actions] of n observations, and overwrite what the cell remembers of them.
 
         Args:
             obs: [n, ...].
-            state: [n, state_width] before the step.
-            first: [n], whose episode begins here: its state counts as zero.
+            state: [n, state_width] before the step. The last action in it is the caller's to write.
         """
-        return self._combined(*self._run(obs, state, first))
+        cell, last = self._network.taken_apart(state)
+        q = self._combined(*self._run(self._network.read(obs, last), cell, _none_begins(cell)))
+        state[:, : cell.shape[1]] = cell
+        return q
 
-    def unroll(self, obs: Any, state: Floats) -> Floats:
-        """Return Q [B, T, actions] of sequences [B, T, ...] from states [B, state_width]."""
-        return self._unroll(obs, state)[0]
-
-    def forward(self, obs: Any, state: Floats, cut: Bools) -> Floats:
-        """Do as `unroll`, and keep what `backward` needs.
+    def unroll(self, obs: Any, state: Floats, action: Ints) -> Floats:
+        """Return Q [B, T, actions] of sequences from states.
 
         Args:
             obs: [B, T, ...].
             state: [B, state_width] before the first step.
+            action: int64 [B, T - 1], from 0 on: what was done after each observation but the last.
+        """
+        return self._unroll(obs, state, action)[0]
+
+    def forward(self, obs: Any, state: Floats, action: Ints, cut: Bools) -> Floats:
+        """Do as `unroll`, and keep what `backward` needs.
+
+        Args:
+            obs: See there; so on for the next two.
+            state: See there.
+            action: See there.
             cut: [B, T], where the gradient goes back no further than to this step.
         """
-        q, room, outputs = self._unroll(obs, state)
+        q, room, outputs = self._unroll(obs, state, action)
         self._kept = room, outputs, np.ascontiguousarray(cut.T).reshape(-1)
         return q
 
@@ -146,12 +187,12 @@ class FusedQSequences(FusedRecurrent):
             d_outputs = d_outputs - d_outputs.mean(axis=1, keepdims=True)
         self._back(d_outputs, d_value, outputs, cut, room, grad[None])
 
-    def _unroll(self, obs: Any, state: Floats) -> tuple[Floats, kernels.Room, Floats]:
+    def _unroll(self, obs: Any, state: Floats, action: Ints) -> tuple[Floats, kernels.Room, Floats]:
+        after, last = self._network.taken_apart(state)
         count, length = obs.shape[:2]
-        x = self._before(_by_time(obs), 1)
+        x = self._before(_by_time(self._network.read(obs, _before_each(last, action))), 1)
         room = self._room(len(x), count)
         room.x[:, 1 : 1 + x.shape[1]] = x
-        after = np.array(state, np.float32)  # a copy: it is overwritten
         kernels.forward(self._flat.vector, self._net, room, after, np.zeros(len(x), np.bool_), 1)
         outputs, value = self._read(room)
         q = self._combined(outputs, value).reshape(length, count, -1)
@@ -173,36 +214,52 @@ class TorchQSequences(TorchNet):
     @property
     def state_width(self) -> int:
         """Numbers that make the state of one environment."""
-        return self._module.body.state_width
+        return self._module.state_width
 
-    def step(self, obs: Any, state: Floats, first: Bools) -> Floats:
-        """Return Q [n, actions] of n observations, and overwrite their state."""
+    def step(self, obs: Any, state: Floats) -> Floats:
+        """Return Q [n, actions] of n observations; see `FusedQSequences.step`."""
+        cell, last = self._module.taken_apart(state)
         with torch.no_grad():
-            q, after = self._module.steps(as_tensors(obs), as_tensors(state), as_tensors(first))
-        state[:] = after.numpy()
-        return q.numpy()
+            seen = self._module.read(obs, last)
+            made = self._module.steps(*self._device.stage((seen, cell)))
+        found: list[Floats] = self._device.fetch(*made)
+        state[:, : cell.shape[1]] = found[1]
+        return found[0]
 
-    def unroll(self, obs: Any, state: Floats) -> Floats:
-        """Return Q [B, T, actions] of sequences [B, T, ...] from states [B, state_width]."""
+    def unroll(self, obs: Any, state: Floats, action: Ints) -> Floats:
+        """Return Q [B, T, actions] of sequences; see `FusedQSequences.unroll`."""
         with torch.no_grad():
-            return self._run(obs, state, None).numpy()
+            return self._fetched(self._run(obs, state, action, None))
 
-    def forward(self, obs: Any, state: Floats, cut: Bools) -> Floats:  # type: ignore[override]
-        """Do as `unroll`, and keep what `backward` needs; `cut` as for `FusedQSequences`."""
+    def forward(  # type: ignore[override]
+        self, obs: Any, state: Floats, action: Ints, cut: Bools
+    ) -> Floats:
+        """Do as `unroll`, and keep what `backward` needs; see `FusedQSequences.forward`."""
         with torch.enable_grad():
-            self._q = self._run(obs, state, cut)
-        return self._q.detach().numpy()
+            self._q = q = self._run(obs, state, action, cut)
+        return self._fetched(q)
 
-    def _run(self, obs: Any, state: Floats, cut: Bools | None) -> Tensor:
+    def _run(self, obs: Any, state: Floats, action: Ints, cut: Bools | None) -> Tensor:
         count = len(state)
-        steps = as_tensors(map_obs(_by_time, obs))
-        cuts = None if cut is None else torch.from_numpy(np.ascontiguousarray(cut.T).reshape(-1))
+        cell, last = self._module.taken_apart(state)
+        seen = self._module.read(obs, _before_each(last, action))
+        cuts = None if cut is None else np.ascontiguousarray(cut.T).reshape(-1)
+        steps, before, cuts_there = self._device.stage((map_obs(_by_time, seen), cell, cuts))
         one = next(iter(steps.values())) if isinstance(steps, dict) else steps
         length = len(one) // count
-        q, _ = self._module.steps(steps, as_tensors(state), None, length, cuts)
+        q, _ = self._module.steps(steps, before, None, length, cuts_there)
         return q.view(length, count, -1).transpose(0, 1).contiguous()
 
 
 def _by_time(x: NDArray[Any]) -> NDArray[Any]:
     """Return sequences [B, T, ...] as rows [T * B, ...]: all first steps, then all second ones."""
     return np.ascontiguousarray(x.swapaxes(0, 1)).reshape(-1, *x.shape[2:])
+
+
+def _before_each(last: Ints, action: Ints) -> Ints:
+    """Return the action before each observation of sequences, [B, T]."""
+    return np.concatenate([last[:, None], action], axis=1)
+
+
+def _none_begins(state: Floats) -> Bools:
+    return np.zeros(len(state), np.bool_)

@@ -74,7 +74,7 @@ def check_name(name: str) -> None:
     """Raise OptionError if no model has this name; the message has the nearest."""
     if name in _models or name in BUILT_IN:
         return
-    known = sorted({*_models, *BUILT_IN})
+    known = sorted(known for known in (*_models, *BUILT_IN) if ":" not in known)
     near = nearest(name, known)
     raise OptionError(
         f"there is no model {name!r:.120}",

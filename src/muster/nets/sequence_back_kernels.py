@@ -30,7 +30,8 @@ from muster.nets.sequence_kernels import (
     forward,
     part_of,
 )
-from muster.nets.tile import LANES, absent, keep_with, multiply, noinline, part
+from muster.nets.tile import absent, keep_with, multiply, noinline, part
+from muster.nets.vector_code import LANES
 
 _ZERO = np.float32(0)
 _NO_FLOOR = np.float32(-np.inf)

@@ -28,7 +28,8 @@ from muster.nets.cell_kernels import (
     lstm_step,
 )
 from muster.nets.flat import aligned
-from muster.nets.tile import LANES, absent, keep_with, multiply, noinline, part, transpose
+from muster.nets.tile import absent, keep_with, multiply, noinline, part, transpose
+from muster.nets.vector_code import LANES
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]

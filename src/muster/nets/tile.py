@@ -29,25 +29,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.jit import Kernel, jit
+from muster.nets.vector_code import LANES, VectorCode, has_wide_registers
 
 Array = NDArray[np.float32]
 
-LANES = 16
-"""Columns of a tile. Matrices that it reads or writes are padded to a multiple of it."""
-
-
-def _has_wide_registers() -> bool:
-    """Whether this CPU has the 32 registers of AVX-512."""
-    try:
-        binding = importlib.import_module("llvmlite.binding")
-        return bool(binding.get_host_cpu_features().get("avx512f"))
-    except (ImportError, RuntimeError):  # RuntimeError: LLVM does not know this CPU
-        return False
-
-
 # Of the wide tile and of the narrow one; AVX2 has registers for the narrow one alone, so there the
 # wide one is no wider. No bit depends on these.
-WIDE, WIDE_ROWS, NARROW_ROWS = (4 * LANES, 6, 12) if _has_wide_registers() else (LANES, 6, 6)
+WIDE, WIDE_ROWS, NARROW_ROWS = (4 * LANES, 6, 12) if has_wide_registers() else (LANES, 6, 6)
 _NO_FLOOR = np.float32(-np.inf)
 FEW = 2
 """Rows that have a tile of their own: last layers are often that narrow."""
@@ -63,47 +51,12 @@ _SHORTEST = 64
 def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
     """Return two wide and two narrow tiles, and the other intrinsics; None without numba."""
     try:
-        intrinsic = importlib.import_module("numba.extending").intrinsic
-        types = importlib.import_module("numba").types
-        cgutils = importlib.import_module("numba.core.cgutils")
-        ir = importlib.import_module("llvmlite.ir")
+        code = VectorCode()
     except ImportError:  # `muster.jit` says it in the log
         return None
-
-    scalar = ir.FloatType()
-    vector = ir.VectorType(scalar, LANES)
-    lane = ir.IntType(32)
-    undefined = ir.Constant(vector, ir.Undefined)
-
-    def data(context: Any, builder: Any, signature: Any, args: Any, which: int) -> Any:
-        """The pointer to the first element of an array argument."""
-        array = cgutils.create_struct_proxy(signature.args[which])
-        return array(context, builder, args[which]).data
-
-    def at(builder: Any, pointer: Any, *places: Any) -> Any:
-        for place in places:
-            pointer = builder.gep(pointer, [place])
-        return pointer
-
-    def load(builder: Any, pointer: Any) -> Any:
-        return builder.load(builder.bitcast(pointer, vector.as_pointer()), align=4)
-
-    def store(builder: Any, value: Any, pointer: Any) -> None:
-        builder.store(value, builder.bitcast(pointer, vector.as_pointer()), align=4)
-
-    def shuffle(builder: Any, first: Any, second: Any, lanes: list[int]) -> Any:
-        """Pick lanes: 0..15 are those of `first`, 16..31 those of `second`."""
-        mask = ir.Constant(ir.VectorType(lane, LANES), lanes)
-        return builder.shuffle_vector(first, second, mask)
-
-    def everywhere(builder: Any, x: Any) -> Any:
-        """A vector of one number."""
-        first = builder.insert_element(undefined, x, ir.Constant(lane, 0))
-        return shuffle(builder, first, undefined, [0] * LANES)
-
-    def fma_of(builder: Any, kind: Any, suffix: str) -> Any:
-        function = ir.FunctionType(kind, [kind] * 3)
-        return cgutils.get_or_insert_function(builder.module, function, f"llvm.fma.{suffix}")
+    intrinsic, types, cgutils, ir = code.intrinsic, code.types, code.cgutils, code.ir
+    data, at, load, store = code.data, code.at, code.load, code.store
+    shuffle, everywhere, vector = code.shuffle, code.everywhere, code.vector
 
     def make_tile(rows: int, width: int) -> Callable[..., Any]:
         @intrinsic  # type: ignore[untyped-decorator]
@@ -143,13 +96,8 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
                 to_a = at(builder, data(context, builder, signature, args, 3), a_at)
                 to_b = at(builder, data(context, builder, signature, args, 7), b_at)
                 to_start = at(builder, data(context, builder, signature, args, 11), start_at)
-                fma = fma_of(builder, vector, "v16f32")
-                last = builder.sub(count, ir.Constant(size, 1))
-                numbers = [ir.Constant(size, 0)]
-                for r in range(1, rows):
-                    row = ir.Constant(size, r)
-                    there = builder.icmp_signed("<", row, last)
-                    numbers.append(builder.select(there, row, last))
+                fma = code.fma_of(builder, vector, "v16f32")
+                numbers = code.rows_below(builder, count, rows)
                 columns = [ir.Constant(size, j) for j in range(0, width, LANES)]
                 c_rows = [at(builder, to_c, builder.mul(r, c_row)) for r in numbers]
                 a_rows = [at(builder, to_a, builder.mul(r, a_row)) for r in numbers]
@@ -179,10 +127,8 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
                 lowest = everywhere(builder, floor)
                 for row, totals in zip(c_rows, sums, strict=True):
                     for j, total in zip(columns, totals, strict=True):
-                        x = builder.load(total)
-                        is_low = builder.fcmp_ordered("<", x, lowest)  # NaN stays NaN
-                        kept = builder.select(is_low, lowest, x)
-                        store(builder, kept, at(builder, row, j))
+                        place = at(builder, row, j)
+                        code.store_above(builder, builder.load(total), lowest, place)
                 return context.get_dummy_value()
 
             n = types.intp
@@ -233,7 +179,7 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
         """Return a * b + c of three float32, rounded once."""
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return builder.call(fma_of(builder, scalar, "f32"), args)
+            return builder.call(code.fma_of(builder, code.scalar, "f32"), args)
 
         return types.float32(types.float32, types.float32, types.float32), generate
 
@@ -242,8 +188,8 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
         """Return 2**n as float32, of an int32 from -126 to 127: n is its exponent."""
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            biased = builder.add(args[0], ir.Constant(lane, 127))
-            return builder.bitcast(builder.shl(biased, ir.Constant(lane, 23)), scalar)
+            biased = builder.add(args[0], ir.Constant(code.lane, 127))
+            return builder.bitcast(builder.shl(biased, ir.Constant(code.lane, 23)), code.scalar)
 
         return types.float32(types.int32), generate
 
@@ -307,7 +253,8 @@ def keep_with(kernel: Any, *parts: Any) -> None:
     kept = getattr(getattr(kernel, "_cache", None), "_cache_file", None)
     if not hasattr(kept, "_source_stamp"):  # the twin; or a numba that does it another way
         return
-    files = sorted({getattr(x, "py_func", x).__code__.co_filename for x in parts})
+    functions = [getattr(x, "py_func", x) for x in (*parts, VectorCode.load)]
+    files = sorted({function.__code__.co_filename for function in functions})
     digests = [hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in files]
     kept._source_stamp = (kept._source_stamp, *digests)  # type: ignore[union-attr]
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from muster.errors import OptionError
 from muster.nets.flat import FlatParameters
 from muster.nets.fused_net import FusedNet, why_no_fused_net
+from muster.nets.gradient_target import GradientTarget
 from muster.nets.masking import MaskedModel
-from muster.nets.q_network import as_tensors
 from muster.nets.row_encoder import mask_of
 from muster.rl_utils.illegal import ILLEGAL
 
@@ -92,52 +92,44 @@ class TorchNet:
         """Why it is not compiled."""
         self._module = module
         self._flat = flat
+        self._device = flat.device
         self._q: Tensor | None = None
         self._last_input: Tensor | None = None
-        self._grad: Array | None = None
-        self._views: list[Tensor] = []
+        self._gradient = GradientTarget(module, flat, keeps_views=True)
 
     def forward(self, obs: Any, beside: Array | None = None, training: bool = True) -> Array:
         """Return q, [B, actions], and keep what `backward` needs.
 
         Args:
-            obs: [B, ...], or a dict of such.
+            obs: [B, ...], or a dict of such; arrays, or tensors that are staged already.
             beside: [B, numbers] that the module reads with them: it then gets a pair.
             training: Whether dropout and batch norm are in training mode.
         """
         self._set_mode(training)
-        tensors = as_tensors(obs if beside is None else (obs, beside))
+        inputs = self._device.stage(obs if beside is None else (obs, beside))
         if beside is not None:
-            self._last_input = tensors[-1].requires_grad_()
+            self._last_input = inputs[1].detach().requires_grad_()
+            inputs = inputs[0], self._last_input
         with torch.enable_grad():
-            self._q = self._module(tensors)
-        return self._q.detach().numpy()
+            self._q = q = self._module(inputs)
+        return self._fetched(q)
 
     def predict(self, obs: Any, beside: Array | None = None) -> Array:
         """Return q, [B, actions], in evaluation mode: dropout is off, batch norm does not learn."""
         self._set_mode(training=False)
         with torch.no_grad():
-            q: Tensor = self._module(as_tensors(obs if beside is None else (obs, beside)))
-        return q.numpy()
+            q = self._module(self._device.stage(obs if beside is None else (obs, beside)))
+        return self._fetched(q)
 
-    def backward(self, dq: Array, grad: Array) -> None:
+    def backward(self, dq: Array, grad: Any) -> None:
         """Write the gradient of sum(dq * q) of the last `forward` into a flat vector.
 
         Args:
             dq: float32 [B, actions].
-            grad: float32, as long as the flat vector.
+            grad: float32, as long as the flat vector; an array, or a tensor of the same device.
         """
         q = self._take_last(dq)
-        if grad is not self._grad:
-            named = self._module.named_parameters()
-            pieces = ((grad[self._flat.names_and_slices[n]], p.shape) for n, p in named)
-            self._views = [torch.from_numpy(piece).view(shape) for piece, shape in pieces]
-            self._grad = grad
-        grad[:] = 0
-        # Autograd adds to a gradient that is there: so it writes into the flat vector itself.
-        for parameter, view in zip(self._module.parameters(), self._views, strict=True):
-            parameter.grad = view
-        q.backward(torch.from_numpy(dq))  # type: ignore[no-untyped-call]
+        self._gradient.write([q], [self._device.stage(dq)], grad)
 
     def input_gradient(self, dq: Array) -> Array:
         """Return the gradient of sum(dq * q) of the last `forward` by `beside`.
@@ -147,8 +139,12 @@ class TorchNet:
         """
         q, last = self._take_last(dq), self._last_input
         assert last is not None, "forward(obs, beside) came before"
-        (gradient,) = torch.autograd.grad(q, last, torch.from_numpy(dq))
-        return gradient.numpy()
+        (gradient,) = torch.autograd.grad(q, last, self._device.stage(dq))
+        return self._fetched(gradient)
+
+    def _fetched(self, tensor: Tensor) -> Array:
+        found: Array = self._device.fetch(tensor)[0]
+        return found
 
     def _take_last(self, dq: Array) -> Tensor:
         """Return what the last `forward` put out, which is good for one gradient."""

@@ -3,9 +3,13 @@
 rows -> gathered observations -> module -> outputs, value -> loss -> d_outputs, d_value
                                                                         |
 flat gradient <------------------------ autograd <----------------------+
+
+The loss is always computed on the host. Where the module is on another device, each arrow between
+the two is one copy, for all slots at once.
 """
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -15,17 +19,60 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from muster.devices import Device
 from muster.errors import OptionError
 from muster.nets.action_head import ActionHead, no_such_action
 from muster.nets.clipped_objective import ClippedObjective
 from muster.nets.flat import FlatParameters
+from muster.nets.gradient_target import GradientTarget
 from muster.nets.policy_net import Array, Floats, Objective, Rollout
-from muster.nets.q_network import as_tensors
 from muster.rl_utils.losses.given_actions import logp_of_actions
 from muster.rl_utils.losses.ppo import best_actions
 
 
-class TorchPolicy:
+class SlotGradients(ABC):
+    """The gradients of several slots: with one copy for all of them where there are copies."""
+
+    _device: Device
+
+    def gradient(
+        self,
+        rollout: Rollout,
+        rows: NDArray[np.int64],
+        terms: Any,
+        grad: Any,
+        stats: NDArray[np.float64],
+    ) -> None:
+        """Write the gradient of the loss over some rows (see `PolicyNet`).
+
+        Args:
+            rollout: All rows.
+            rows: Which of them; for a network with a memory, which sequences.
+            terms: The numbers of the loss.
+            grad: As long as the flat vector; is overwritten. An array, or a tensor of the device.
+            stats: One sum for each of the objective's metrics, is overwritten.
+        """
+        self.write_gradients(rollout, (rows,), terms, (grad,), (stats,))
+
+    def gradients(
+        self, rollout: Rollout, rows: Array, terms: Any, out: Array, stats: Array
+    ) -> None:
+        """Write the gradients of several slots, each with the bits that `gradient` gives it."""
+        if not self._device.is_host:
+            self.write_gradients(rollout, rows, terms, out, stats)
+            return
+        # One after the other: each is then still in the caches on its way back.
+        for mine, grad, sums in zip(rows, out, stats, strict=True):
+            self.write_gradients(rollout, (mine,), terms, (grad,), (sums,))
+
+    @abstractmethod
+    def write_gradients(
+        self, rollout: Rollout, rows: Any, terms: Any, grads: Any, stats: Any
+    ) -> None:
+        """Do as `gradient` for each of several slots, with a forward pass for each."""
+
+
+class TorchPolicy(SlotGradients):
     """A module run by torch and autograd, with the face of `PolicyNet`.
 
     Acting and learning are both in evaluation mode: PPO for one divides the probability of an
@@ -66,6 +113,7 @@ class TorchPolicy:
         self.by_torch = why
         """Why it is not compiled."""
         self._module = module.eval()
+        self._device = flat.device
         self._head = head
         self._objective = objective or ClippedObjective(head)
         self._gradient = FlatGradient(module, flat, head, self._objective)
@@ -77,6 +125,23 @@ class TorchPolicy:
         outputs, values = self._predict(obs)
         self._objective.draw(outputs, noise, action, logp)
         value[:] = values
+
+    def act_groups(self, groups: Sequence[tuple[Any, ...]]) -> None:
+        """Do as `act` for several groups of environments, each with the bits of a call of its own.
+
+        All together are one copy to the device, and one back.
+
+        Args:
+            groups: What `act` is called with, for each group.
+        """
+        if self._device.is_host:
+            for group in groups:
+                self.act(*group)
+            return
+        made = self._predict_all([group[0] for group in groups])
+        for (outputs, values), (_, noise, action, logp, value) in zip(made, groups, strict=True):
+            self._objective.draw(outputs, noise, action, logp)
+            value[:] = values
 
     def best(self, obs: Any) -> Array:
         """Return the most likely action for each observation, [n, width]."""
@@ -92,23 +157,26 @@ class TorchPolicy:
         outputs, value[:] = self._predict(obs)
         write_logp(self._head, outputs, action, logp)
 
-    def gradient(
-        self,
-        rollout: Rollout,
-        rows: NDArray[np.int64],
-        terms: Any,
-        grad: Floats,
-        stats: NDArray[np.float64],
+    def write_gradients(
+        self, rollout: Rollout, rows: Any, terms: Any, grads: Any, stats: Any
     ) -> None:
-        """Write the gradient of the loss over some rows (see `PolicyNet`)."""
+        """Do as `gradient` for each of several slots, with a forward pass for each."""
+        obs = self._device.stage(tuple(gather(rollout.obs, mine) for mine in rows), own=True)
         with torch.enable_grad():
-            outputs, value = self._run(gather(rollout.obs, rows))
-        self._gradient.write(outputs, value, rollout, rows, terms, grad, stats)
+            made = [self._run(each) for each in obs]
+        self._gradient.write(made, rollout, rows, terms, grads, stats)
 
     def _predict(self, obs: Any) -> tuple[Floats, Floats]:
         with torch.no_grad():
-            outputs, value = self._run(own_tensors(obs))
-        return outputs.numpy(), value.numpy()
+            outputs, value = self._run(self._device.stage(obs, own=True))
+        found = self._device.fetch(outputs, value)
+        return found[0], found[1]
+
+    def _predict_all(self, groups: Sequence[Any]) -> list[tuple[Floats, Floats]]:
+        with torch.no_grad():
+            made = [self._run(obs) for obs in self._device.stage(tuple(groups), own=True)]
+        found = self._device.fetch(*(tensor for pair in made for tensor in pair))
+        return list(zip(found[::2], found[1::2], strict=True))
 
     def _run(self, obs: Any) -> tuple[Tensor, Tensor]:
         if self._module.training:
@@ -132,41 +200,67 @@ class FlatGradient:
     def __init__(
         self, module: nn.Module, flat: FlatParameters, head: ActionHead, objective: Objective
     ) -> None:
-        named = module.named_parameters()
-        self._pieces = [(parameter, flat.names_and_slices[name]) for name, parameter in named]
+        self._target = GradientTarget(module, flat)
+        self._flat = flat
         self._head = head
         self._objective = objective
 
     def write(
         self,
-        outputs: Tensor,
-        value: Tensor,
+        made: Sequence[tuple[Tensor, Tensor]],
+        rollout: Rollout,
+        rows: Sequence[NDArray[np.int64]],
+        terms: Any,
+        grads: Any,
+        stats: Sequence[NDArray[np.float64]],
+    ) -> None:
+        """Overwrite gradients and metrics of several slots.
+
+        Args:
+            made: Outputs [B, K] and values [B] of B rows, for each slot.
+            rollout: All rows.
+            rows: Which B of them, for each slot.
+            terms: The numbers of the loss.
+            grads: A flat vector for each slot.
+            stats: One sum for each of the objective's metrics, for each slot.
+        """
+        device = self._flat.device
+        found = device.fetch(*(tensor for pair in made for tensor in pair))
+        derivatives: tuple[Any, ...] = ()
+        for slot, (mine, sums) in enumerate(zip(rows, stats, strict=True)):
+            outputs, value = found[2 * slot : 2 * slot + 2]
+            derivatives += self._derivatives(outputs, value, rollout, mine, terms, sums)
+        there = device.stage(derivatives)
+        to_host = not device.is_host and isinstance(grads[0], np.ndarray)
+        into = [self._flat.new_gradient() for _ in made] if to_host else grads
+        for slot, pair in enumerate(made):
+            self._target.write(pair, there[2 * slot : 2 * slot + 2], into[slot])
+        if to_host:
+            for grad, values in zip(grads, device.fetch(*into), strict=True):
+                grad[:] = values
+
+    def _derivatives(
+        self,
+        outputs: Floats,
+        value: Floats,
         rollout: Rollout,
         rows: NDArray[np.int64],
         terms: Any,
-        grad: Floats,
         stats: NDArray[np.float64],
-    ) -> None:
-        """Overwrite `grad` and `stats` with those of outputs [B, K] and value [B] of B rows."""
-        made, worth = outputs.detach().numpy(), value.detach().numpy()
-        d_outputs, d_value = np.empty_like(made), np.empty_like(worth)
+    ) -> tuple[Floats, Floats]:
+        """Return the loss's derivatives by outputs and values, and overwrite `stats`."""
+        d_outputs, d_value = np.empty_like(outputs), np.empty_like(value)
         stats[:] = 0
-        wrong = self._objective.loss(made, worth, rollout, rows, terms, d_outputs, d_value, stats)
+        wrong = self._objective.loss(
+            outputs, value, rollout, rows, terms, d_outputs, d_value, stats
+        )
         if wrong >= 0:
             raise OptionError(
                 f"row {rows[wrong]} of {len(rollout.logp)} does not exist, or its action does not",
                 f"rows begin at 0, and so do categories; of these there are {self._head.sizes}",
                 "rows=np.arange(len(rollout.logp))",
             )
-        # Autograd adds to a gradient that is there: so it writes into the flat vector itself.
-        grad[:] = 0
-        for parameter, piece in self._pieces:
-            parameter.grad = torch.from_numpy(grad[piece]).view(parameter.shape)
-        torch.autograd.backward(
-            [outputs, value], [torch.from_numpy(d_outputs), torch.from_numpy(d_value)]
-        )
-        for parameter, _ in self._pieces:
-            parameter.grad = None  # shared memory that is still referred to cannot be closed
+        return d_outputs, d_value
 
 
 class Convolutions(TorchFunctionMode):
@@ -224,19 +318,7 @@ def has_convolutions(module: nn.Module) -> bool:
 
 
 def gather(obs: Any, rows: NDArray[np.int64]) -> Any:
-    """Return some rows of observations (an array, or a dict of them) as tensors."""
+    """Return some rows of observations (an array, or a dict of them)."""
     if isinstance(obs, Mapping):
         return {key: gather(part, rows) for key, part in obs.items()}
-    return own_tensors(np.take(obs, rows, axis=0))
-
-
-def own_tensors(obs: Any) -> Any:
-    """Return observations as tensors, those of floats in memory that torch aligned.
-
-    NumPy's begins where it happens to, and a BLAS may add in another order there. (MKL was not
-    seen to; it promises the same bits for aligned memory only.)
-    """
-    if isinstance(obs, Mapping):
-        return {key: own_tensors(part) for key, part in obs.items()}
-    tensor: Tensor = as_tensors(obs)
-    return tensor.clone() if tensor.is_floating_point() else tensor
+    return np.take(obs, rows, axis=0)

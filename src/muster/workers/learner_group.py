@@ -118,7 +118,7 @@ class LearnerGroup:
         updates = self._pace.first_update
         member = self._member_after(updates, or_more=0)
         if member is None:  # they are further on, and have noted it
-            self._agent.weights.vector[:] = self._start[loop % 2]
+            self._agent.weights.load(self._start[loop % 2])
         else:
             self._become(member, updates)
         if self._agent.normalizer is not None:
@@ -133,7 +133,7 @@ class LearnerGroup:
         """Become what a member was after so many updates: the last ones or those before."""
         agent = self._agent
         weights, mean, square = self._team["weights"][updates % 2, member]
-        agent.weights.vector[:] = weights
+        agent.weights.load(weights)
         agent.adam.load_state_dict({"mean": mean, "square": square, "steps": updates})
         agent.train_iter = updates
 

@@ -121,6 +121,7 @@ class Rollouts:
         slots, steps = self._slots[buffer], self._steps[buffer]
         agent, envs = self._agent, self._envs
         net_act, to_env, acts, actions = agent.net.act, agent.to_env, steps.acts, steps.actions
+        act_groups = getattr(agent.net, "act_groups", None)
         self._draw_noise(loop)
         put(slots.obs, (0, self._columns), envs.obs)
         remembers = agent.state_width > 0
@@ -132,8 +133,11 @@ class Rollouts:
         def choose(t: int) -> Array:
             if remembers:
                 self._note_memory(slots, t)
-            for arrays in acts[t]:
-                net_act(*arrays)
+            if act_groups is not None:
+                act_groups(acts[t])
+            else:
+                for arrays in acts[t]:
+                    net_act(*arrays)
             self._first[:] = False
             return to_env(actions[t])
 

@@ -278,7 +278,7 @@ class SlotWorker:
             self._collected = loop if self.pace.is_new(loop, ENDED) else loop + 1
             self._actor.weights.copy_from(self.agent.weights)
             if self.agent.train_iter > self.pace.first_update:
-                self._actor.weights.vector[:] = self.team["acting"][loop % 2]
+                self._actor.weights.load(self.team["acting"][loop % 2])
         else:
             self._collected = loop - 1 if self.pace.is_new(loop, COLLECTED) else loop
         self._stand_at(self._collected + 1)

@@ -75,7 +75,7 @@ class UnrollLearner:
         self._now = np.zeros((plan.steps, plan.envs), np.float32)
         # A network that remembers learns from whole sequences: a row is then a sequence's number.
         self._rows = np.arange(plan.envs if plan.state_width else plan.envs * plan.steps)
-        self._grad = np.zeros(agent.weights.vector.size, np.float32)
+        self._grad = agent.weights.new_gradient()
         self._stats = np.zeros(len(agent.stats))
 
     def learn(self, cut: Sequence[CutEpisodes], env_step: int) -> dict[str, float]:

@@ -1,0 +1,120 @@
+"""Options of Q-learners whose network may remember, and learns from sequences then.
+
+Whether it remembers is said by `model`: lstm or gru. Without torch, as every configuration.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from muster.algos.options import check_flag, check_number, check_whole, refuse_together
+
+if TYPE_CHECKING:
+    from muster.algos.q_config import QLearningConfig as _Options
+    from muster.data.schema import Column
+    from muster.data.units import Sequence, Transition
+else:
+    # No base of its own: the fields of one would come before those of the Q-learner beside it.
+    _Options = object
+
+PARTS_OF_STATE = {"lstm": 2, "gru": 1}
+"""What remembers, and how many numbers of its width make its state."""
+
+
+@dataclass(frozen=True)
+class SequenceConfig(_Options):
+    """Put before the `QLearningConfig` that an algorithm derives from."""
+
+    SEQUENCE_OPTIONS: ClassVar[frozenset[str]] = frozenset(
+        {"sequence", "overlap", "burn_in", "n_step", "priority_mix", "last_action"}
+    )
+    """What replay and a network that remembers were made for: fixed on resume."""
+
+    sequence: int = 80
+    """Steps of a sequence, at most: those of one episode."""
+    overlap: int = 40
+    """Steps that a sequence has in common with the next one of its episode."""
+    burn_in: int = 40
+    """First steps of a sequence that only bring its state up to date, unless an episode begins
+    with it."""
+    priority_mix: float = 0.9
+    """A sequence's priority: this part of its largest TD error, the rest of the mean."""
+    last_action: bool = True
+    """Have a network that remembers read its last action, too."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole("sequence", self.sequence, high=100_000)
+        check_whole("overlap", self.overlap, low=0)
+        check_whole("burn_in", self.burn_in, low=0)
+        check_number("priority_mix", self.priority_mix, high=1, low_too=True, high_too=True)
+        check_flag("last_action", self.last_action)
+        if self.overlap >= self.sequence:
+            why = "a sequence begins further on than the one before it"
+            fix = f"overlap={self.sequence // 2}"
+            refuse_together(f"overlap={self.overlap}", f"sequence={self.sequence}", why, fix)
+        if self.burn_in > self.overlap:
+            why = "some steps would be burn-in in every sequence, and never learnt from"
+            fix = f"burn_in={self.overlap}"
+            refuse_together(f"burn_in={self.burn_in}", f"overlap={self.overlap}", why, fix)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the network has a memory, and a draw from replay is a sequence."""
+        return isinstance(self.model, str) and self.model in PARTS_OF_STATE
+
+    def _check_network(self) -> None:
+        if not self.remembers:
+            super()._check_network()
+        elif not self.hidden:
+            why = "the last hidden layer is what remembers"
+            refuse_together(f"model={self.model}", "hidden=()", why, "hidden=(64,)")
+
+    @property
+    def unit(self) -> "Transition | Sequence":
+        """What one draw from replay is."""
+        if not self.remembers:
+            return super().unit
+        from muster.data.units import Sequence  # with numba: reading options needs none
+
+        return Sequence(self.sequence, self.overlap, self.burn_in, self.n_step, self.priority_mix)
+
+    @property
+    def state_width(self) -> int:
+        """Numbers that the network remembers of an environment: its last action is one."""
+        return PARTS_OF_STATE[str(self.model)] * self.hidden[-1] + self.last_action
+
+    @property
+    def schema(self) -> "tuple[Column, ...]":
+        """What actors write besides: for one, what the network remembered before each step."""
+        if not self.remembers:
+            return super().schema
+        import numpy as np
+
+        from muster.data.schema import STATE, Column
+
+        return (*super().schema, Column(STATE, np.dtype(np.float32), (self.state_width,)))
+
+    def check_run(self, workers: int | None, num_envs: int) -> None:
+        """Raise OptionError for what only these together make impossible."""
+        super().check_run(workers, num_envs)
+        rows = self.buffer_size // max(1, self.replay_shards) // num_envs
+        if self.remembers and rows < 2 * self.sequence:
+            refuse_together(
+                f"sequence={self.sequence}",
+                f"buffer_size={self.buffer_size}",
+                f"replay would hold {rows} steps of each of {num_envs} environments",
+                f"buffer_size={10 * self.sequence * num_envs * max(1, self.replay_shards)}",
+            )
+
+    def rows_of_update(self, num_envs: int) -> int:
+        """Return the samples that one update learns from: steps, of all its sequences."""
+        return self.batch_size * (self.sequence if self.remembers else 1)
+
+    def memory_needs(self, num_envs: int, obs_bytes: int, action_bytes: int) -> dict[str, int]:
+        """Return the bytes that options ask for, by the name of the option."""
+        if not self.remembers:
+            return super().memory_needs(num_envs, obs_bytes, action_bytes)
+        step = obs_bytes + action_bytes + 4 * self.state_width
+        needs = super().memory_needs(num_envs, step, action_bytes)
+        batch = self.batch_size * self.sequence * step
+        return {**needs, "batch_size": batch, self.UPDATES: self.updates_per_train * batch}
