@@ -14,11 +14,13 @@ def install(extra: str) -> str:
     """
     try:
         origin = importlib.metadata.distribution("muster-rl").read_text("direct_url.json")
-        url = str(json.loads(origin or "{}").get("url", ""))
+        about = json.loads(origin or "{}")
+        url, editable = str(about.get("url", "")), about.get("dir_info", {}).get("editable")
     except (importlib.metadata.PackageNotFoundError, ValueError, AttributeError):
-        url = ""
+        url, editable = "", None
     if url.startswith("file://"):
         folder = Path(url.removeprefix("file://"))
         versions = shown(folder / "constraints.txt")
-        return f'{program("pip")} install -c {versions} "{shown(folder)}[{extra}]"'
+        again = "-e " if editable else ""  # without it, edits of the clone would count no more
+        return f'{program("pip")} install -c {versions} {again}"{shown(folder)}[{extra}]"'
     return f'{program("pip")} install "muster-rl[{extra}]"'

@@ -51,6 +51,9 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     length; difflib alone has no answer to "rl" for "lr".
     """
     candidates = sorted(known)
+    same = [each for each in candidates if each.lower() == name.lower()]
+    if same:
+        return same[0]
     for form in (str, lambda text: text.replace("_", "-")):  # of Python, and of a command line
         here = form(_ELSEWHERE.get(name.replace("-", "_"), ""))
         if here in candidates:

@@ -97,3 +97,16 @@ def test_a_module_in_the_current_folder_is_found(tmp_path):
         cwd=tmp_path, capture_output=True, text=True, timeout=100,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def test_a_terminal_gets_a_long_message_folded_at_words_and_a_command_that_can_be_copied(
+    monkeypatch, capsys
+):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(["train", "ppo", "CartPole-v1", "--device", "cudda"]) == 2
+    *said, to_try = capsys.readouterr().err.splitlines()
+    assert len(said) == 3 and max(map(len, said)) <= 60
+    assert said[0].startswith("muster: ") and said[1].startswith("  why: ")
+    assert said[2].startswith("       ")
+    assert to_try.endswith("muster train ppo CartPole-v1 --device cuda")

@@ -36,6 +36,8 @@ def folder(tmp_path_factory):
     [
         ("train pp0 CartPole-v1", "muster train ppo CartPole-v1"),
         ("bench pp0 CartPole-v1", "muster bench ppo CartPole-v1"),
+        ("train PPO CartPole-v1", "muster train ppo CartPole-v1"),
+        ("train CartPole-v1 ppo", "muster train ppo CartPole-v1"),
         ("train pp0", "muster train ppo CartPole-v1"),
         ("train ppo CartPol-v1", "muster train ppo CartPole-v1"),
         ("train dqn Pendulum-v1", "muster train ppo Pendulum-v1"),

@@ -87,7 +87,9 @@ CONTRADICTIONS = [
     {"dueling": True, "model": "mlp"},
     {"resume": True},
     {"resume": True, "run_dir": "x", "from_checkpoint": "y"},
-    {"device": "cuda"},
+    {"device": "cdua"},
+    {"device": "cpu:1"},
+    {"device": 1},
     {"model": "no_such_model"},
 ]
 

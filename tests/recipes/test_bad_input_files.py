@@ -92,7 +92,7 @@ LAUGHS = "a: &a [x, x]\n" + "".join(
         ("env: [1]", "it is for env [1]"),
         ("model: own_code:Net", "is code"),
         ("resume: true", "does not say which run"),
-        ("device: cuda", "processor only"),
+        ("device: cdua", "there are: auto, cpu, cuda, mps, xpu"),
     ],
 )
 def test_a_bad_file_is_refused_and_nothing_runs(text, said, own_code, tmp_path, capsys):

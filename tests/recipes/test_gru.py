@@ -47,6 +47,7 @@ def test_a_saved_policy_is_loaded_with_its_memory(tmp_path):
     assert policy.remembers and policy.model.state_width == 20
 
 
-def test_a_q_learner_refuses_it(tmp_path):
+def test_a_q_learner_of_single_steps_refuses_it(tmp_path):
+    options = {"model": "gru", "dueling": False, "run_dir": str(tmp_path / "run"), "quiet": True}
     with pytest.raises(muster.MusterError, match="the model 'gru' is no Q-network"):
-        muster.train("dqn", "CartPole-v1", model="gru", run_dir=str(tmp_path / "run"), quiet=True)
+        muster.train("apex", "CartPole-v1", **options)

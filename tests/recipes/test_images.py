@@ -27,8 +27,11 @@ def train(run, **options):
     return muster.train("ppo", "golden_env:Halves-v0", run_dir=str(run), **{**SMALL, **options})
 
 
-def test_any_number_of_workers_comes_to_the_same_policy(tmp_path):
-    found = {train(tmp_path / str(n), workers=n).policy_sha256 for n in (0, 1, 2, 4)}
+@pytest.mark.parametrize(
+    "model", ["nature_cnn", pytest.param("impala_cnn", marks=pytest.mark.slow)]
+)
+def test_any_number_of_workers_comes_to_the_same_policy(tmp_path, model):
+    found = {train(tmp_path / str(n), workers=n, model=model).policy_sha256 for n in (0, 1, 2, 4)}
     assert len(found) == 1
 
 

@@ -55,7 +55,7 @@ def test_without_the_mask_the_same_algorithm_fails(tmp_path, algo):
 
 
 @pytest.mark.parametrize("algo", IN_STEP)
-@pytest.mark.parametrize("model", [None, "lstm"])
+@pytest.mark.parametrize("model", [None, pytest.param("lstm", marks=pytest.mark.slow)])
 def test_masks_do_not_change_with_the_number_of_workers(tmp_path, algo, model):
     found = {
         muster.train(

@@ -62,6 +62,16 @@ def test_it_trains_with_workers_resumes_and_is_evaluated_like_any_other(tmp_path
     assert load_policy(tmp_path / "two", algo=SPEC).act(np.zeros(4, np.float32)) in (0, 1)
 
 
+def test_the_commands_that_a_run_prints_name_it_again(tmp_path, capsys):
+    run = tmp_path / "run"
+    words = ["--workers", "0", "--env-steps", "512", "--eval-episodes", "1", "--quiet"]
+    assert main(["train", SPEC, "CartPole-v1", *words, "--run-dir", str(run)]) == 0
+    (line,) = [each for each in capsys.readouterr().out.splitlines() if " play " in each]
+    verb, *rest = line.split()[line.split().index("play") :]
+    assert rest[-2:] == ["--algo", SPEC]
+    assert main(["eval", *rest, "--episodes", "1"]) == 0 and verb == "play"
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_it_trains_the_same_policy_on_ray(tmp_path):

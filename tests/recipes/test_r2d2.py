@@ -14,6 +14,7 @@ TINY = {
     "sequence": 10,
     "overlap": 5,
     "burn_in": 5,
+    "last_action": True,
     "learning_starts": 64,
     "train_every": 32,
     "updates_per_train": 4,

@@ -45,6 +45,7 @@ def train(algo, place, *options, machines=None):
     return json.loads((place / "result.json").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", ["0"])
 def test_ppo_on_two_machines_is_ppo_in_one_process_to_the_bit(two_of_one_cpu, tmp_path, seed):
     here = train("ppo", tmp_path / "here", "--seed", seed, "--workers", "0", *SHORT)

@@ -144,6 +144,14 @@ def test_what_cannot_change_is_refused_before_anything_is_touched(tmp_path, caps
     assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == before
 
 
+def test_fewer_steps_than_a_run_has_done_are_refused_before_anything_is_touched(tmp_path):
+    begin(tmp_path / "run", "ppo-serial")
+    before = config(tmp_path / "run"), (tmp_path / "run" / "result.json").read_bytes()
+    with pytest.raises(OptionError, match=f"env_steps=64 .* the run has done {STEPS}"):
+        muster.resume(tmp_path / "run", env_steps=64, quiet=True)
+    assert before == (config(tmp_path / "run"), (tmp_path / "run" / "result.json").read_bytes())
+
+
 @pytest.mark.parametrize("words", [["dqn", "CartPole-v1"], ["ppo", "Acrobot-v1"]])
 def test_another_algorithm_or_environment_is_refused(tmp_path, capsys, words):
     begin(tmp_path / "run", "ppo-serial")

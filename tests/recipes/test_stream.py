@@ -119,7 +119,7 @@ def test_one_process_learns_to_balance(tmp_path, algo):
 @pytest.mark.parametrize(
     ("algo", "workers"),
     [
-        ("impala", 3),
+        pytest.param("impala", 3, marks=pytest.mark.slow),
         pytest.param("impala", 4, marks=pytest.mark.slow),
         pytest.param("appo", 3, marks=pytest.mark.slow),
     ],

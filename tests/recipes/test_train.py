@@ -128,6 +128,21 @@ def test_an_unknown_option_or_algorithm_is_refused_with_the_nearest(tmp_path):
         train("dqnn", "CartPole-v1")
 
 
+def test_paths_and_numbers_of_numpy_are_as_good_as_text_and_numbers(tmp_path):
+    plain = run(tmp_path, "plain", 320)
+    given = {"seed": np.int64(3), "gamma": np.float64(0.99), "hidden": np.array([16, 16])}
+    found = train(
+        "dqn",
+        "CartPole-v1",
+        env_steps=np.int32(320),
+        run_dir=tmp_path / "numpy",
+        **{**SMALL, **given, "quiet": np.True_},
+    )
+    assert found.policy_sha256 == plain.policy_sha256
+    texts = [(tmp_path / name / "config.yaml").read_text() for name in ("plain", "numpy")]
+    assert texts[0] == texts[1].replace("/numpy", "/plain")
+
+
 def test_options_and_configuration_share_no_name():
     common = {field.name for field in fields(TrainOptions)}
     assert not common & {field.name for field in fields(DQNConfig)}

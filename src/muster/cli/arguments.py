@@ -50,6 +50,14 @@ class _Option:
         names = {int: "a whole number", float: "a number", bool: "a switch, without a value"}
         return names.get(self.kind, "a text")
 
+    def meant(self, words: Sequence[str]) -> str | None:
+        """Return the value that was probably meant by words that are none."""
+        if get_origin(self.kind) is Literal:
+            return nearest(" ".join(words), get_args(self.kind))
+        numbers = re.findall(r"\d+", " ".join(words))
+        is_list = re.fullmatch(r"[\d\s,x()\[\]]+", " ".join(words)) is not None
+        return " ".join(numbers) if get_origin(self.kind) is tuple and numbers and is_list else None
+
 
 def parse(cls: type[T], argv: Sequence[str], prog: str, default: T | None = None) -> T:
     """Return an object of `cls` from `argv`, or show its help and leave.
@@ -188,10 +196,11 @@ def _mistake(
                 f"{name} has no value", f"it is {option.description}", f"{prog} --help"
             )
         if _try(cls, [*stand_in, name, *words], prog, default) is None:
+            meant = option.meant(words)
             return OptionError(
                 f"{name} {_shown(' '.join(words))} is not possible",
                 f"it is {option.description}",
-                f"{prog} --help",
+                f"{prog} --help" if meant is None else f"{prog} {name} {meant}",
             )
     if len(left_over) > len(places):
         word, before = left_over[len(places)]

@@ -39,9 +39,9 @@ class BenchOptions:
     """
 
     seconds: float = 5.0
-    """Train for so long, compiling included. Measuring takes up to two seconds more."""
+    """Train for so long, compiling left out. Measuring takes up to two seconds more."""
     workers: int | None = None
-    """Processes: 0 for this one alone. Default: all cores."""
+    """Processes: 0 for this one alone. None: all cores."""
     num_envs: int = 8
     """Environments that step together, of all workers."""
     seed: int = 0

@@ -21,6 +21,6 @@ def leave_at_once_on_signals() -> None:
 
 def _leave(number: int, frame: FrameType | None) -> None:
     with contextlib.suppress(OSError):  # of a terminal that is gone
-        if os.isatty(2):
-            os.write(2, b"\n")  # what the shell says next is not to follow a bar
+        if os.isatty(2):  # on a line of its own: a bar may be there
+            os.write(2, b"\nmuster: stopped\n")
     os._exit(128 + number)

@@ -4,10 +4,13 @@ Exit codes: 0 done, 1 a run failed, 2 bad input, 130, 143 and 129 after Ctrl-C, 
 """
 
 import contextlib
+import functools
 import importlib
 import os
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 
 from muster.cli.leaving import leave_at_once_on_signals
@@ -81,8 +84,26 @@ def _check_folder() -> None:
 
 def _complain(error: MusterError) -> None:
     with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody is there to read it
-        sys.stderr.write(f"muster: {_on_three_lines(error)}\n")
+        text = f"muster: {_on_three_lines(error)}"
+        sys.stderr.write(f"{_folded(text) if sys.stderr.isatty() else text}\n")
         sys.stderr.flush()
+
+
+def _folded(text: str) -> str:
+    """Return a message with its lines folded at words, but for the one that is there to be copied.
+
+    A terminal would fold them within words.
+    """
+    *said, to_try = text.splitlines()
+    columns = shutil.get_terminal_size().columns
+    fold = functools.partial(
+        textwrap.fill,
+        width=columns,
+        subsequent_indent=" " * len("  why: "),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join([*map(fold, said), to_try])
 
 
 def _on_three_lines(error: MusterError) -> str:

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, make_dataclass
 from typing import TYPE_CHECKING, Any
 
+from muster.cli import backends_here
 from muster.cli.arguments import parse, value_of
 from muster.cli.wording import as_typed
 from muster.errors import MusterError, OptionError
 from muster.recipes.algorithms import ALGORITHMS, check_algorithm, load_algorithm
+from muster.recipes.own_modules import is_code
 from muster.shown import program, shown
 
 if TYPE_CHECKING:
@@ -131,15 +133,22 @@ def _run(
         f"{result.env_steps:,} steps in {result.seconds:.1f} s, stopped by {result.stopped_by}, "
         f"policy {result.policy_sha256[:12]}"
     )
-    if result.rho is not None and result.eta is not None and result.speed is not None:
+    eta = result.eta or 0.0
+    if result.rho is not None and result.speed is not None and round(100 * eta):
         cores = f"{result.speed['cores']} core{'s' * (result.speed['cores'] > 1)}"
         print(
-            f"{100 * result.eta:.0f} % of what {cores} could do "
-            f"(eta {result.eta:.2f}, rho {result.rho:.2f}), limited by {result.limited_by}"
+            f"{100 * eta:.0f} % of what {cores} could do "
+            f"(eta {eta:.2f}, rho {result.rho:.2f}), limited by {result.limited_by}"
         )
         if result.speed.get("by_torch"):
             print(f"the network is run by torch, which is slower: {result.speed['by_torch']}")
+        other = backends_here.hint(result.env, result.backend, result.limited_by)
+        if other is not None:
+            print(other)
     command, run = program("muster"), shlex.quote(shown(result.run_dir))
+    # What is code of the user's own is named again: a file does not say which code is run.
+    names = {"algo": result.algo, "env": result.env, "model": options.get("model")}
+    run += "".join(f" --{name} {value}" for name, value in names.items() if is_code(value))
     print(f"{command} play {run}")
     if result.stop_signal is not None:
         print(f"{command} resume {run}")

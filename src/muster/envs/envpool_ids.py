@@ -33,6 +33,12 @@ def surely_not_in_envpool(env_id: str, known: Iterable[str]) -> bool:
     return bool(text) and re.search(rf"\b{written_out}\b", text) is None
 
 
+def probably_in_envpool(env_id: str) -> bool:
+    """Whether EnvPool is installed and writes out an id, or its name without the version."""
+    name = _VERSION.sub("", env_id)
+    return re.search(rf"\b{re.escape(name)}\b", _registrations()) is not None
+
+
 @functools.cache
 def _registrations() -> str:
     spec = importlib.util.find_spec("envpool")

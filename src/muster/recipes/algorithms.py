@@ -12,6 +12,7 @@ from collections.abc import Collection
 from typing import Any
 
 from muster.algos.base import Algorithm
+from muster.devices import find_device, networks_on
 from muster.errors import OptionError
 from muster.recipes.own_modules import check_spec, is_code, load_code
 from muster.spelling import nearest
@@ -21,7 +22,7 @@ ALGORITHMS = {
     "a3c": Algorithm("muster.algos.a3c_config:A3CConfig", "muster.algos.a3c:A3C"),
     "apex": Algorithm("muster.algos.apex_config:ApexConfig", "muster.algos.apex:ApeX"),
     "appo": Algorithm("muster.algos.appo_config:APPOConfig", "muster.algos.appo:APPO"),
-    "dqn": Algorithm("muster.algos.dqn_config:DQNConfig", "muster.algos.dqn:DQN"),
+    "dqn": Algorithm("muster.algos.dqn_config:DQNConfig", "muster.algos.dqn:make_dqn"),
     "impala": Algorithm("muster.algos.impala_config:IMPALAConfig", "muster.algos.impala:IMPALA"),
     "ppo": Algorithm("muster.algos.ppo_config:PPOConfig", "muster.algos.ppo:PPO"),
     "pqn": Algorithm("muster.algos.pqn_config:PQNConfig", "muster.algos.pqn:PQN"),
@@ -167,9 +168,18 @@ def nodes_of(algo: str, acts_in_box: bool) -> str:
     return of_box if acts_in_box else of_others
 
 
-def make_agent(algo: str, cfg: Any, spaces: tuple[Any, Any], seed: int) -> Any:
-    """Make what acts and learns, for these spaces of observations and actions."""
-    return load(algo, "agent")(cfg, *spaces, seed)
+def make_agent(algo: str, cfg: Any, spaces: tuple[Any, Any], seed: int, device: str = "cpu") -> Any:
+    """Make what acts and learns, for these spaces of observations and actions.
+
+    Args:
+        algo: Name of the algorithm.
+        cfg: Its configuration.
+        spaces: Of one observation, of one action.
+        seed: Decides the first weights, and what is drawn.
+        device: Where its networks are computed; raises OptionError if that is not here.
+    """
+    with networks_on(find_device(device)):
+        return load(algo, "agent")(cfg, *spaces, seed)
 
 
 def unknown(kind: str, name: str, known: Collection[str], fix: str | None = None) -> OptionError:
@@ -195,6 +205,12 @@ def _find(algo: str, fix: str | None = None) -> Algorithm:
     if found is None:
         _ask_packages(algo)
         found = _own.get(algo)
+    if found is None and re.search(r"-v\d+$", algo):
+        raise OptionError(
+            f"there is no algorithm {algo!r:.120}",
+            "that is the id of an environment, and the algorithm comes before it",
+            f"muster train ppo {algo:.120}",
+        )
     if found is None:
         raise unknown("algorithm", algo, {*ALGORITHMS, *_own}, fix)
     return found

@@ -1,5 +1,6 @@
 """What of a run's settings is refused before torch is loaded or a process starts."""
 
+from muster.devices import find_device
 from muster.recipes.own_modules import check_found, is_code
 from muster.recipes.settings import Settings
 from muster.run import RunDirectory
@@ -7,14 +8,14 @@ from muster.run.directory import check_new
 
 
 def check_beforehand(settings: Settings, *, is_new: bool) -> None:
-    """Refuse an engine, a model's module or a directory that is not there, or is not free.
+    """Refuse an engine, a device, a model's module or a directory that is not there, or not free.
 
     Args:
         settings: Of the run.
         is_new: Whether it begins, or is resumed.
 
     Raises:
-        OptionError: Ray is not installed, or the module of the model is not there.
+        OptionError: Ray is not installed, or the device or the module of the model is not there.
         RunDirectoryError: A new run cannot begin in its directory, or there is no run to start
             from.
     """
@@ -23,6 +24,8 @@ def check_beforehand(settings: Settings, *, is_new: bool) -> None:
         from muster.engines.ray.versions import check_installed
 
         check_installed()
+    if options.engine != "ray":  # there it is a matter of the node that learns
+        find_device(options.device)
     if model is not None and is_code(model):
         check_found("model", model)
     if is_new and options.run_dir is not None:

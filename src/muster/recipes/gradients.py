@@ -16,7 +16,6 @@ from typing import Any
 from muster import middleware
 from muster.flow import ParameterServer
 from muster.framework import Context, Middleware, Parallel, Task
-from muster.recipes.algorithms import make_agent
 from muster.recipes.graceful import StopRequest
 from muster.recipes.gradient_sources import OwnWorker, Workers
 from muster.recipes.harness import Harness
@@ -62,7 +61,7 @@ def main(job: Job) -> RunResult | None:
 def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
     """Apply what workers send, or what is computed here, and write the run's files."""
     started = time.monotonic() - task.router.age
-    agent = make_agent(job.algo, job.cfg, job.spaces(), job.options.seed)
+    agent = job.make_learner()
     source: OwnWorker | Workers
     source = Workers(job, agent) if task.router.is_active else OwnWorker(job, agent)
     resumed = begin_learner(task, job, agent, source)
@@ -100,7 +99,7 @@ def work(task: Task, job: Job) -> None:
     seed = derive_seed(job.options.seed, "worker", router.node_id, router.incarnation)
     envs = job.make_envs(job.options.num_envs, seed)
     spaces = envs.single_observation_space, envs.single_action_space
-    worker = GradientWorker(make_agent(job.algo, job.cfg, spaces, seed), envs, seed)
+    worker = GradientWorker(job.make_learner(spaces, seed), envs, seed)
     task.use(middleware.contribute(worker, ParameterServer(home="role.learner")))
     task.run()
     worker.close()

@@ -13,7 +13,6 @@ from typing import Any
 
 from muster import middleware
 from muster.framework import Context, Parallel, Task
-from muster.recipes.algorithms import make_agent
 from muster.recipes.graceful import StopRequest
 from muster.recipes.harness import Harness
 from muster.recipes.job import Job
@@ -50,7 +49,7 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
     """
     options = job.options
     job.arrive()
-    agent = make_agent(job.algo, job.cfg, job.spaces(), options.seed)
+    agent = job.make_learner()
 
     def begin() -> Mapping[str, Any] | None:
         start_from = job.checkpoint()

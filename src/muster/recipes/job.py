@@ -10,6 +10,7 @@ import gymnasium as gym
 from muster.envs import VectorEnv, make_envs
 from muster.framework import Context
 from muster.framework.node import replacements
+from muster.recipes.algorithms import make_agent
 from muster.recipes.models import load_model
 from muster.recipes.options import TrainOptions
 from muster.recipes.own_code import OwnCode
@@ -78,6 +79,15 @@ class Job:
             "quiet": options.quiet,
             "resources": parse_resources(options.resources) or None,
         }
+
+    def make_learner(self, spaces: Spaces | None = None, seed: int | None = None) -> Any:
+        """Make an agent that learns, on the run's device; with the run's seed if none is given.
+
+        Who only acts or evaluates makes one by `make_agent`, on the CPU.
+        """
+        seed = self.options.seed if seed is None else seed
+        where = self.options.device
+        return make_agent(self.algo, self.cfg, spaces or self.spaces(), seed, where)
 
     def make_envs(self, count: int = 1, seed: int | None = None, first_env: int = 0) -> VectorEnv:
         """Make environments of the run, on its backend; with its seed if no other is given."""

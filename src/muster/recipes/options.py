@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from muster.algos.options import check_choice, check_flag, check_number, check_text, check_whole
+from muster.devices import check_name
 from muster.errors import OptionError
 from muster.framework.parallel import ENGINES
 from muster.recipes.resources import parse_resources
@@ -25,34 +26,31 @@ class TrainOptions:
     """What makes a run what it is: refused if a resumed run is told another value."""
 
     env_steps: int | None = None
-    """Environment steps to train for, in all. Default: the algorithm's horizon."""
+    """Environment steps to train for, in all. None: the algorithm's horizon."""
     stop_at: float | None = None
     """Stop when the mean return of an evaluation is this or more."""
     seconds: float | None = None
-    """Stop after so many seconds of this command, evaluations included (the last one may take a
-    tenth, or a second, more)."""
+    """Stop after so many seconds of this command, evaluations included."""
     seed: int = 0
     """Decides everything random. The same seed gives the same policy."""
     workers: int | None = None
-    """Processes: 0 for this one alone. Default: all cores in step (as ppo), else 0."""
+    """Processes: 0 for this one alone. None: all cores in step (as ppo), else 0."""
     engine: str = "local"
     """Where workers run: local, as processes of this machine; ray, on a Ray cluster."""
     address: str | None = None
-    """HOST:PORT of a Ray cluster. Default: one on this machine, for this run. With --engine ray."""
+    """HOST:PORT of a Ray cluster. None: one on this machine, for this run. With --engine ray."""
     resources: tuple[str, ...] = ()
     """With --engine ray, what nodes have for themselves: learner:num_gpus=1 actor:num_cpus=2."""
     backend: Backend = "auto"
-    """What runs the environment. Default: Gymnasium, or EnvPool if only that has it here; a run
-    keeps the one that it began with."""
+    """What runs the environment. auto: Gymnasium, or EnvPool if only that has it here."""
     num_envs: int = 1
     """Environments that step together: in step in all, else in each process that acts."""
     device: str = "cpu"
-    """Where networks are computed. So far there is no other than cpu."""
+    """Where networks learn: cpu, cuda, cuda:1, mps, xpu; auto: the first GPU that torch finds."""
     run_dir: str | None = None
-    """Directory of the run. Default: a new one under runs/."""
+    """Directory of the run. None: a new one under runs/."""
     resume: bool = False
-    """Resume the run in --run-dir, with its own settings: what is given besides is a change.
-    --env-steps is then the new total."""
+    """Resume the run in --run-dir, with its own settings: what is given besides is a change."""
     from_checkpoint: str | None = None
     """Start with the policy of this run or checkpoint, and everything else new."""
     eval_every: int = 5_000
@@ -62,8 +60,7 @@ class TrainOptions:
     eval_max_steps: int = 100_000
     """Cut an episode of an evaluation after so many steps: some environments never end one."""
     eval_seconds: float = 600.0
-    """Seconds that an evaluation may take. Its mean is then of the episodes that all of its
-    environments have ended."""
+    """Seconds that an evaluation may take; its mean is then of as many episodes as ended."""
     checkpoint_every: int = 10_000
     """Environment steps from one checkpoint to the next; 0 for only at the end."""
     save_replay: bool = True
@@ -99,13 +96,7 @@ class TrainOptions:
             check_wandb()
         for name in ("run_dir", "from_checkpoint", "address"):
             check_text(name, getattr(self, name))
-        if self.device != "cpu":
-            raise OptionError(
-                f"device={self.device} is not possible",
-                "networks are computed on the processor only, so far",
-                "device=cpu",
-            )
-
+        check_name(self.device)
         if self.resume and self.run_dir is None:
             raise OptionError(
                 "--resume does not say which run",

@@ -108,6 +108,7 @@ _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         "eval_every": 4_000,
         "gamma": 0.99,
         "hidden": (64, 64),
+        "last_action": False,  # what is seen tells all
         "learning_starts": 1_000,
         "lr": 5e-4,
         "n_step": 3,
@@ -191,6 +192,16 @@ _ATARI = {
 }
 _PRESETS.update(
     {("ppo", f"{name}-{v}"): _MUJOCO for name in ("HalfCheetah", "Hopper") for v in ("v4", "v5")}
+)
+# CleanRL's: the temperature comes down from 1 three times as fast as with SAC's own 3e-4, and until
+# it has, HalfCheetah learns nothing.
+_SAC_MUJOCO = {"eval_episodes": 20, "eval_every": 20_000, "lr_critic": 1e-3, "lr_temperature": 1e-3}
+_PRESETS.update(
+    {
+        ("sac", f"{name}-{v}"): _SAC_MUJOCO
+        for name in ("Ant", "HalfCheetah", "Hopper", "Humanoid", "Walker2d")
+        for v in ("v4", "v5")
+    }
 )
 _PRESETS[("ppo", "Breakout-v5")] = _ATARI
 # At 20 of 21 after 1.07M steps (benchmarks/results/ppo_pong.json), so it needs no 10M.

@@ -77,7 +77,7 @@ def main(job: Job) -> RunResult | None:
 def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
     """Learn from what actors send, or from what is collected here, and write the run's files."""
     started = time.monotonic() - task.router.age
-    agent = make_agent(job.algo, job.cfg, job.spaces(), job.options.seed)
+    agent = job.make_learner()
     source: OwnActor | Actors
     source = Actors(task, job, agent) if task.router.is_active else OwnActor(job, agent)
     resumed = begin_learner(task, job, agent, source)

@@ -62,9 +62,13 @@ class Resumption:
         at = f"{shown(self.saved.path)} resumes at step {env_step:,} with"
         if not self.changes:
             return [f"{at} its own settings"]
-        told = [f"{k} {a!r} -> {b!r}" for k, (a, b) in self.changes.items()]
+        told = [f"{k} {_told(a)} -> {_told(b)}" for k, (a, b) in self.changes.items()]
         line = f"{at} {', '.join(told)}"
         return [line] if len(line) <= _WIDTH else [at, *(f"  {change}" for change in told)]
+
+
+def _told(value: object) -> str:
+    return "not set" if value is None else repr(value)
 
 
 def saved_run(path: str | Path) -> SavedRun:

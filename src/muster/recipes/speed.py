@@ -18,6 +18,7 @@ import numpy as np
 
 from muster.container import whole_cores
 from muster.data.slots import SlotPlan, nbytes
+from muster.devices import HOST, Device
 from muster.framework import Context, Middleware
 from muster.framework.wrapper import StepTimer
 from muster.nets.flops import count_products
@@ -262,6 +263,7 @@ class Speed:
             return {}
         steps_per_s = steps / self._train_s
         split = self._split()
+        device: Device = getattr(getattr(self._work.agent, "weights", None), "device", HOST)
         # As many as there were: a limit of the divergence may end learning early.
         updates = self._work.agent.train_iter - self._updates
         epochs = updates * self._job.cfg.rows_of_update(self._job.options.num_envs) / steps
@@ -271,7 +273,9 @@ class Speed:
             "epochs": epochs,
             "split": split.shares,
             "busy_elsewhere": self._busy_elsewhere(),
-            "by_torch": getattr(self._work.agent, "by_torch", None),
+            "warm": self._warm,
+            "by_torch": getattr(self._work.agent, "by_torch", None) if device.is_host else None,
+            "device": device.name,
         }
         found: dict[str, Any] = {"limited_by": split.limited_by, "speed": speed}
         try:
@@ -281,10 +285,11 @@ class Speed:
             # A run that has ended well does not fail because a bare environment did.
             return found
         speed["bare_steps_per_s"] = limits.bare_steps_per_s(cores)
-        speed["bound_steps_per_s"] = limits.bound_steps_per_s(cores, epochs)
         speed.update(asdict(limits))
         found["rho"] = limits.rho(steps_per_s, cores)
-        found["eta"] = limits.eta(steps_per_s, cores, epochs)
+        if device.is_host:  # the bound is that of its cores
+            speed["bound_steps_per_s"] = limits.bound_steps_per_s(cores, epochs)
+            found["eta"] = limits.eta(steps_per_s, cores, epochs)
         return found
 
     def _begin(self) -> None:

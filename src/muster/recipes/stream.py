@@ -71,7 +71,7 @@ def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
     """Learn from what actors send, or from what is collected here, and write the run's files."""
     started = time.monotonic() - task.router.age
     in_roles = task.router.is_active
-    agent = make_agent(job.algo, job.cfg, job.spaces(), job.options.seed)
+    agent = job.make_learner()
     slots = batch_slots(job, agent)
     source: OwnUnrolls | ActorUnrolls
     source = ActorUnrolls(task, job, agent, slots) if in_roles else OwnUnrolls(job, agent, slots)

@@ -1,5 +1,6 @@
 """`train`: from the name of an algorithm and an environment to a finished run."""
 
+import os
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -7,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from muster.engines.logs import say
 from muster.envs import UnknownEnvError, make_envs
 from muster.errors import OptionError
 from muster.framework import Parallel
+from muster.jit import compiled_before
+from muster.nets.fused_kernels import act
 from muster.nets.threads import one_torch_thread
 from muster.recipes.algorithms import load, load_algorithm, nodes_of, program_of
 from muster.recipes.beforehand import check_beforehand
@@ -52,6 +56,7 @@ def train(
     load_algorithm(algo)
     if "model" in options:
         options["model"] = name_of_model(options["model"])
+    options = {name: _plain(value) for name, value in options.items()}
     plan = _plan(algo, env, options, config)
     algo, env, settings = plan.algo, plan.env, plan.settings
     check_beforehand(settings, is_new=plan.resumption is None)
@@ -90,6 +95,8 @@ def train(
         if not settings.options.quiet:
             for line in _first_lines(plan, run, start_from, reached):
                 say(line)
+            if os.isatty(2) and not compiled_before(act):
+                say("compiling for this processor, 10 to 30 s; later runs find what was compiled")
         run.write_config(_to_write(plan, start_from))
         try:
             if reached is not None and start_from is not None:
@@ -106,6 +113,15 @@ def train(
         policy = LoadedPolicy(result.policy, agent.obs_space, env, backend)
         result = replace(result, policy=policy)
     return result
+
+
+def _plain(value: Any) -> Any:
+    """Return paths and devices as text, and numbers of NumPy, as sweeps have them, as Python's."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if type(value).__module__ == "torch":  # torch.device
+        return str(value)
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def resume(
@@ -262,7 +278,20 @@ def _checkpoint_to_resume(run: RunDirectory, plan: _Plan) -> Checkpoint:
         )
     start_from = _checked(run, plan)
     plan.settings.config.check_resume(start_from.parts, plan.settings.options.num_envs)
+    _check_total(plan, start_from)
     return start_from
+
+
+def _check_total(plan: _Plan, last: Checkpoint) -> None:
+    """Refuse a new total of steps that the run has passed."""
+    asked, done = plan.settings.options.env_steps, int(last.counters["env_step"])
+    changed = plan.resumption is not None and "env_steps" in plan.resumption.changes
+    if changed and asked is not None and asked < done:
+        raise OptionError(
+            f"env_steps={asked} is not possible: the run has done {done:,}",
+            "it is the new total, with the steps from before",
+            f"env_steps={2 * done}",
+        )
 
 
 def _checked(run: RunDirectory, plan: _Plan) -> Checkpoint:

@@ -135,8 +135,8 @@ class CheckpointStore:
         if found is None:
             raise CheckpointError(
                 f"there is no checkpoint in {self.path}",
-                "nothing was saved here yet, or it is the directory of another run",
-                f"ls {shlex.quote(str(self.path.parent))}",
+                "the run was stopped before it saved one, or it is not this directory",
+                f"rm -r {shlex.quote(str(self.path.parent))}, and start the run again",
             )
         return found
 
