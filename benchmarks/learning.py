@@ -3,9 +3,12 @@
     python -m benchmarks.learning ppo --env CartPole-v1 --seeds 10 --json FILE
 
 Each seed is one `muster train ALGO ENV` in a process of its own, with the preset's options and what
-follows `--`. It counts as solved if the mean return of the final greedy episodes, from seeds of
-their own, reaches `--solved` (the preset's `stop_at`, if it is not given). Exit code 1 if a seed
-does not; with `--mean`, if the mean of all seeds does not.
+follows `--`; `--jobs` of them run at a time. Options are chosen with other seeds than those that
+are shown: `--first-seed`. A seed counts as solved if the mean return of the final greedy episodes,
+from seeds of their own, reaches `--solved` (the preset's `stop_at`, if it is not given). Exit code
+1 if a seed does not; with `--mean`, if the mean of all seeds does not. With `--keep DIR` the runs
+stay there, and those that are there already are resumed, which changes no bit: so a comparison may
+be interrupted.
 """
 
 import argparse
@@ -15,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +35,13 @@ SCORES = ("eval_return_mean", "eval_return_std", "eval_episodes", "policy_sha256
 def train_one(algo: str, env: str, seed: int, folder: Path, more: list[str]) -> dict[str, Any]:
     """Train with one seed and return its result and its curve."""
     place = folder / str(seed)
-    command = [sys.executable, "-m", "muster.cli.main", "train", algo, env, "--seed", str(seed)]
+    command = ["train", algo, env, "--seed", str(seed), "--run-dir", str(place), *more]
+    resumed = place.exists()
+    if resumed:
+        command = ["resume", str(place)]
     started = time.monotonic()
     subprocess.run(
-        [*command, "--run-dir", str(place), "--quiet", *more],
+        [sys.executable, "-m", "muster.cli.main", *command, "--quiet"],
         check=True,
         stdout=subprocess.DEVNULL,
         timeout=7200,
@@ -43,6 +50,7 @@ def train_one(algo: str, env: str, seed: int, folder: Path, more: list[str]) -> 
     return {
         **{name: result[name] for name in (*SHOWN, *SCORES)},
         "process_seconds": round(time.monotonic() - started, 2),
+        **({"resumed": True} if resumed else {}),
         "curve": curve_of(place / "metrics.jsonl"),
     }
 
@@ -63,9 +71,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Train with several seeds until it is solved.")
     parser.add_argument("algo", help="name of the algorithm")
     parser.add_argument("--env", default="CartPole-v1", help="environment (CartPole-v1)")
-    parser.add_argument("--seeds", type=int, default=5, help="seeds 0 to N-1 (5)")
+    parser.add_argument("--seeds", type=int, default=5, help="how many seeds (5)")
+    parser.add_argument("--first-seed", type=int, default=0, help="the first of them (0)")
+    parser.add_argument("--jobs", type=int, default=1, help="seeds that train at a time (1)")
     parser.add_argument("--solved", type=float, help="return to reach (the preset's stop_at)")
     parser.add_argument("--mean", action="store_true", help="only the mean of all seeds has to")
+    parser.add_argument("--keep", type=Path, help="folder of the runs, which are kept and resumed")
     parser.add_argument("--json", type=Path, help="also write the result to this file")
     own, more = sys.argv[1:], []
     if "--" in own:
@@ -75,14 +86,22 @@ def main() -> None:
     wanted = known.get("stop_at") if options.solved is None else options.solved
     about = machine()
     with tempfile.TemporaryDirectory() as folder:
-        runs = []
-        for seed in range(options.seeds):
-            runs.append(train_one(options.algo, options.env, seed, Path(folder), more))
-            shown = {name: value for name, value in runs[-1].items() if name != "curve"}
+        place = options.keep or Path(folder)
+
+        def one(seed: int) -> dict[str, Any]:
+            run = train_one(options.algo, options.env, seed, place, more)
+            shown = {name: value for name, value in run.items() if name != "curve"}
             print(f"seed {seed}: {shown}", file=sys.stderr)
+            return run
+
+        with ThreadPoolExecutor(options.jobs) as pool:
+            first = options.first_seed
+            runs = list(pool.map(one, range(first, first + options.seeds)))
     solved = sum(wanted is None or run["eval_return_mean"] >= wanted for run in runs)
     mean = sum(run["eval_return_mean"] for run in runs) / len(runs)
-    given = "" if options.solved is None else f" --solved {options.solved:g}"
+    given = f" --first-seed {options.first_seed}" if options.first_seed else ""
+    given += "" if options.solved is None else f" --solved {options.solved:g}"
+    given += f" --jobs {options.jobs}" * (options.jobs > 1)
     given += " --mean" * options.mean
     rest = f" -- {' '.join(more)}" if more else ""
     result = {

@@ -12,6 +12,26 @@ from ray_head import ray_head  # noqa: F401
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 
+LONG_ONES = ("test_docs", "test_every_algorithm", "test_flow", "test_examples", "test_cluster")
+LONG_ROOMS = ("ray", "actors", "engines", "recipes", "devices", "data", "framework", "flow")
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with the files that take longest: one that begins last keeps a single core busy.
+
+    A file stays with one process; who has time takes the next one.
+    """
+
+    def order(item):
+        room = item.path.parent.name
+        return (
+            item.path.stem not in LONG_ONES,
+            LONG_ROOMS.index(room) if room in LONG_ROOMS else len(LONG_ROOMS),
+        )
+
+    items.sort(key=order)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def usual_signals():
     """Let Ctrl-C, SIGTERM and SIGHUP do what they usually do, here and in children.
@@ -22,3 +42,24 @@ def usual_signals():
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+REGISTRIES = (("muster.nets.registry", "_models"), ("muster.recipes.algorithms", "_own"))
+
+
+@pytest.fixture(autouse=True)
+def own_names():
+    """Forget models and algorithms that a test registers: the next one may list what there is."""
+
+    def tables():
+        return {
+            module: vars(sys.modules[module])[name]
+            for module, name in REGISTRIES
+            if module in sys.modules
+        }
+
+    before = {module: dict(table) for module, table in tables().items()}
+    yield
+    for module, table in tables().items():
+        table.clear()
+        table.update(before.get(module, {}))

@@ -34,22 +34,26 @@ from benchmarks.faults.node_scene import ROOT, SOURCE
 from benchmarks.faults.scene import Tally
 
 import muster
+from muster.recipes.algorithms import ALGORITHMS, configuration_of
 
 MARK = "MUSTER_CTRL_C_TRIAL"
 WITHIN = 20.0
 _ONE_AT_A_TIME = threading.Lock()
 _LONG = ["--env-steps", "100000000", "--stop-at", "501", "--eval-every", "0", "--run-dir", "run"]
-_RAY = ["--engine", "ray"]
+
+
+def _train(algo: str, *more: str, serial: bool = False) -> list[str]:
+    env = "Pendulum-v1" if algo == "sac" else "CartPole-v1"
+    config: Any = configuration_of(algo)
+    in_step = config.PROGRAM == "in_step"  # else nodes have roles, three at least
+    workers = "0" if serial else "2" if in_step else "3"
+    return ["train", algo, env, "--workers", workers, *more, *_LONG]
+
+
 KINDS: dict[str, list[str]] = {
-    "train ppo": ["train", "ppo", "CartPole-v1", "--workers", "2", *_LONG],
-    "train ppo, serial": ["train", "ppo", "CartPole-v1", "--workers", "0", *_LONG],
-    "train ppo on ray": ["train", "ppo", "CartPole-v1", "--workers", "2", *_RAY, *_LONG],
-    "train dqn": ["train", "dqn", "CartPole-v1", "--workers", "3", *_LONG],
-    "train dqn, serial": ["train", "dqn", "CartPole-v1", "--workers", "0", *_LONG],
-    "train dqn on ray": ["train", "dqn", "CartPole-v1", "--workers", "3", *_RAY, *_LONG],
-    "train sac": ["train", "sac", "Pendulum-v1", "--workers", "3", *_LONG],
-    "train sac, serial": ["train", "sac", "Pendulum-v1", "--workers", "0", *_LONG],
-    "train sac on ray": ["train", "sac", "Pendulum-v1", "--workers", "3", *_RAY, *_LONG],
+    **{f"train {algo}": _train(algo) for algo in ALGORITHMS},
+    **{f"train {algo}, serial": _train(algo, serial=True) for algo in ALGORITHMS},
+    **{f"train {algo} on ray": _train(algo, "--engine", "ray") for algo in ALGORITHMS},
     "resume": ["resume", "done", "--env-steps", "100000000", "--stop-at", "501"],
     "eval": ["eval", "done", "--episodes", "100000"],
     "play": ["play", "done", "--episodes", "100000", "--video", "x.mp4"],

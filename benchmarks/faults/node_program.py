@@ -150,12 +150,12 @@ def learn(task: Task, config: dict[str, Any], notes: Notes, channel: Channel, me
 
     def push() -> None:
         state["updates"] += 1
+        aside = saved.with_name(f".{saved.name}")
+        aside.write_text(json.dumps({"updates": state["updates"]}))
+        aside.replace(saved)  # first: what a follower has seen must not be lost with this process
         version = server.push(weights_of(state["updates"]), stamp=state["updates"] % 1_000_003)
         if version // INCARNATION != me.incarnation:
             notes.note("bad version", version=version)
-        aside = saved.with_name(f".{saved.name}")
-        aside.write_text(json.dumps({"updates": state["updates"]}))
-        aside.replace(saved)
 
     def step(ctx: Any) -> None:
         if stop.exists():

@@ -52,7 +52,7 @@ def test_an_empty_buffer_waits_or_says_so(one):
     began = time.monotonic()
     with pytest.raises(ReplayEmptyError, match="0 steps were stored"):
         one.sample_batch(8, timeout=0.2)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 200, "it waits for steps, not for ever"
 
     def store_later():
         time.sleep(0.3)
@@ -81,6 +81,7 @@ def test_what_is_stored_is_sampled_with_its_version_and_names(ray):
     assert counts["stored"] == [100, 100] and counts["sampled"] == 400 == 2 * len(buffer)
 
 
+@pytest.mark.slow
 def test_shards_that_are_unequal_are_drawn_from_as_one_buffer_would(ray):
     buffer = ReplayBuffer(BOX, TWO, 1000, shards=2, turn=1, seed=3)
     sizes = [50, 50, 50, 200]
@@ -150,6 +151,7 @@ def test_what_a_shard_refuses_reaches_who_stored_it(ray, one):
         buffer.flush()
 
 
+@pytest.mark.slow
 def test_those_who_are_ahead_wait_and_nothing_is_dropped(ray):
     buffer = ReplayBuffer(
         BOX, TWO, 10_000, samples_per_insert=2.0, min_size=100, error_buffer=150, in_flight=2
@@ -203,6 +205,7 @@ def test_a_lost_shard_comes_back_empty_and_the_other_goes_on(ray):
     assert buffer.get_counts()["lost_shards"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_a_lone_shard_that_was_lost_is_filled_again_though_samples_are_behind(ray):
     buffer = ReplayBuffer(BOX, TWO, 1000, samples_per_insert=1.0, min_size=100, error_buffer=60)

@@ -104,6 +104,7 @@ def test_workers_have_seeds_of_their_own_send_all_steps_and_act_on_new_weights(r
     assert 2.0 in {row[2] for row in rows(buffer, 1000)}
 
 
+@pytest.mark.slow
 def test_random_steps_are_counted_over_all_workers(ray):
     server = ParameterServer({"action": np.array([1.0])})
     buffer = ReplayBuffer(OBS, ACTIONS, 1000)
@@ -134,6 +135,7 @@ def test_a_worker_that_raises_ends_the_wait_with_its_message(ray):
     good.close()
 
 
+@pytest.mark.slow
 def test_a_worker_whose_process_dies_goes_on_with_what_is_left(ray):
     server = ParameterServer({"action": np.array([1.0])})
     buffer = ReplayBuffer(OBS, ACTIONS, 100_000)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from process_watch import descendants, eventually, parents
+from process_watch import descendants, eventually, parents, slowdown
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -237,7 +237,7 @@ def test_a_signal_while_the_server_imports_ends_command_and_server_at_once(tmp_p
         assert eventually(lambda: "poll" in waits.read_text() or waits.read_text() == "0", 10.0)
         pids = below(child.pid)
         child.send_signal(number)
-        _, err = child.communicate(timeout=5.0)
+        _, err = child.communicate(timeout=5.0 * slowdown())
         assert (child.returncode, err) == ({9: -9}.get(number, 128 + number), b"")
         assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 5.0)
     finally:

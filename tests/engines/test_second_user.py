@@ -15,7 +15,7 @@ pytestmark = [
 
 
 KINDS = [
-    pytest.param(kind, marks=() if kind == "ray" else pytest.mark.slow)
+    pytest.param(kind, marks=() if kind == "local" else pytest.mark.slow)
     for kind in second_user.KINDS
 ]
 

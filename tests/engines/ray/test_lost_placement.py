@@ -81,7 +81,7 @@ def run(folder, call, kind, **variables):
         pytest.param(COMMIT, "resp", marks=SLOW),
         pytest.param(COMMIT, "in_flight", marks=SLOW),
         pytest.param(PREPARE, "req", marks=SLOW),
-        (PREPARE, "resp"),
+        pytest.param(PREPARE, "resp", marks=SLOW),
         pytest.param(PREPARE, "in_flight", marks=SLOW),
     ],
 )
