@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RESULTS := benchmarks/results
-# A file of tests shares what it has started, so it stays with one process.
-TESTS := $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
+# A file of tests shares what it has started, so it stays with one process. Long ones come first:
+# tests/conftest.py has the order.
+TESTS := $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install -q
 
 .PHONY: help train test slow check format bench faults pictures clean

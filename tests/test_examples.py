@@ -86,7 +86,7 @@ def test_the_tutorial_with_real_workers_solves_cartpole(tmp_path):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["tutorial_three_nodes.py"],
+        pytest.param(["tutorial_three_nodes.py"], marks=pytest.mark.slow),
         pytest.param(["tutorial_evaluator_apart.py", "--how", "loop"], marks=pytest.mark.slow),
         pytest.param(["tutorial_evaluator_apart.py", "--how", "wait"], marks=pytest.mark.slow),
         pytest.param(["tutorial_evaluator_apart.py", "--nodes", "1"], marks=pytest.mark.slow),

@@ -100,6 +100,17 @@ def test_no_algorithm_is_named_in_rooms_that_serve_all_of_them():
     assert found == []
 
 
+def test_one_file_decides_about_devices():
+    decides = re.compile(r"\.cuda\(|torch\.(cuda|mps|xpu|accelerator)|\.to\(['\"]|pin_memory")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in (ROOT / "src" / "muster").rglob("*.py")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if decides.search(line) and path.name != "devices.py"
+    ]
+    assert found == []
+
+
 TWO_FACES = {"Learner", "ParameterServer", "ReplayBuffer"}
 """Public names that `muster.actors` has for plain Ray, and other rooms for tasks."""
 

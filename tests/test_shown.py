@@ -1,8 +1,10 @@
 """How messages show paths and programs."""
 
+import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 from muster.installs import install
 from muster.shown import program, shown
@@ -48,4 +50,14 @@ def test_a_program_of_an_environment_that_is_not_active_is_called_by_its_path(
 
 def test_an_extra_is_installed_from_the_clone_in_which_the_user_is(monkeypatch):
     monkeypatch.chdir(Path(__file__).parent.parent)
-    assert install("ray") == 'pip install -c constraints.txt ".[ray]"'
+    assert install("ray") == 'pip install -c constraints.txt -e ".[ray]"'
+
+
+def test_an_install_that_is_not_editable_stays_so(monkeypatch):
+    url = Path(__file__).parent.parent.as_uri()
+    for about, again in (({}, ""), ({"editable": True}, "-e ")):
+        origin = SimpleNamespace(
+            read_text=lambda _, about=about: json.dumps({"url": url, "dir_info": about})
+        )
+        monkeypatch.setattr("importlib.metadata.distribution", lambda _, origin=origin: origin)
+        assert f'constraints.txt {again}"' in install("ray")
