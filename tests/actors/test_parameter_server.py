@@ -108,6 +108,7 @@ def test_gradients_that_make_no_sense_change_nothing(server):
         ParameterServer([ONE])
 
 
+@pytest.mark.slow
 def test_a_learner_that_is_far_ahead_waits_for_the_slow_one(ray):
     server = ParameterServer({"w": np.zeros(3)}, lr=0.1, max_lag=2)
     slow, fast = server.join(0, 1), server.join(1, 1)

@@ -115,6 +115,7 @@ def test_priorities_reach_their_shards_and_weights_are_global(ray):
         assert np.allclose(batch.weight, (1 + batch.reward).min() / (1 + batch.reward), rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_images_dicts_and_several_actions_are_kept_as_they_are(ray):
     obs = spaces.Dict(
         {"image": spaces.Box(0, 255, (4, 5, 3), np.uint8), "place": spaces.Discrete(7)}

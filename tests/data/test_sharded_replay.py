@@ -120,7 +120,7 @@ def test_an_index_that_no_batch_had_and_an_error_that_is_no_number_are_refused(l
         pytest.param("early", 1, marks=pytest.mark.slow),
         ("early", 2),
         pytest.param("late", 1, marks=pytest.mark.slow),
-        ("late", 2),
+        pytest.param("late", 2, marks=pytest.mark.slow),
     ],
 )
 def test_a_killed_shard_begins_empty_and_training_goes_on(kill, shards, prioritized, tmp_path):

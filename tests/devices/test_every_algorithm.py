@@ -29,8 +29,10 @@ def found(monkeypatch, request):
     monkeypatch.syspath_prepend(str(request.config.rootpath / "tests" / "recipes"))
 
 
-SLOW = {"ppo in bfloat16", "ppo that normalises", "ppo with masks", "dqn with dueling"}
+QUICK = {"ppo", "ppo of images", "dqn", "sac", "impala", "r2d2", "a3c"}
+SLOW = RUNS.keys() - QUICK
 """Neighbours of others, which `make slow` trains."""
+MORE = ("ppo", "ppo with a memory", "impala", "r2d2")
 SOME_SLOW = [pytest.param(each, marks=pytest.mark.slow if each in SLOW else ()) for each in RUNS]
 
 
@@ -63,7 +65,9 @@ def test_training_on_another_device_gives_the_policy_of_torch_on_the_cpu(
     assert there.policy_sha256 == here.policy_sha256
 
 
-@pytest.mark.parametrize("name", ["ppo", "ppo with a memory", "dqn", "sac", "impala", "r2d2"])
+@pytest.mark.parametrize(
+    "name", ["dqn", "sac", *(pytest.param(each, marks=pytest.mark.slow) for each in MORE)]
+)
 def test_a_checkpoint_of_one_device_is_resumed_on_another(name, tmp_path, monkeypatch):
     more = {"env_steps": 2 * RUNS[name][2]["env_steps"]}
     if RUNS[name][0] in ("dqn", "sac", "r2d2"):

@@ -14,7 +14,11 @@ from process_watch import descendants, eventually
 
 from muster import Parallel
 
-QUICK_ON_RAY = ("test_flow",)
+QUICK_ON_RAY = (
+    "test_every_gradient_is_used_exactly_once",
+    "test_readers_see_whole_versions_that_only_rise_and_the_newest_in_the_end",
+    "test_replay_at_home_mixes_no_two_actors_and_keeps_samples_per_insert",
+)
 """What is tried on Ray whenever tests run; a start takes seconds there, so the rest is slow."""
 
 RAY_OWN = ("/ray/", "ray::")
@@ -27,7 +31,7 @@ TEST_DIRECTORY = "muster-test-"
 
 def pytest_generate_tests(metafunc):
     if "engine" in metafunc.fixturenames:
-        quick = metafunc.module.__name__ in QUICK_ON_RAY
+        quick = metafunc.function.__name__ in QUICK_ON_RAY
         slow = [] if quick else [pytest.mark.slow]
         engines = ["local", pytest.param("ray", marks=slow)]
         metafunc.parametrize("engine", engines, scope="module")

@@ -46,19 +46,19 @@ calm = calm_leaves()
 
 
 @given(one_at_a_time)
-@examples(300)
+@examples(150)
 def test_in_serial_mode_the_trace_is_exactly_the_one_the_contract_gives(program):
     check(program, run(program))
 
 
 @given(programs() | programs(leaves(fault_odds=2)))
-@examples(200, shrink=False)
+@examples(100, shrink=False)
 def test_in_serial_mode_parallel_groups_overlap_and_all_else_keeps_its_order(program):
     check(program, run(program))
 
 
 @given(programs(async_mode=True) | programs(leaves(fault_odds=2), async_mode=True))
-@examples(300, shrink=False)
+@examples(150, shrink=False)
 def test_in_async_mode_after_and_the_way_back_keep_their_order(program):
     check(program, run(program))
 

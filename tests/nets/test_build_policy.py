@@ -55,7 +55,9 @@ class ResidualNet(nn.Module):
         return self.outputs(x), self.value(x)
 
 
-register_model("test_residual_policy", ResidualNet)
+@pytest.fixture(autouse=True)
+def registered():
+    register_model("test_residual_policy", ResidualNet)
 
 
 def _weights(module):

@@ -24,7 +24,9 @@ def test_it_learns_to_balance(tmp_path, seed):
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
-@pytest.mark.parametrize("model", [None, "lstm", "gru"])
+@pytest.mark.parametrize(
+    "model", [None, *(pytest.param(n, marks=pytest.mark.slow) for n in ("lstm", "gru"))]
+)
 def test_any_number_of_workers_comes_to_the_same_policy(tmp_path, env, model):
     found = {
         muster.train(

@@ -36,7 +36,8 @@ def lines_of(run):
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("shards", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.slow
 def test_replay_in_shards_learns_to_balance(tmp_path, shards):
     result = muster.train(
         "dqn",

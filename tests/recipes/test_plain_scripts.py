@@ -54,7 +54,9 @@ def run(folder, text):
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("algo", "workers"), [("ppo", 2), ("dqn", 3)])
+@pytest.mark.parametrize(
+    ("algo", "workers"), [("ppo", 2), pytest.param("dqn", 3, marks=pytest.mark.slow)]
+)
 def test_a_script_of_two_lines_trains_with_workers(tmp_path, algo, workers):
     done = run(tmp_path, PLAIN.format(algo=algo, workers=workers))
     assert done.returncode == 0, done.stderr

@@ -338,7 +338,14 @@ def killed(tmp_path, monkeypatch, where, who, at, env_steps=FIFTY_UPDATES, **opt
     return result
 
 
-@pytest.mark.parametrize(("trial", "lag"), [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1)])
+@pytest.mark.parametrize(
+    ("trial", "lag"),
+    [
+        (0, 0),
+        (4, 1),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((1, 0), (2, 0), (3, 1))),
+    ],
+)
 def test_a_killed_worker_changes_nothing(tmp_path, monkeypatch, serial, trial, lag):
     rng = random.Random(trial)
     options = {**NORMALIZED, "lag": lag}

@@ -101,7 +101,10 @@ def test_it_swings_a_pendulum_up(tmp_path, seed):
     [
         {},
         {"updates_per_step": 0.3, "num_envs": 3},
-        {"critics": 3, "dropout": 0.1, "layer_norm": True, "updates_per_step": 2},
+        pytest.param(
+            {"critics": 3, "dropout": 0.1, "layer_norm": True, "updates_per_step": 2},
+            marks=pytest.mark.slow,
+        ),
         {"quantiles": 5, "prioritized": True, "n_step": 3},
         {"batch_norm": True, "policy_every": 3},
     ],

@@ -115,7 +115,12 @@ def with_token_file(ray_head, mode, home_mode=0o755):
 
 @pytest.mark.parametrize(
     ("mode", "home_mode", "is_open"),
-    [(0o644, 0o755, True), (0o640, 0o755, True), (0o600, 0o755, False), (0o644, 0o700, False)],
+    [
+        (0o644, 0o755, True),
+        pytest.param(0o640, 0o755, True, marks=pytest.mark.slow),
+        pytest.param(0o600, 0o755, False, marks=pytest.mark.slow),
+        (0o644, 0o700, False),
+    ],
 )
 def test_a_token_that_others_can_read_is_warned_of_with_the_command(
     ray_head, mode, home_mode, is_open

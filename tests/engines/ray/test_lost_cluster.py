@@ -109,7 +109,8 @@ except ClusterError as error:
 """
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [1, 2])
 def test_a_cluster_that_does_not_come_up_is_started_once_more(ray_head, times):
     said = ray_head.driver(STARTS, "raylet", str(times), env=ray_head.env()).splitlines()
     assert said[:times] == ["killed"] * times
