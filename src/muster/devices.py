@@ -282,6 +282,16 @@ def as_array(values: Any) -> Array:
     return values if isinstance(values, np.ndarray) else values.detach().cpu().numpy()
 
 
+def fill(into: Any, values: Array) -> None:
+    """Overwrite an array, or a tensor of any device, with an array."""
+    if isinstance(into, np.ndarray):
+        into[:] = values
+        return
+    import torch
+
+    into.copy_(torch.from_numpy(np.array(values)))
+
+
 def _mapped(change: Any, tree: Any, leaf: Any = None) -> Any:
     """Return a tree with each of its arrays changed; tensors and None stay, unless asked for."""
     if isinstance(tree, Mapping):

@@ -216,7 +216,7 @@ def test_a_batch_in_shares_is_learnt_as_plain_torch_learns_it(make_transitions, 
     batch = make_transitions(size)
     assert agent.update(batch)["td_error_mean"] == pytest.approx(np.abs(agent.td_error).mean())
     plain.update(batch)
-    assert agent._by_share.members == 4
+    assert agent.shares.members == 4
     pairs = [
         (agent.model, plain.actor),
         *zip(agent.critics.module.members, plain.critics, strict=True),

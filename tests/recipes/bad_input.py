@@ -62,6 +62,8 @@ LEGAL = {
     "munchausen_alpha": {0},
     "munchausen_tau": {1e30},
     "n_step": set(),
+    "learner_slots": set(),
+    "learners": set(),
     "num_envs": set(),
     "overlap": set(),  # 0 is below what burn-in is by itself
     "priority_mix": {0},

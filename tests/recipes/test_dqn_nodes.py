@@ -16,10 +16,10 @@ from muster.run import RunDirectory
 LEARNER, EVALUATOR, ACTOR = 0, 1, 2
 
 
-def start(folder, *options, algo="dqn"):
+def start(folder, *options, algo="dqn", workers=4):
     """Start `muster train dqn CartPole-v1`, or another algorithm, on four nodes."""
     command = [sys.executable, "-m", "muster.cli.main", "train", algo, "CartPole-v1"]
-    command += ["--workers", "4", "--run-dir", "run", *options]
+    command += ["--workers", str(workers), "--run-dir", "run", *options]
     return subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

@@ -37,8 +37,8 @@ class Critics:
     """Some critics that learn the same from other first weights, each with its target network.
 
     All of them are one network with several outputs, so that one call computes them. Rows of a
-    batch may be given in shares, each by a thread of its own; a share's gradient goes to an array
-    of its own, and `step` adds these up in the order of shares.
+    batch may be given in shares (`muster.nets.shares`); a share's gradient goes to an array of its
+    own.
 
     Args:
         cfg: How they learn.
@@ -151,10 +151,11 @@ class Critics:
         return LearntShare(found.loss, found.td_error, value_sum)
 
     def step(self) -> Any:
-        """Move every critic against its gradient; or none, and return one that is not finite."""
+        """Move every critic against its gradient, the sum of all shares in the first of `grads`.
+
+        Or none, and return the gradient, if it is not finite.
+        """
         total = self.grads[0]
-        for other in self.grads[1:]:
-            total += other
         return None if np.isfinite(self.adam.step(total)) else total
 
     def judge(self, obs: Any, action: Array) -> tuple[Array, Array]:

@@ -7,6 +7,7 @@
 What is the same for all Q-learners (acting, the plain loss, the target network) is in `q_learner`.
 """
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -118,11 +119,21 @@ class DQN(QLearner):
     def _by_action(self, made: Array) -> Array:
         return made.reshape(len(made), self._n_actions, self._quantiles)
 
-    def _loss(self, batch: TransitionBatch) -> tuple[Array, Array, list[float]]:
-        cfg = self.cfg
-        if cfg.noisy:
+    def random_state(self) -> Any:
+        """Return what an update draws its noise from; None without noise."""
+        return copy.deepcopy(self._rng.bit_generator.state) if self.cfg.noisy else None
+
+    def load_random_state(self, state: Any) -> None:
+        """Let the next update draw the noise that another agent's would."""
+        self._rng.bit_generator.state = state
+
+    def _begin_update(self) -> None:
+        if self.cfg.noisy:
             self._net.draw(self._rng)
             self._target.draw(self._rng)
+
+    def _loss(self, batch: TransitionBatch) -> tuple[Array, Array, list[float]]:
+        cfg = self.cfg
         if not (cfg.quantiles or cfg.munchausen):
             return super()._loss(batch)
         action, reward, discount, weight = self._columns(batch)

@@ -37,6 +37,7 @@ from muster.envs.masks import ACTION_MASK, is_masked
 from muster.errors import OptionError
 from muster.nets import FlatParameters, build_q_network, make_adam, make_net
 from muster.nets.registry import Factory
+from muster.nets.shares import Shares, SharesInTurn, rows_of_shares
 from muster.rl_utils.losses.td import BAD_SHAPES, td_loss
 from muster.rl_utils.schedules import line
 from muster.seeding import derive_seed, generator
@@ -83,7 +84,8 @@ class QLearner(ReplayAgent):
         self._net: Any = self._runner(self.model, self.weights)
         self.by_torch = self._net.by_torch
         self._target: Any = self._runner(self._target_weights.module, self._target_weights)
-        self._grad = self.weights.new_gradient()
+        self.shares: Shares = SharesInTurn(1)
+        self._grads = [self.weights.new_gradient()]
         self._adam = make_adam(self.weights, cfg.lr)
         self._lr = line(cfg.lr, cfg.lr_end, cfg.horizon)
 
@@ -137,7 +139,7 @@ class QLearner(ReplayAgent):
         """
         metrics = self._differentiate(batch)
         shapes = {name: each.shape for name, each in self.model.named_parameters()}
-        found = as_array(self._grad)
+        found = as_array(self._grads[0])
         gradient = {
             name: found[at].reshape(shapes[name]).copy()
             for name, at in self.weights.names_and_slices.items()
@@ -164,7 +166,7 @@ class QLearner(ReplayAgent):
                 "agent.apply_gradient(other.gradient(batch)[0]), of an agent like this",
             )
         given_all = np.concatenate([np.ravel(gradient[name]) for name in places])
-        self._grad[:] = self.weights.device.stage(given_all.astype(np.float32))
+        self._grads[0][:] = self.weights.device.stage(given_all.astype(np.float32))
         return self._descend()
 
     def follow(self, weights: dict[str, Any], train_iter: int) -> None:
@@ -207,6 +209,16 @@ class QLearner(ReplayAgent):
             self._rng.bit_generator.state = parts["exploration"]
         if "counters" in parts:
             self.train_iter = int(parts["counters"]["train_iter"])
+
+    def cut_batches(self, shares: Shares) -> None:
+        """Have every batch cut into as many shares as these have, and computed by them.
+
+        Raises:
+            OptionError: The network has layers that mix rows, or that draw random numbers.
+        """
+        self._check_can_be_cut(self.model)
+        self.shares = shares
+        self._grads = [self.weights.new_gradient() for _ in range(shares.members)]
 
     @abstractmethod
     def schedule(self) -> Callable[[float], float]:
@@ -252,12 +264,37 @@ class QLearner(ReplayAgent):
         return best
 
     def _differentiate(self, batch: TransitionBatch) -> dict[str, float]:
-        """Compute the gradient of a batch, into `_grad`."""
-        q, dq, (loss, q_mean, td_error_mean) = self._loss(batch)
-        if not math.isfinite(loss):
-            raise self._not_finite(f"the loss is {loss}", self._cause(batch, q))
-        self._net.backward(dq, self._grad)
-        return {"loss": loss, "q_mean": q_mean, "td_error_mean": td_error_mean}
+        """Compute the gradient of a batch, into the first of `_grads`."""
+        self._begin_update()
+        rows, size = rows_of_shares(len(batch.weight), self.shares.members), self._samples(batch)
+
+        def learn(share: int) -> tuple[int, float, float, float, Array, str]:
+            part = batch if len(rows) == 1 else self._one_of(batch, rows[share])
+            q, dq, (loss, q_mean, td_error_mean) = self._loss(part)
+            samples = self._samples(part)
+            if samples != size:  # the loss is a mean over the whole batch
+                dq *= np.float32(samples / size)
+            self._net.backward(dq, self._grads[share])
+            cause = "" if math.isfinite(loss) else self._cause(part, q)
+            return samples, loss, q_mean, td_error_mean, self.td_error, cause
+
+        found = self.shares(learn, len(rows), self._grads)
+        means = found[0][1:4]
+        if len(found) > 1:
+            self.td_error = np.concatenate([each[4] for each in found])
+            means = tuple(math.fsum(each[0] * each[k] for each in found) / size for k in (1, 2, 3))
+        if not math.isfinite(means[0]):
+            in_share = next(each[5] for each in found if each[5])
+            cause = first_not_finite(batch) or in_share  # by its row in the whole batch
+            raise self._not_finite(f"the loss is {means[0]}", cause)
+        return dict(zip(("loss", "q_mean", "td_error_mean"), means, strict=True))
+
+    def _begin_update(self) -> None:
+        """Draw what all shares of a batch have in common."""
+
+    def _samples(self, batch: Any) -> int:
+        """Return how many samples the loss of a batch is the mean of."""
+        return len(batch.weight)
 
     def _descend(self) -> float:
         """Take a step along `_grad`, and return its norm."""
@@ -265,9 +302,9 @@ class QLearner(ReplayAgent):
         # By updates, which are as many for each step wherever it runs; steps come in larger pieces.
         steps = cfg.learning_starts + float(self.train_iter / cfg.updates_per_step_exactly())
         self._adam.lr = self._lr(steps)
-        norm = self._adam.step(self._grad, cfg.max_grad_norm)
+        norm = self._adam.step(self._grads[0], cfg.max_grad_norm)
         if not math.isfinite(norm):
-            raise self._gradient_not_finite(self.weights, self._grad)
+            raise self._gradient_not_finite(self.weights, self._grads[0])
         self.train_iter += 1
         if self.train_iter % self.cfg.target_update == 0:
             self._target_weights.copy_from(self.weights, self.cfg.tau)

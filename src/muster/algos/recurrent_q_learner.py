@@ -168,8 +168,11 @@ class RecurrentQLearner(QLearner):
         """Return the returns that the network's values stand for."""
         return y
 
-    def _one_of(self, batches: SequenceBatch, k: int) -> SequenceBatch:
+    def _one_of(self, batches: SequenceBatch, k: int | slice) -> SequenceBatch:
         return batches.part(k)
+
+    def _samples(self, batch: Any) -> int:
+        return int(np.count_nonzero(batch.learn))
 
     def _loss(self, batch: Any) -> tuple[Array, Array, list[float]]:
         """Return q [B, L + 1, actions], the loss's gradient by it, and the means over its steps."""

@@ -13,12 +13,15 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
 from muster.algos.batches import BatchSlice, TransitionBatch
 from muster.data.schema import Column
 from muster.devices import as_array
 from muster.errors import OptionError
 from muster.nets import FlatParameters, NonFiniteError
+from muster.nets.own_model import first_of_two_modes
+from muster.nets.shares import Shares
 from muster.rl_utils import get_epsilon_greedy_fn
 
 Array = NDArray[Any]
@@ -37,6 +40,8 @@ class ReplayAgent(ABC):
     """What an agent's state is made of; `policy` is one of them."""
     weights: FlatParameters
     """What acts."""
+    shares: Shares
+    """Who computes the gradients of a batch, share by share."""
     threads = 1
     """That learning uses at once."""
     passes_of_sample = 3.0
@@ -93,6 +98,27 @@ class ReplayAgent(ABC):
     @abstractmethod
     def update(self, batch: TransitionBatch) -> dict[str, float]:
         """Take one gradient step, set `td_error`, and return metrics."""
+
+    def cut_batches(self, shares: Shares) -> None:
+        """Have every batch cut into as many shares as these have, and computed by them.
+
+        Raises:
+            OptionError: The agent cannot, or a network has layers that mix rows or draw random
+                numbers.
+        """
+        raise OptionError(
+            f"learners=... is not possible with {type(self).__name__}",
+            "it does not say how a batch is cut into shares",
+            "learners=None, or write its cut_batches",
+        )
+
+    def random_state(self) -> Any:
+        """Return the generator's state that an update draws from and acting moves; None if none."""
+        return None
+
+    def load_random_state(self, state: Any) -> None:
+        """Let the next update draw what another agent's would, whose `random_state` this is."""
+        raise NotImplementedError  # who has one takes one
 
     @abstractmethod
     def parts(self) -> dict[str, dict[str, Any]]:
@@ -156,8 +182,20 @@ class ReplayAgent(ABC):
         """Return a hash over the names, shapes and bytes of the policy's weights."""
         return self.weights.sha256()
 
-    def _one_of(self, batches: Any, k: int) -> Any:
-        """Return batch k of several."""
+    @staticmethod
+    def _check_can_be_cut(*modules: nn.Module) -> None:
+        """Refuse networks that make something else of rows that are computed apart."""
+        for module in modules:
+            name = first_of_two_modes(module)
+            if name is not None:
+                raise OptionError(
+                    f"learners=... is not possible with the layer {name}",
+                    "it mixes rows or draws random numbers, so a batch cannot be cut into shares",
+                    "learners=None, or a network without dropout and batch norm",
+                )
+
+    def _one_of(self, batches: Any, k: int | slice) -> Any:
+        """Return batch k of several, or some rows of one."""
         return BatchSlice(batches, k)
 
     def _check_parts(self, parts: Mapping[str, Any]) -> None:

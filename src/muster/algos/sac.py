@@ -43,7 +43,7 @@ from muster.nets import Adam, FlatParameters, build_q_network, make_adam, make_n
 from muster.nets.flops import count_products
 from muster.nets.fused_net import FusedNet
 from muster.nets.registry import Factory
-from muster.nets.side_by_side import SideBySide
+from muster.nets.shares import Shares, SideBySide, rows_of_shares
 from muster.rl_utils.losses import squashed_gaussian
 from muster.seeding import derive_seed, generator
 
@@ -101,8 +101,9 @@ class SAC(ReplayAgent):
         compiled = isinstance(self._net, FusedNet) and self.critics.compiled is not None
         most = min(MOST_SHARES, cfg.batch_size // SHARE) if compiled else 1
         self._in_one_call = compiled and not cfg.quantiles
-        self._by_share = SideBySide(max(1, most), whole_cores())
-        self._grads = [self.weights.new_gradient() for _ in range(self._by_share.members)]
+        self._least_rows = SHARE
+        self.shares: Shares = SideBySide(max(1, most), whole_cores())
+        self._grads = [self.weights.new_gradient() for _ in range(self.shares.members)]
         betas = cfg.adam_beta1, 0.999
         self._adam = make_adam(self.weights, cfg.lr_actor, betas)
         self._log_temperature = np.full(
@@ -112,7 +113,7 @@ class SAC(ReplayAgent):
         self._target_entropy = (
             -float(self._size) if cfg.target_entropy is None else cfg.target_entropy
         )
-        self.threads = self._by_share.threads
+        self.threads = self.shares.threads
         self.passes_of_sample = self._count_passes()
         self._rng = generator(seed, "explore")
         self._rng_updates = generator(seed, "updates")
@@ -186,7 +187,7 @@ class SAC(ReplayAgent):
                 reward[rows] - entropy, discount[rows], weight[rows], looked_at,
             )  # fmt: skip
 
-        found = self._by_share(learn, len(shares))
+        found = [LearntShare(*each) for each in self.shares(learn, len(shares), self.critics.grads)]
         loss = math.fsum(each.loss for each in found)
         self.td_error = np.concatenate([each.td_error for each in found])
         if not math.isfinite(loss):
@@ -205,6 +206,18 @@ class SAC(ReplayAgent):
         self.critics.follow()
         self.train_iter += 1
         return {**metrics, "temperature": self.temperature}
+
+    def cut_batches(self, shares: Shares) -> None:
+        """Have every batch cut into as many shares as these have, and computed by them.
+
+        Raises:
+            OptionError: Critics have layers that mix rows, or that draw random numbers.
+        """
+        self._check_can_be_cut(self.model, self.critics.module)
+        self._least_rows = 1
+        self.shares = shares
+        self._grads = [self.weights.new_gradient() for _ in range(shares.members)]
+        self.threads = shares.threads
 
     def parts(self) -> dict[str, dict[str, Any]]:
         """Return a copy of all that changes, as plain values and NumPy arrays, part by part.
@@ -266,15 +279,12 @@ class SAC(ReplayAgent):
             loss = np.sum(temperature * drawn.logp - q, dtype=np.float64)
             return float(loss), float(np.sum(drawn.logp, dtype=np.float64))
 
-        found = self._by_share(learn, len(shares))
+        found = self.shares(learn, len(shares), self._grads)
         loss = math.fsum(each for each, _ in found) / size
         if not math.isfinite(loss):
             raise self._not_finite(f"the actor's loss is {loss}")
-        total = self._grads[0]
-        for other in self._grads[1 : len(shares)]:
-            total += other
-        if not math.isfinite(self._adam.step(total)):
-            raise self._gradient_not_finite(self.weights, total)
+        if not math.isfinite(self._adam.step(self._grads[0])):
+            raise self._gradient_not_finite(self.weights, self._grads[0])
         entropy = -math.fsum(logp for _, logp in found) / size
         if self.cfg.auto_temperature:
             # The loss is log_temperature * (entropy - target): more entropy than wanted lowers it.
@@ -326,9 +336,8 @@ class SAC(ReplayAgent):
         return self._net, compiled
 
     def _shares(self, size: int) -> list[slice]:
-        """Return the rows of each share of a batch, as equal in number as can be."""
-        count = max(1, min(self._by_share.members, size // SHARE))
-        return [slice(size * k // count, size * (k + 1) // count) for k in range(count)]
+        """Return the rows of each share of a batch."""
+        return rows_of_shares(size, min(self.shares.members, size // self._least_rows))
 
     def _count_passes(self) -> float:
         """Return what a sample costs in forward passes of the policy.

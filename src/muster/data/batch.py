@@ -18,8 +18,8 @@ class BatchRows:
         """Return the same rows [B] in another leading shape; views of the same memory."""
         return self._of([self], lambda array: array.reshape(lead + array.shape[1:]))
 
-    def part(self, k: int) -> Self:
-        """Return batch k of several, [count, B]; views of the same memory."""
+    def part(self, k: int | slice) -> Self:
+        """Return batch k of several, [count, B], or some rows of one; views of the same memory."""
         return self._of([self], lambda array: array[k])
 
     @classmethod

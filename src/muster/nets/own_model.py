@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from muster.errors import MusterError
+from muster.nets.dropout import SeededDropout
 from muster.nets.errors import ModelError
 
 
@@ -71,9 +72,9 @@ def refuse_two_modes(module: nn.Module, outputs: Callable[[nn.Module], Any]) -> 
         module: As it was built, with all its sizes.
         outputs: Runs it on some observations, and returns a tensor or a tuple of tensors.
     """
-    for name, layer in module.named_modules():
-        if _has_two_modes(layer):
-            raise _two_modes(f"the layer {name or 'itself'!r}, {layer}, does")
+    name = first_of_two_modes(module)
+    if name is not None:
+        raise _two_modes(f"the layer {name}, does")
     trained = copy.deepcopy(module).train()
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.default_generator.manual_seed(0)
@@ -82,7 +83,17 @@ def refuse_two_modes(module: nn.Module, outputs: Callable[[nn.Module], Any]) -> 
         raise _two_modes("its forward() does, by what it makes of self.training")
 
 
+def first_of_two_modes(module: nn.Module) -> str | None:
+    """Return the first layer with dropout, or with batch norm or its like; None if none has."""
+    for name, layer in module.named_modules():
+        if _has_two_modes(layer):
+            return f"{name or 'itself'!r}, {layer}"
+    return None
+
+
 def _has_two_modes(layer: nn.Module) -> bool:
+    if isinstance(layer, SeededDropout):
+        return True
     if isinstance(layer, nn.modules.dropout._DropoutNd):
         return layer.p > 0
     if isinstance(layer, nn.RNNBase | nn.MultiheadAttention):

@@ -20,7 +20,7 @@ def check_beforehand(settings: Settings, *, is_new: bool) -> None:
             from.
     """
     options, model = settings.options, settings.config.model
-    if settings.workers and options.engine == "ray":
+    if settings.on_nodes and options.engine == "ray":
         from muster.engines.ray.versions import check_installed
 
         check_installed()

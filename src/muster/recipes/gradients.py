@@ -78,7 +78,7 @@ def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
         }
 
     with Harness(task, job, agent, started, first_step, state, stop) as harness:
-        record_learner(task, harness, resumed)
+        record_learner(task, job, harness, resumed)
         speed = Speed(StreamWork(job, agent, source, source, source.plan), job, first_step)
         task.use_step_wrapper(speed)
         source.publish(agent, ctx)

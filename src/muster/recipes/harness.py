@@ -165,7 +165,7 @@ class Harness:
 
     def finish(self, result: RunResult) -> RunResult:
         """Write the result, where files are written; alone, return the policy with it."""
-        if self._job.workers == 0:
+        if not self._job.on_nodes:
             return replace(result, policy=self._agent)
         if self._writer is not None:
             self.run.write_result(result.as_json())

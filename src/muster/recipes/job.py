@@ -47,6 +47,17 @@ class Job:
     own_code: OwnCode | None = None
     """What nodes cannot import; None if there are none."""
 
+    @property
+    def replicas(self) -> int:
+        """Processes that learn with the learner; 0 in step, where every worker learns."""
+        learners = self.options.learners
+        return 0 if learners is None or self.cfg.PROGRAM == "in_step" else learners - 1
+
+    @property
+    def on_nodes(self) -> bool:
+        """Whether processes of their own do the work, not this one."""
+        return bool(self.workers or self.replicas)
+
     def arrive(self) -> None:
         """Make what the job names known to this process, a node or all there is."""
         if self.own_code is not None:

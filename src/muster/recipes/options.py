@@ -22,7 +22,9 @@ MOST_ENVS = 65_536
 class TrainOptions:
     """Options of `muster train` that all algorithms share."""
 
-    FIXED_ON_RESUME: ClassVar[frozenset[str]] = frozenset({"seed", "num_envs", "backend"})
+    FIXED_ON_RESUME: ClassVar[frozenset[str]] = frozenset(
+        {"seed", "num_envs", "backend", "learner_slots"}
+    )
     """What makes a run what it is: refused if a resumed run is told another value."""
 
     env_steps: int | None = None
@@ -35,6 +37,10 @@ class TrainOptions:
     """Decides everything random. The same seed gives the same policy."""
     workers: int | None = None
     """Processes: 0 for this one alone. None: all cores in step (as ppo), else 0."""
+    learners: int | None = None
+    """Processes that compute gradients, to the same bits for any number. None: one."""
+    learner_slots: int = 4
+    """With --learners, shares that a batch is cut into; so there are no more learners than this."""
     engine: str = "local"
     """Where workers run: local, as processes of this machine; ray, on a Ray cluster."""
     address: str | None = None
@@ -76,6 +82,7 @@ class TrainOptions:
         check_whole("num_envs", self.num_envs, high=MOST_ENVS)
         if self.workers is not None:
             check_whole("workers", self.workers, low=0, high=MOST_WORKERS)
+        self._check_learners()
         self._check_engine()
         check_whole("eval_episodes", self.eval_episodes, high=1_000_000)
         check_whole("eval_max_steps", self.eval_max_steps)
@@ -110,6 +117,18 @@ class TrainOptions:
                 "--resume --run-dir ..., or --from-checkpoint ...",
             )
 
+    def _check_learners(self) -> None:
+        check_whole("learner_slots", self.learner_slots, high=MOST_WORKERS)
+        if self.learners is None:
+            return
+        check_whole("learners", self.learners, high=MOST_WORKERS)
+        if self.learners > self.learner_slots:
+            raise OptionError(
+                f"learners={self.learners} is not possible with learner_slots={self.learner_slots}",
+                "each learner computes at least one slot of a batch",
+                f"learner_slots={self.learners}",
+            )
+
     def _check_engine(self) -> None:
         if not isinstance(self.engine, str) or self.engine not in ENGINES:
             near = nearest(str(self.engine), ENGINES) or "local"
@@ -118,7 +137,7 @@ class TrainOptions:
                 f"there are: {', '.join(ENGINES)}",
                 f"engine={near}",
             )
-        if self.engine == "ray" and self.workers == 0:
+        if self.engine == "ray" and self.workers == 0 and (self.learners or 1) == 1:
             raise OptionError(
                 "engine=ray and workers=0 contradict each other",
                 "a run without workers is this process alone",

@@ -4,8 +4,9 @@
     in roles:  actors ──fragments──> replay ──batches──> learner ──weights, by version──> actors
                                               learner ──weights──> evaluator ──returns──> learner
 
-With `--replay-shards K` replay is on K more nodes, and the learner asks them for batches. Only the
-learner writes files. Anyone may be killed: actors, the evaluator and shards are started again (a
+With `--replay-shards K` replay is on K more nodes, and the learner asks them for batches; with
+`--learners K` its gradients are computed on K - 1 more (docs/learners.md). Only the learner writes
+files. Anyone may be killed: actors, the evaluator and shards are started again (a
 shard is empty then), the learner goes on from its last checkpoint. Copy it and change it.
 """
 
@@ -28,8 +29,17 @@ from muster.recipes.replay_places import (
     replay_to_send_to,
     roles_of,
     shard_of_replay,
+    steps_of_fragment,
 )
-from muster.recipes.replay_sources import FRAGMENT, Actors, OwnActor
+from muster.recipes.replay_sources import Actors, OwnActor
+from muster.recipes.replicas import (
+    announcing,
+    follow_replay,
+    learners_shares,
+    report_replicas,
+    with_replicas,
+    work_of_replay,
+)
 from muster.recipes.result import RunResult
 from muster.recipes.roles import begin_learner, evaluate, record_learner
 from muster.recipes.speed import ReplayWork, Speed
@@ -46,11 +56,11 @@ def train_by_replay(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult
         run: Where to write.
         stop: Tells when a signal asks to end.
     """
-    if not job.workers:
+    if not job.on_nodes:
         job.arrive()
         with Task() as task:
             return learn(task, job, stop)
-    roles = roles_of(job)
+    roles = with_replicas(job, roles_of(job))
     runner = Parallel.runner(
         roles=roles,
         on_failure={role: ON_FAILURE[role] for role in roles},
@@ -70,7 +80,8 @@ def main(job: Job) -> RunResult | None:
         task.ctx.share("env_step")
         if task.router.role == "learner":
             return learn(task, job)
-        {"actor": act, "evaluator": evaluate, "replay": hold}[str(task.router.role)](task, job)
+        be = {"actor": act, "evaluator": evaluate, "replay": hold, "replica": follow_replay}
+        be[str(task.router.role)](task, job)
         return None
 
 
@@ -79,7 +90,10 @@ def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
     started = time.monotonic() - task.router.age
     agent = job.make_learner()
     source: OwnActor | Actors
-    source = Actors(task, job, agent) if task.router.is_active else OwnActor(job, agent)
+    source = Actors(task, job, agent) if job.workers else OwnActor(job, agent)
+    shares = learners_shares(job, agent)
+    if shares is not None:
+        agent.cut_batches(shares)
     resumed = begin_learner(task, job, agent, source)
     first_step = source.begin()
 
@@ -99,13 +113,14 @@ def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
         return parts
 
     with Harness(task, job, agent, started, first_step, state, stop) as harness:
-        record_learner(task, harness, resumed)
-        learner = Learner(agent)
+        record_learner(task, job, harness, resumed)
+        learner = Learner(agent, announce=announcing(shares, work_of_replay(agent)))
         speed = Speed(ReplayWork(job, agent, source, learner), job, first_step)
         task.use_step_wrapper(speed)
         task.use(source.middleware())
         task.use(middleware.train(learner, source.buffer, source.updates, agent.beta))
         task.use(source.after_learning())
+        task.use(report_replicas(shares))
         harness.limit()
         result = harness.train()
     source.close()
@@ -120,7 +135,7 @@ def act(task: Task, job: Job) -> None:
     envs = job.make_envs(job.options.num_envs, seed)
     spaces = envs.single_observation_space, envs.single_action_space
     agent = make_agent(job.algo, job.cfg, spaces, seed)
-    collector = Collector(agent, envs, steps=FRAGMENT)
+    collector = Collector(agent, envs, steps=steps_of_fragment(job))
     server = ParameterServer(home="role.learner")
     buffer = replay_to_send_to(job, spaces, router)
     mine, total = envs_of_actor(job, router)

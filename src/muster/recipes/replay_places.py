@@ -25,11 +25,14 @@ ON_FAILURE = {
     "evaluator": "restart",
     "replay": "restart",
     "actor": "restart",
+    "replica": "restart",
 }
 
 
 def roles_of(job: Job) -> dict[str, int]:
-    """Return how many nodes do what."""
+    """Return how many nodes do what, but for replicas."""
+    if not job.workers:
+        return {"learner": 1}
     shards = job.cfg.replay_shards
     roles = {
         "learner": 1,
@@ -40,10 +43,19 @@ def roles_of(job: Job) -> dict[str, int]:
     return {role: count for role, count in roles.items() if count}
 
 
+def steps_of_fragment(job: Job) -> int:
+    """Return the vector steps that an actor sends at once.
+
+    What all actors have under way was chosen by weights from before: with more of them, each sends
+    less at once, down to what is still worth a message.
+    """
+    return max(8, 16 // roles_of(job)["actor"])
+
+
 def envs_of_actor(job: Job, router: Router) -> tuple[range, int]:
     """Return the numbers of an actor's environments among those of all actors, and their total.
 
-    Actors are the last nodes: see `roles_of`.
+    Of the roles of `roles_of`, actors are the last.
     """
     count, actors = job.options.num_envs, roles_of(job)["actor"]
     first = (router.node_id - (job.workers - actors)) * count

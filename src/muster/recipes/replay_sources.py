@@ -17,12 +17,10 @@ from muster.recipes.replay_places import (
     load_replay,
     replay_to_learn_from,
     roles_of,
+    steps_of_fragment,
 )
 from muster.run import Checkpoint
 from muster.workers import Collector
-
-FRAGMENT = 16
-"""Vector steps that an actor sends at once."""
 
 
 class OwnActor:
@@ -115,7 +113,7 @@ class Actors:
         spaces = agent.obs_space, agent.action_space
         self.buffer: ReplayBuffer | ShardedReplay = replay_to_learn_from(job, spaces, task.router)
         """What is learnt from."""
-        steps = FRAGMENT * job.options.num_envs
+        steps = steps_of_fragment(job) * job.options.num_envs
         self._updates: int = max(1, math.floor(steps * cfg.updates_per_step_exactly()))
 
     def updates(self, env_step: int) -> int:

@@ -153,6 +153,16 @@ def _check_fixed(saved: SavedRun, told: Mapping[str, Any]) -> None:
     """Refuse another value for what a run is made with."""
     settings = resolve(saved.algo, saved.env, {}, base=saved.options)
     fixed = settings.options.FIXED_ON_RESUME | settings.config.FIXED_ON_RESUME
+    learners = settings.options.learners
+    if settings.config.PROGRAM != "in_step" and (told.get("learners", learners) is None) != (
+        learners is None
+    ):
+        raise OptionError(
+            f"learners={told['learners']} is not possible: "
+            f"the run in {saved.path} has learners={learners}",
+            "with --learners every batch is cut into slots, without it none is: other bits",
+            "leave learners out, or start a new run",
+        )
     for name in sorted(fixed & told.keys()):
         if told[name] != settings.value(name):
             raise OptionError(

@@ -72,12 +72,13 @@ def begin_learner(task: Task, job: Job, agent: Any, source: Resumes) -> Checkpoi
 
 
 def record_learner(
-    task: Task, harness: Harness, resumed: Checkpoint | None, every: int = 1_000
+    task: Task, job: Job, harness: Harness, resumed: Checkpoint | None, every: int = 1_000
 ) -> None:
     """Record and evaluate: on the evaluator's node, if there is one.
 
     Args:
         task: The learner's.
+        job: What to do.
         harness: Does it.
         resumed: What the learner goes on from.
         every: Environment steps from one line of metrics to the next.
@@ -89,7 +90,7 @@ def record_learner(
         if "episodes" in resumed.parts:  # not in one of an earlier version
             harness.episodes.load_state_dict(resumed.parts["episodes"])
     harness.record(written, every)
-    if task.router.is_active:
+    if job.workers:
         harness.evaluate_apart(EvaluationApart())
     else:
         harness.evaluate()

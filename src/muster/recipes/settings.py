@@ -38,10 +38,17 @@ class Settings:
         return getattr(self.options if hasattr(self.options, name) else self.config, name)
 
     @property
+    def on_nodes(self) -> bool:
+        """Whether processes of their own do the work, not this one."""
+        return self.workers > 0 or (self.options.learners or 1) > 1
+
+    @property
     def workers(self) -> int:
         """Processes that train; 0 for this one alone."""
         if self.options.workers is not None:
             return self.options.workers
+        if self.options.learners is not None and self.config.PROGRAM == "in_step":
+            return self.options.learners
         return self.config.default_workers(whole_cores())
 
 
@@ -86,9 +93,31 @@ def resolve(
     common = {field.name for field in fields(TrainOptions)}
     options = TrainOptions(**{k: v for k, v in found.items() if k in common})
     config = configuration_of(algo)(**{k: v for k, v in found.items() if k not in common})
-    config.check_run(options.workers, options.num_envs)
+    _check_learners(algo, config.PROGRAM, options)
+    settings = Settings(options, config)
+    in_step = config.PROGRAM == "in_step" and options.learners is not None
+    config.check_run(settings.workers if in_step else options.workers, options.num_envs)
     check_model(config.model)
-    return Settings(options, config)
+    return settings
+
+
+def _check_learners(algo: str, program: str, options: TrainOptions) -> None:
+    """Refuse numbers of learners that contradict the program of an algorithm, or workers."""
+    learners, workers = options.learners, options.workers
+    if learners is None:
+        return
+    if program == "gradients":
+        raise OptionError(
+            f"learners={learners} is not possible with {algo}",
+            "each of its workers computes gradients by itself, and waits for no other",
+            f"workers={learners + 2}",
+        )
+    if program == "in_step" and workers is not None and max(1, workers) != learners:
+        raise OptionError(
+            f"learners={learners} and workers={workers} contradict each other with {algo}",
+            "every worker is a learner",
+            f"learners={max(1, workers)}",
+        )
 
 
 def _open_unless_it_waits(path: str, flags: int) -> int:

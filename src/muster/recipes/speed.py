@@ -159,8 +159,8 @@ class ReplayWork:
 
     @property
     def processes(self) -> int:
-        """The learner, and the actors if there are any."""
-        return self._source.processes
+        """The learner, its replicas, and the actors if there are any."""
+        return self._source.processes + self._job.replicas
 
     @property
     def spent(self) -> tuple[float, float, float, float]:

@@ -20,6 +20,13 @@ from muster.recipes.algorithms import make_agent
 from muster.recipes.graceful import StopRequest
 from muster.recipes.harness import Harness
 from muster.recipes.job import Job
+from muster.recipes.replicas import (
+    announcing,
+    follow_stream,
+    learners_shares,
+    report_replicas,
+    with_replicas,
+)
 from muster.recipes.result import RunResult
 from muster.recipes.roles import begin_learner, evaluate, record_learner
 from muster.recipes.speed import Speed, StreamWork
@@ -30,7 +37,12 @@ from muster.workers.unroll_collector import UnrollCollector, unroll_plan
 from muster.workers.unroll_flow import UnrollOutbox
 from muster.workers.unroll_learner import UnrollLearner
 
-ON_FAILURE = {"learner": "resume", "evaluator": "restart", "actor": "restart"}
+ON_FAILURE = {
+    "learner": "resume",
+    "evaluator": "restart",
+    "actor": "restart",
+    "replica": "restart",
+}
 
 
 def train_by_stream(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
@@ -41,13 +53,17 @@ def train_by_stream(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult
         run: Where to write.
         stop: Tells when a signal asks to end.
     """
-    if not job.workers:
+    if not job.on_nodes:
         job.arrive()
         with Task() as task:
             return learn(task, job, stop)
+    roles = {"learner": 1}
+    if job.workers:
+        roles |= {"evaluator": 1, "actor": len(actors_of(job))}
+    roles = with_replicas(job, roles)
     runner = Parallel.runner(
-        roles={"learner": 1, "evaluator": 1, "actor": len(actors_of(job))},
-        on_failure=ON_FAILURE,
+        roles=roles,
+        on_failure={role: ON_FAILURE[role] for role in roles},
         on_signal="learner",
         **job.runner_options(run),
     )
@@ -63,15 +79,17 @@ def main(job: Job) -> RunResult | None:
         task.ctx.share("env_step")
         if task.router.role == "learner":
             return learn(task, job)
-        {"actor": act, "evaluator": evaluate}[str(task.router.role)](task, job)
+        be = {"actor": act, "evaluator": evaluate, "replica": follow_stream}
+        be[str(task.router.role)](task, job)
         return None
 
 
 def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
     """Learn from what actors send, or from what is collected here, and write the run's files."""
     started = time.monotonic() - task.router.age
-    in_roles = task.router.is_active
+    in_roles = job.workers > 0
     agent = job.make_learner()
+    shares = learners_shares(job, agent)
     slots = batch_slots(job, agent)
     source: OwnUnrolls | ActorUnrolls
     source = ActorUnrolls(task, job, agent, slots) if in_roles else OwnUnrolls(job, agent, slots)
@@ -84,13 +102,15 @@ def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
 
     with Harness(task, job, agent, started, first_step, state, stop) as harness:
         steps = job.cfg.rows_of_update(job.options.num_envs)
-        record_learner(task, harness, resumed, every=max(1_000, 4 * steps))
-        learner = UnrollLearner(agent, slots)
+        record_learner(task, job, harness, resumed, every=max(1_000, 4 * steps))
+        announce = announcing(shares, lambda *work: (written_columns(slots), *work))
+        learner = UnrollLearner(agent, slots, shares, announce)
         speed = Speed(StreamWork(job, agent, source, learner, slots.plan), job, first_step)
         task.use_step_wrapper(speed)
         gather = middleware.receive_unrolls if in_roles else middleware.collect_unrolls
         task.use(gather(source, steps))
         task.use(middleware.learn_unrolls(learner, source, steps))
+        task.use(report_replicas(shares))
         harness.limit()
         result = harness.train()
     source.close()

@@ -66,7 +66,7 @@ def train(
         agent, backend = _try_out(algo, env, settings)
     except UnknownEnvError as error:
         raise error.to_try("muster.train({!r}, {!r})", algo) from None
-    own_code = OwnCode.of(algo, env, settings.config.model) if settings.workers else None
+    own_code = OwnCode.of(algo, env, settings.config.model) if settings.on_nodes else None
     settings = replace(settings, options=replace(settings.options, backend=backend))
     plan = replace(plan, settings=settings)
     stop = StopRequest()
@@ -205,16 +205,16 @@ def _run(recipe: Any, job: Job, run: RunDirectory, stop: StopRequest) -> RunResu
     """Run a recipe, and bring home what nodes have left in the run directory."""
     result: RunResult
     try:
-        with stop.left_to_nodes() if job.workers else nullcontext():
+        with stop.left_to_nodes() if job.on_nodes else nullcontext():
             result = recipe(job, run, stop)
     except (KeyboardInterrupt, SystemExit):
-        saved = run.read_result() if job.workers else None
+        saved = run.read_result() if job.on_nodes else None
         left = None if saved is None else RunResult.from_json(saved)
         if left is None or left.stop_signal is None:
             raise
         result = left
         stop.signal = result.stop_signal
-    if not job.workers:
+    if not job.on_nodes:
         return result
     # The last one, as in one process; the best one is what `load_policy(run)` gives.
     last = run.checkpoints.last() or run.path
@@ -233,7 +233,7 @@ def _try_out(algo: str, env: str, settings: Settings) -> tuple[Any, Any]:
         backend = envs.backend
     settings.config.check_actions(spaces[1])
     check_memory(settings, *spaces)
-    if settings.workers:  # they load torch while this process does
+    if settings.on_nodes:  # they load torch while this process does
         where = settings.options
         warm = nodes_of(algo, isinstance(spaces[1], gym.spaces.Box))
         Parallel.prepare(warm, engine=where.engine, address=where.address)

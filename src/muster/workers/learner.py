@@ -28,13 +28,20 @@ class Learner:
     Args:
         policy: What is trained.
         save: Called by `save_checkpoint`.
+        announce: Called with what is learnt from, before that: for learners that do the same.
     """
 
-    def __init__(self, policy: LearningPolicy, save: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self,
+        policy: LearningPolicy,
+        save: Callable[[], object] | None = None,
+        announce: Callable[[Any], None] | None = None,
+    ) -> None:
         self.policy = policy
         self.learn_seconds = 0.0
         """Spent on gradients and updates."""
         self._save = save
+        self._announce = announce
 
     @property
     def train_iter(self) -> int:
@@ -49,6 +56,8 @@ class Learner:
             envstep: Environment steps so far; nothing here depends on it.
         """
         started = time.perf_counter()
+        if self._announce is not None:
+            self._announce(data)
         # By the weights: a sequence has a reward for each of its steps, and one weight.
         update = self.policy.update if data.weight.ndim == 1 else self.policy.update_many
         metrics = update(data)

@@ -5,6 +5,7 @@ values of what follows: the edge of each unroll, the last sight of cut episodes
 the agent corrects -> gradient of all rows -> step -> the normaliser learns the observations
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from muster.data.slots import Slots, obs_parts
 from muster.data.unrolls import CutEpisodes
 from muster.nets.normalizer import ObsNorm
+from muster.nets.shares import Shares, SharesInTurn, rows_of_shares
 from muster.rl_utils.moments import Moments
 from muster.workers.following import value_what_follows
 from muster.workers.rollout_rows import rollout_of
@@ -63,9 +65,17 @@ class UnrollLearner:
     Args:
         agent: What learns.
         slots: Where a batch lies, a slot for each unroll.
+        shares: Who computes the gradient of a batch, share by share; else it is all one.
+        announce: Called with the arguments of `learn`, before it: for learners that do the same.
     """
 
-    def __init__(self, agent: CorrectingAgent, slots: Slots) -> None:
+    def __init__(
+        self,
+        agent: CorrectingAgent,
+        slots: Slots,
+        shares: Shares | None = None,
+        announce: Callable[[Sequence[CutEpisodes], int], None] | None = None,
+    ) -> None:
         self.learn_seconds = 0.0
         """Spent on values, gradients and updates."""
         self.agent = agent
@@ -75,8 +85,9 @@ class UnrollLearner:
         self._now = np.zeros((plan.steps, plan.envs), np.float32)
         # A network that remembers learns from whole sequences: a row is then a sequence's number.
         self._rows = np.arange(plan.envs if plan.state_width else plan.envs * plan.steps)
-        self._grad = agent.weights.new_gradient()
-        self._stats = np.zeros(len(agent.stats))
+        self._shares = shares or SharesInTurn(1)
+        self._announce = announce
+        self._grads = [agent.weights.new_gradient() for _ in range(self._shares.members)]
 
     def learn(self, cut: Sequence[CutEpisodes], env_step: int) -> dict[str, float]:
         """Take one step along the gradient of the batch, and return its metrics.
@@ -86,15 +97,24 @@ class UnrollLearner:
             env_step: Environment steps before this batch, by which schedules go.
         """
         started = time.perf_counter()
+        if self._announce is not None:
+            self._announce(cut, env_step)
         agent, plan = self.agent, self._slots.plan
         self._value(cut)
         found = agent.correct(self._slots, self._now)
         terms = agent.terms(env_step, plan.steps * plan.envs)
-        agent.gradient(self._rollout, self._rows, terms, self._grad, self._stats)
+        rows = [self._rows[part] for part in rows_of_shares(len(self._rows), len(self._grads))]
+
+        def differentiate(share: int) -> tuple[float, ...]:
+            stats = np.zeros(len(agent.stats))
+            agent.gradient(self._rollout, rows[share], terms, self._grads[share], stats)
+            return tuple(stats.tolist())
+
+        stats = self._shares(differentiate, len(rows), self._grads)
         agent.adam.lr = agent.lr(env_step)
-        norm = agent.step(self._grad)
+        norm = agent.step(self._grads[0])
         self._learn_norm()
-        sums = dict(zip(agent.stats, self._stats.tolist(), strict=True))
+        sums = dict(zip(agent.stats, map(math.fsum, zip(*stats, strict=True)), strict=True))
         self.learn_seconds += time.perf_counter() - started
         means = {name: sums[name] for name in agent.metrics}
         return {**means, **found, "grad_norm": norm, "lr": agent.adam.lr}
