@@ -227,6 +227,20 @@ def find_device(name: str) -> Device:
     raise OptionError(f"device={name} is not here", why, f"device={here[-1]}, or device=auto")
 
 
+def device_in_turn(name: str, member: int) -> str:
+    """Return the device of one of several processes that compute: each has the next of its kind.
+
+    Args:
+        name: What was asked for. One with a number is the same for all.
+        member: Which process, from 0 on.
+    """
+    if name == "cpu" or ":" in name:
+        return name
+    kind = devices_here()[:2][-1] if name == AUTO else name
+    count = 1 if kind == "cpu" else _count(kind)
+    return f"{kind}:{member % count}" if count > 1 else name
+
+
 def _sum_repeatably(kind: str) -> None:
     """Ask the libraries of a device for sums that come out the same every time."""
     import torch

@@ -52,6 +52,22 @@ def test_auto_is_the_cpu_where_there_is_no_accelerator():
     assert find_device("auto") is HOST
 
 
+@pytest.mark.parametrize(
+    ("name", "there", "found"),
+    [
+        ("cuda", 2, ["cuda:0", "cuda:1", "cuda:0"]),
+        ("auto", 2, ["cuda:0", "cuda:1", "cuda:0"]),
+        ("cuda", 1, ["cuda", "cuda", "cuda"]),
+        ("cuda:1", 2, ["cuda:1", "cuda:1", "cuda:1"]),
+        ("auto", 0, ["auto", "auto", "auto"]),
+        ("cpu", 2, ["cpu", "cpu", "cpu"]),
+    ],
+)
+def test_processes_that_compute_take_devices_in_turn(monkeypatch, name, there, found):
+    monkeypatch.setattr(devices, "_count", lambda kind: there if kind == "cuda" else 0)
+    assert [devices.device_in_turn(name, member) for member in range(3)] == found
+
+
 def test_auto_is_the_first_accelerator_and_cuda_is_asked_for_repeatable_sums(monkeypatch):
     monkeypatch.setattr(devices, "_count", lambda kind: 2 if kind in ("cuda", "mps") else 0)
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", False)

@@ -99,7 +99,8 @@ def work(task: Task, job: Job) -> None:
     seed = derive_seed(job.options.seed, "worker", router.node_id, router.incarnation)
     envs = job.make_envs(job.options.num_envs, seed)
     spaces = envs.single_observation_space, envs.single_action_space
-    worker = GradientWorker(job.make_learner(spaces, seed), envs, seed)
+    agent = job.make_learner(spaces, seed, member=router.node_id)
+    worker = GradientWorker(agent, envs, seed)
     task.use(middleware.contribute(worker, ParameterServer(home="role.learner")))
     task.run()
     worker.close()

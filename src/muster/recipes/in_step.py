@@ -13,6 +13,7 @@ from typing import Any
 
 from muster import middleware
 from muster.framework import Context, Parallel, Task
+from muster.framework.node import current_node
 from muster.recipes.graceful import StopRequest
 from muster.recipes.harness import Harness
 from muster.recipes.job import Job
@@ -49,7 +50,8 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
     """
     options = job.options
     job.arrive()
-    agent = job.make_learner()
+    node = current_node()
+    agent = job.make_learner(member=0 if node is None else node.place.node_id)
 
     def begin() -> Mapping[str, Any] | None:
         start_from = job.checkpoint()

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import cloudpickle
 import gymnasium as gym
 
+from muster.devices import device_in_turn
 from muster.envs import VectorEnv, make_envs
 from muster.framework import Context
 from muster.framework.node import replacements
@@ -91,13 +92,20 @@ class Job:
             "resources": parse_resources(options.resources) or None,
         }
 
-    def make_learner(self, spaces: Spaces | None = None, seed: int | None = None) -> Any:
-        """Make an agent that learns, on the run's device; with the run's seed if none is given.
+    def make_learner(
+        self, spaces: Spaces | None = None, seed: int | None = None, member: int = 0
+    ) -> Any:
+        """Make an agent that learns, on the run's device.
 
         Who only acts or evaluates makes one by `make_agent`, on the CPU.
+
+        Args:
+            spaces: Of the environment, where they are known already.
+            seed: The run's if none is given.
+            member: Which of several processes that learn this is: each has a device of its own.
         """
         seed = self.options.seed if seed is None else seed
-        where = self.options.device
+        where = device_in_turn(self.options.device, member)
         return make_agent(self.algo, self.cfg, spaces or self.spaces(), seed, where)
 
     def make_envs(self, count: int = 1, seed: int | None = None, first_env: int = 0) -> VectorEnv:

@@ -75,7 +75,7 @@ def work_of_replay(agent: Any) -> Callable[[Any], Any]:
 
 def follow_replay(task: Task, job: Job) -> None:
     """Take the steps of a learner that learns from replay."""
-    agent = job.make_learner()
+    agent = _replica(task, job)
     shares = _following(task, job)
     agent.cut_batches(shares)
     learner = Learner(agent)
@@ -91,7 +91,7 @@ def follow_replay(task: Task, job: Job) -> None:
 
 def follow_stream(task: Task, job: Job) -> None:
     """Take the steps of a learner that learns from unrolls."""
-    agent = job.make_learner()
+    agent = _replica(task, job)
     shares = _following(task, job)
     slots = batch_slots(job, agent)
     learner = UnrollLearner(agent, slots, shares)
@@ -103,6 +103,11 @@ def follow_stream(task: Task, job: Job) -> None:
         learner.learn(cut, env_step)
 
     _follow(task, shares, agent, learn)
+
+
+def _replica(task: Task, job: Job) -> Any:
+    """Make what the learner is, on a device of its own if there are several."""
+    return job.make_learner(member=1 + replicas_of(job).index(task.router.node_id))
 
 
 def _following(task: Task, job: Job) -> FollowingShares:
