@@ -26,6 +26,9 @@ VERBS = {
     "eval": "mean and spread of the return of a saved policy",
     "play": "show or record a saved policy",
     "bench": "how fast a recipe trains here, how fast it could, and what limits it",
+    "algos": "the algorithms that there are",
+    "models": "the networks that have a name",
+    "envs": "the environments that are known here",
     "doctor": "what is here, what limits training, whether an environment is sound",
 }
 

@@ -39,6 +39,15 @@ def probably_in_envpool(env_id: str) -> bool:
     return re.search(rf"\b{re.escape(name)}\b", _registrations()) is not None
 
 
+def ids_of_envpool() -> list[str]:
+    """Return all ids of EnvPool, which is loaded for it; none if it is not installed."""
+    if importlib.util.find_spec("envpool") is None:
+        return []
+    import envpool
+
+    return list(envpool.list_all_envs())
+
+
 @functools.cache
 def _registrations() -> str:
     spec = importlib.util.find_spec("envpool")

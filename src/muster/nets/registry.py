@@ -70,11 +70,16 @@ def is_registered(name: str) -> bool:
     return name in _models
 
 
+def own_names() -> list[str]:
+    """Return the names that networks were registered under, but for those of module:Class."""
+    return [name for name in _models if ":" not in name]
+
+
 def check_name(name: str) -> None:
     """Raise OptionError if no model has this name; the message has the nearest."""
     if name in _models or name in BUILT_IN:
         return
-    known = sorted(known for known in (*_models, *BUILT_IN) if ":" not in known)
+    known = sorted((*own_names(), *BUILT_IN))
     near = nearest(name, known)
     raise OptionError(
         f"there is no model {name!r:.120}",

@@ -103,6 +103,11 @@ def is_registered(name: str) -> bool:
     return name in _own
 
 
+def registered() -> set[str]:
+    """Return the names that `register_algorithm` was called for."""
+    return {name for name in _own if not is_code(name)}
+
+
 def load_algorithm(algo: str | None) -> None:
     """Have what `algo` names ready, for who asked for it by name: `module:name` is imported.
 

@@ -1,0 +1,23 @@
+"""`muster algos`: the algorithms that there are."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from muster.cli.arguments import parse
+from muster.cli.columns import in_columns
+
+
+@dataclass(frozen=True)
+class AlgosOptions:
+    """The algorithms that `muster train` knows, what they learn from, and their actions."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print a line for each."""
+    parse(AlgosOptions, argv, "muster algos")
+    from muster.recipes.catalog import algorithms
+
+    rows = [(each.name, each.learns_from, ", ".join(each.actions)) for each in algorithms()]
+    print(in_columns(("algorithm", "learns from", "actions"), rows))
+    print("\nOptions of one: muster train ppo CartPole-v1 --help. Your own: module:name")
+    return 0

@@ -1,0 +1,23 @@
+"""`muster models`: the networks that have a name."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from muster.cli.arguments import parse
+from muster.cli.columns import in_columns
+
+
+@dataclass(frozen=True)
+class ModelsOptions:
+    """The networks that --model knows by their names."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print a line for each."""
+    parse(ModelsOptions, argv, "muster models")
+    from muster.recipes.catalog import models
+
+    rows = [(each.name, each.reads, each.what) for each in models()]
+    print(in_columns(("model", "reads", "what it is"), rows))
+    print("\nWithout --model: what observations need, then --hidden. Your own: module:Class")
+    return 0
