@@ -306,3 +306,14 @@ def test_plain_values_that_go_through_all_loops_raise_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert Task().use(work).run(10).n == 10
+
+
+def test_what_is_logged_is_kept_until_it_is_taken():
+    ctx = Context()
+    ctx.log("loss", 2)
+    ctx.log("loss", 0.5)
+    following = next_context(ctx)
+    following.log("other", True)
+    assert following.logged == {"loss": 0.5, "other": 1.0}
+    with pytest.raises(OptionError, match="a metric is one number"):
+        ctx.log("loss", [1, 2])

@@ -97,6 +97,25 @@ class Context(dict[str, Any]):
         _check_names("share", names)
         self._memory.shared = (self._memory.shared or set()) | set(names)
 
+    def log(self, name: str, value: float) -> None:
+        """Note a number under a name, for whoever writes metrics: `ctx.logged` holds the newest.
+
+        It is kept from loop to loop until it is written.
+        """
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise OptionError(
+                f"ctx.log({name!r:.80}, {value!r:.80}) is not possible",
+                "a metric is one number",
+                f"ctx.log({name!r:.80}, 0.5)",
+            ) from None
+        _check_names("log", (name,))
+        self.keep("logged")
+        if "logged" not in self:
+            self["logged"] = {}
+        self["logged"][name] = number
+
     def setdefault(self, key: str, default: Any = None) -> Any:
         """Return the value of `key`; when it is absent, set it to `default` first."""
         if key in self:

@@ -57,6 +57,7 @@ def log_metrics(
         due = any(_crossed(before, ctx.env_step, steps) for steps in (every, checkpoint_every))
         if due or before == 0 or "evaluation" in ctx or ctx.finish:
             metrics.update(episodes.take())
+            metrics.update(ctx.pop("logged", {}))
             replaced = replacements()
             if replaced is not None:
                 metrics["nodes/replaced"] = replaced

@@ -16,6 +16,7 @@ from typing import Any, Protocol, Self
 from muster import middleware
 from muster.framework import Context, Task
 from muster.recipes.graceful import StopRequest
+from muster.recipes.hooks import hooks_of
 from muster.recipes.job import Job, result_of
 from muster.recipes.keeping import counters_of, keep_best, meta_of
 from muster.recipes.metric_sinks import metric_sinks
@@ -124,6 +125,7 @@ class Harness:
 
     def evaluate(self) -> None:
         """Evaluate in this process."""
+        self._use_hooks()
         options = self._job.options
         self._evaluator = Evaluator(
             self._agent,
@@ -142,6 +144,7 @@ class Harness:
 
     def evaluate_apart(self, apart: EvaluationApart) -> None:
         """Ask the evaluator's node, and go on while it evaluates."""
+        self._use_hooks()
         every = self._job.options.eval_every
         self._task.use(middleware.judge(apart, every, self._ask, self._judged))
 
@@ -170,6 +173,11 @@ class Harness:
         if self._writer is not None:
             self.run.write_result(result.as_json())
         return result
+
+    def _use_hooks(self) -> None:
+        """Use the user's own middleware: its way back comes after evaluation, before metrics."""
+        for hook in hooks_of(self._job.options.use):
+            self._task.use(hook)
 
     def _save(self, ctx: Context) -> None:
         learned = self._agent.parts()

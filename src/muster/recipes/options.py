@@ -8,6 +8,7 @@ from muster.algos.options import check_choice, check_flag, check_number, check_t
 from muster.devices import check_name
 from muster.errors import OptionError
 from muster.framework.parallel import ENGINES
+from muster.recipes.hooks import check_hooks
 from muster.recipes.resources import parse_resources
 from muster.spelling import nearest
 
@@ -71,6 +72,8 @@ class TrainOptions:
     """Environment steps from one checkpoint to the next; 0 for only at the end."""
     save_replay: bool = True
     """Keep the replay buffer in checkpoints: only then is a resumed run exactly the same."""
+    use: tuple[str, ...] = ()
+    """Middleware of your own, as module:function: see docs/hooks.md."""
     quiet: bool = False
     """Say nothing but the result."""
     wandb: bool = False
@@ -104,6 +107,7 @@ class TrainOptions:
         for name in ("run_dir", "from_checkpoint", "address"):
             check_text(name, getattr(self, name))
         check_name(self.device)
+        check_hooks(self.use)
         if self.resume and self.run_dir is None:
             raise OptionError(
                 "--resume does not say which run",

@@ -17,6 +17,7 @@ from gymnasium.envs.registration import EnvSpec
 from muster.errors import OptionError
 from muster.nets import registry
 from muster.recipes import algorithms
+from muster.recipes.hooks import install_hooks, own_hooks
 from muster.recipes.own_modules import modules_here
 
 _MAIN = "__main__"
@@ -32,10 +33,12 @@ class OwnCode:
     """What builds the network; None if the nodes know it by its name."""
     algorithm: bytes | None
     """The algorithm; None if it is muster's own."""
+    hooks: bytes | None
+    """Middleware of the user's own, by name; None if there is none."""
 
     @classmethod
-    def of(cls, algo: str, env: str, model: str | None) -> "OwnCode":
-        """Return what nodes need for this algorithm, environment and model.
+    def of(cls, algo: str, env: str, model: str | None, use: tuple[str, ...]) -> "OwnCode":
+        """Return what nodes need for this algorithm, environment, model and these hooks.
 
         Raises:
             OptionError: It holds something that cannot be sent to another process.
@@ -49,6 +52,7 @@ class OwnCode:
             None if spec is None else _pickled(f"the environment {env!r:.80}", _sendable(spec)),
             None if factory is None else _pickled(f"the model {model!r:.80}", factory),
             None if algorithm is None else _pickled(f"the algorithm {algo!r:.80}", algorithm),
+            _pickled(f"the hook {use[0]!r:.80}", own_hooks(use)) if use else None,
         )
 
     def install(self, algo: str, model: str | None) -> None:
@@ -59,6 +63,8 @@ class OwnCode:
     def _install(self, algo: str, model: str | None) -> None:
         if self.algorithm is not None:
             algorithms.install(algo, cloudpickle.loads(self.algorithm))
+        if self.hooks is not None:
+            install_hooks(cloudpickle.loads(self.hooks))
         if self.env is not None:
             spec: EnvSpec = cloudpickle.loads(self.env)
             if spec.id not in gym.registry:

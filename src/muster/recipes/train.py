@@ -22,6 +22,7 @@ from muster.recipes.beforehand import check_beforehand
 from muster.recipes.completing import complete, limit_reached
 from muster.recipes.failure import keep_failure
 from muster.recipes.graceful import StopRequest
+from muster.recipes.hooks import load_hooks, names_of_hooks
 from muster.recipes.job import Job
 from muster.recipes.memory import check_memory, check_shared_memory
 from muster.recipes.models import load_model, name_of_model
@@ -56,6 +57,8 @@ def train(
     load_algorithm(algo)
     if "model" in options:
         options["model"] = name_of_model(options["model"])
+    if "use" in options:
+        options["use"] = names_of_hooks(options["use"])
     options = {name: _plain(value) for name, value in options.items()}
     plan = _plan(algo, env, options, config)
     algo, env, settings = plan.algo, plan.env, plan.settings
@@ -66,7 +69,10 @@ def train(
         agent, backend = _try_out(algo, env, settings)
     except UnknownEnvError as error:
         raise error.to_try("muster.train({!r}, {!r})", algo) from None
-    own_code = OwnCode.of(algo, env, settings.config.model) if settings.on_nodes else None
+    load_hooks(settings.options.use)
+    own_code = None
+    if settings.on_nodes:
+        own_code = OwnCode.of(algo, env, settings.config.model, settings.options.use)
     settings = replace(settings, options=replace(settings.options, backend=backend))
     plan = replace(plan, settings=settings)
     stop = StopRequest()
