@@ -122,7 +122,7 @@ def test_a_run_whose_batches_are_whole_stays_so(tmp_path):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_killed_learner_changes_no_bit(tmp_path, node):
-    steps = 6_000
+    steps = 6_016
     limits = ("--env-steps", str(steps), "--stop-at", "501", "--eval-every", "0")
     limits += ("--checkpoint-every", "500")
     driver = start(tmp_path, *limits, "--learners", "3", workers=0)
