@@ -42,7 +42,7 @@ class OwnCode:
         """
         spec = gym.registry.get(env.rpartition(":")[2])
         factory = None
-        if model is not None and model not in registry.BUILT_IN:
+        if model is not None and not registry.is_built_in(model):
             factory = registry.get_model(model)
         algorithm = algorithms.own_algorithm(algo)
         return cls(
