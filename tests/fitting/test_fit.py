@@ -159,8 +159,13 @@ def test_a_network_trained_by_two_replicas_gives_the_same_logits_wherever_it_is_
     assert again.model_sha256 == two.model_sha256
     assert again.test_accuracy == two.test_accuracy
     assert np.array_equal(again.classifier.logits(dataset.x_test), wanted)
+
+
+@pytest.mark.slow
+def test_a_network_trained_by_two_replicas_is_trained_on_by_any_number(by_replicas, tmp_path):
+    two = by_replicas[2]
     trained_on = set()
-    for replicas in (1, 3):
+    for replicas in (1, 2, 3):
         shutil.copytree(two.run_dir, run := tmp_path / str(replicas))
         on = muster.fit(run_dir=run, resume=True, replicas=replicas, epochs=3, quiet=True)
         assert on.train_iter == 15
@@ -400,6 +405,27 @@ def test_a_network_of_ones_own_is_fitted_by_several_replicas_too(quick, tmp_path
     one = muster.fit(Tiny, **quick)
     two = muster.fit(Tiny, **{**quick, "replicas": 2, "run_dir": tmp_path / "two"})
     assert one.model_sha256 == two.model_sha256
+
+
+def test_a_network_that_cannot_be_sent_to_replicas_is_named(quick):
+    import threading
+
+    lock = threading.Lock()
+
+    def held(space, classes):
+        assert lock is not None
+        return Tiny(space, classes)
+
+    with pytest.raises(OptionError, match=r"cannot be sent(.|\n)*try: replicas=1"):
+        muster.fit(held, **{**quick, "replicas": 2})
+    assert not quick["run_dir"].exists()
+
+
+def test_a_run_is_resumed_from_another_folder(quick, small, monkeypatch, tmp_path):
+    monkeypatch.chdir(small.parent)
+    muster.fit("mlp", **{**quick, "data": small.name, "epochs": 1})
+    monkeypatch.chdir(tmp_path)
+    assert muster.fit(run_dir="run", resume=True, epochs=2, quiet=True).train_iter == 10
 
 
 def test_a_network_with_noise_of_its_own_is_refused(quick):

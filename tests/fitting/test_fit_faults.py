@@ -10,7 +10,7 @@ from deadly import VARIABLE, Deadly
 
 import muster
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)  # later and later, twenty restarts take some minutes
 
 
 def fitted(small, run, replicas, epochs=4):

@@ -31,7 +31,8 @@ Array = NDArray[Any]
 
 LOSS, CORRECT, SAMPLES = range(3)
 """What a slot counts: the sum of its losses, how many it got right, how many it had."""
-_ROWS_AT_ONCE = 256
+CHUNK = 256
+"""Samples that are tested at once, whoever does: the last bit of an output may depend on it."""
 
 
 class Standardize(nn.Module):
@@ -205,12 +206,20 @@ class Classifier:
         """Return LOSS, CORRECT and SAMPLES of samples that are tested with."""
         return _judged(self._outputs(samples), torch.from_numpy(labels))
 
+    def judge_all(self, samples: Array, labels: Array) -> Array:
+        """Return the same of any number of samples, chunk by chunk."""
+        total = np.zeros(3)
+        for start in range(0, len(labels), CHUNK):
+            part = slice(start, start + CHUNK)
+            total += self.judge(samples[part], labels[part])
+        return total
+
     def logits(self, samples: Array) -> Array:
         """Return one output for each class, [N, classes], of samples [N, *shape]."""
         with one_torch_thread():
             parts = [
-                self._outputs(samples[start : start + _ROWS_AT_ONCE]).numpy()
-                for start in range(0, len(samples), _ROWS_AT_ONCE)
+                self._outputs(samples[start : start + CHUNK]).numpy()
+                for start in range(0, len(samples), CHUNK)
             ]
         return np.concatenate(parts) if parts else np.zeros((0, len(self.classes)), np.float32)
 

@@ -7,9 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
-import numpy as np
-
 from muster.engines.logs import say
 from muster.fitting.classifier import CORRECT, LOSS, SAMPLES, Classifier
 from muster.fitting.data import Dataset
@@ -32,6 +29,7 @@ from muster.nets.threads import one_torch_thread
 from muster.recipes.failure import keep_failure
 from muster.recipes.graceful import StopRequest
 from muster.recipes.models import load_model, name_of_model
+from muster.recipes.own_code import pickled
 from muster.recipes.progress import name_of_terminal
 from muster.run import Checkpoint, RunDirectory
 from muster.shown import shown
@@ -59,6 +57,7 @@ def fit(model: Any = None, data: str | Path | None = None, **options: Any) -> Fi
         Parallel.prepare("muster.fitting.program")
     make_augmentation(dataset, chosen)
     classifier = make_classifier(model, dataset, chosen)
+    factory = _factory(model, chosen)
     stop = StopRequest()
     with stop.listening(), one_torch_thread(), _opened(model, dataset, chosen, saved) as run:
         start_from = None if saved is None else _to_resume(run, classifier)
@@ -71,7 +70,7 @@ def fit(model: Any = None, data: str | Path | None = None, **options: Any) -> Fi
             str(run.path),
             None if start_from is None else str(start_from.path),
             name_of_terminal(),
-            _factory(model, chosen),
+            factory,
         )
         samples = 0 if start_from is None else start_from.step
         if not chosen.quiet:
@@ -106,8 +105,7 @@ def _factory(model: str, options: FitOptions) -> bytes | None:
     """Return what replicas need to build a network of the user's own."""
     if options.replicas < 2 or registry.is_built_in(model):
         return None
-    data: bytes = cloudpickle.dumps(registry.get_model(model))
-    return data
+    return pickled(f"the model {model!r:.80}", registry.get_model(model), "replicas=1")
 
 
 def _trained(
@@ -143,10 +141,7 @@ def _completed(job: FitJob, run: RunDirectory, dataset: Dataset, last: Checkpoin
     """Return the result of a run that has done all its epochs, after evaluating it again."""
     started = time.monotonic()
     classifier = classifier_of(last, job.model)
-    parts = [slice(at, at + 256) for at in range(0, len(dataset.y_test), 256)]
-    found = np.zeros(3)
-    for part in parts:
-        found += classifier.judge(dataset.x_test[part], dataset.y_test[part])
+    found = classifier.judge_all(dataset.x_test, dataset.y_test)
     epochs = last.counters["train_iter"] / make_plan(dataset, job.options).batches
     return FitResult(
         model=job.model,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from muster.fitting.augment import Augmentation
 from muster.fitting.batches import BatchPlan, Rows, share_of
-from muster.fitting.classifier import SAMPLES, Classifier
+from muster.fitting.classifier import CHUNK, SAMPLES, Classifier
 from muster.fitting.data import Dataset
 from muster.flow import Team
 from muster.flow.team import members
@@ -25,8 +25,6 @@ from muster.workers.pace import ENDED, MINIBATCH, Pace
 
 Array = NDArray[Any]
 
-_CHUNK = 256
-"""Test samples that are computed at once, whoever does."""
 _STATS = 3
 _SUMS = _STATS + 1
 """Of an epoch: LOSS, CORRECT, SAMPLES, and the sum of gradient norms."""
@@ -60,7 +58,7 @@ class ReplicaGroup:
         self._augment = augmentation
         self._rate = rate
         self._pages = [each.size for each in classifier.state()]
-        chunks = -(-len(dataset.y_test) // _CHUNK)
+        chunks = -(-len(dataset.y_test) // CHUNK)
         width = classifier.weights.vector.size
         self._team = Team(
             {
@@ -170,7 +168,7 @@ class ReplicaGroup:
         scores: Array = self._team["scores"]
         if self._pace.is_new(update, ENDED):
             for chunk in self._tested:
-                part = slice(chunk * _CHUNK, (chunk + 1) * _CHUNK)
+                part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
                 x, y = self._data.x_test[part], self._data.y_test[part]
                 scores[chunk] = self._classifier.judge(x, y)
         self._pace.meet(update, ENDED)

@@ -1,12 +1,13 @@
 """Whose settings a resumed run of `muster fit` has: its own, and what is given besides changes."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from muster.errors import OptionError
-from muster.fitting.data import check_data
+from muster.fitting.data import DIGITS, check_data
 from muster.fitting.options import FitOptions
 from muster.recipes.models import refuse_code_of_a_file
 from muster.recipes.saved import HISTORY, saved_config
@@ -136,6 +137,9 @@ def resolve(model: object, given: dict[str, Any]) -> tuple[str, FitOptions, Save
         OptionError: One is not known, cannot be, or contradicts another.
     """
     check_names(given)
+    data = given.get("data")
+    if isinstance(data, str) and data and data != DIGITS:  # it may be resumed from elsewhere
+        given = {**given, "data": os.path.abspath(data)}
     if not isinstance(model, str | None):
         raise OptionError(
             f"model={model!r:.80} is not possible", "it has a name", 'model="resnet8"'
