@@ -37,7 +37,7 @@ def lines_of(run):
 @pytest.mark.parametrize(
     ("who", "when", "times"),
     [
-        pytest.param(0, 4, 1, id="the_first_while_it_learns"),
+        pytest.param(0, 8, 1, id="the_first_while_it_learns"),
         pytest.param(1, 11, 1, id="the_second_while_it_evaluates", marks=pytest.mark.slow),
         pytest.param(0, 11, 1, id="the_first_while_it_evaluates", marks=pytest.mark.slow),
         pytest.param(1, 1, 1, id="the_second_before_anything", marks=pytest.mark.slow),
@@ -87,7 +87,7 @@ def test_a_signal_saves_and_leaves_with_its_code_and_the_run_goes_on(
         while "epochs" not in driver.stderr.readline():  # the first line of progress
             assert driver.poll() is None
         driver.send_signal(number)
-        out, _ = driver.communicate(timeout=60)
+        out, _ = driver.communicate(timeout=300)
     finally:
         driver.kill()
     assert driver.returncode == 128 + number
