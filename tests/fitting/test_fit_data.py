@@ -1,5 +1,6 @@
 """Data sets: what is read, and that what is missing, damaged or hostile is named."""
 
+import json
 import os
 import pickle
 import struct
@@ -75,6 +76,16 @@ def test_cifar_100_is_read_with_its_fine_labels(tmp_path):
     found = load_data(packed(cifar100_files(), tmp_path / "c.tar.gz", "cifar-100-binary"))
     assert found.name == "cifar100" and len(found.classes) == 100
     assert found.y_test.tolist() == records(4, 2, 20, labels=2)[:, 1].tolist()
+
+
+@pytest.mark.timeout(120)
+def test_a_network_is_fitted_to_the_archive_as_it_is_published(tmp_path):
+    archive = packed(cifar10_files(), tmp_path / "cifar-10-binary.tar.gz")
+    words = ["--epochs", "1", "--batch-size", "8", "--quiet", "--run-dir", str(tmp_path / "run")]
+    assert main(["fit", "resnet8", "--data", str(archive), *words]) == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (result["data"], result["samples"], result["test_samples"]) == ("cifar10", 20, 4)
+    assert result["parameters"] == 75_290
 
 
 @pytest.mark.parametrize("protocol", [2, 4])
