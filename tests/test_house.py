@@ -34,6 +34,7 @@ def test_the_public_names_are_these():
         "Task",
         "TaskError",
         "__version__",
+        "fit",
         "load_policy",
         "register_algorithm",
         "resume",

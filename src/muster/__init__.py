@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         RunCancelled,
         TaskError,
     )
+    from muster.fitting.fit import fit
     from muster.framework import AbsentKeyError, Context, Middleware, Parallel, StepWrapper, Task
     from muster.framework.wrapper import StepTimer
     from muster.recipes.algorithms import register_algorithm
@@ -42,6 +43,7 @@ __all__ = [
     "Task",
     "TaskError",
     "__version__",
+    "fit",
     "load_policy",
     "register_algorithm",
     "resume",
@@ -59,6 +61,7 @@ _HOMES = {
         "RunCancelled",
         "TaskError",
     ),
+    "muster.fitting.fit": ("fit",),
     "muster.framework": (
         "AbsentKeyError",
         "Context",

@@ -8,7 +8,8 @@ from torch.nn import functional
 
 from muster import OptionError
 from muster.nets import ModelError, build_q_network
-from muster.nets.impala_cnn import ImpalaCNN, ResidualBlock, impala_encoder
+from muster.nets.impala_cnn import ImpalaCNN, ResidualBlock
+from muster.nets.residual import residual_encoder
 
 
 @pytest.mark.parametrize("size", [(1, 1), (2, 3), (3, 9), (10, 10), (15, 40), (64, 64), (84, 84),
@@ -68,7 +69,7 @@ def test_features_of_a_new_network_neither_vanish_nor_explode(rng):
 def test_each_image_of_a_dict_gets_one():
     image = spaces.Box(0, 255, (9, 9, 3), np.uint8)
     space = spaces.Dict(a=image, b=spaces.Dict(c=image), d=spaces.Discrete(3))
-    encoder = impala_encoder(space)
+    encoder = residual_encoder("impala_cnn", space)
     assert sum(isinstance(part, ImpalaCNN) for part in encoder.modules()) == 2
     assert encoder.out_features == 2 * 32 * 4 + 3
 
@@ -87,5 +88,7 @@ def test_a_q_learner_can_ask_for_it_by_name():
 def test_a_q_learner_that_asks_for_a_memory_is_told_why_not():
     with pytest.raises(ModelError, match=r"'lstm' is no Q-network\n  why: .*\n  try: .*ppo"):
         build_q_network(spaces.Box(-1, 1, (4,)), 4, model="lstm")
-    with pytest.raises(OptionError, match=r"there are gru, impala_cnn, lstm, mlp, nature_cnn;"):
+    with pytest.raises(
+        OptionError, match=r"there are gru, impala_cnn, lstm, mlp, nature_cnn, .*resnet<"
+    ):
         build_q_network(spaces.Box(-1, 1, (4,)), 4, model="impala")

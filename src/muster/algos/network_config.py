@@ -31,7 +31,7 @@ class NetworkConfig:
     normalize_obs: bool = False
     """Bring observations to mean 0 and spread 1; a part of the policy."""
     model: str | None = None
-    """Another network: mlp, nature_cnn, impala_cnn, lstm, gru, or module:Class of your own."""
+    """Another network: mlp, nature_cnn, impala_cnn, resnet8, lstm, gru, module:Class of yours."""
     lr: float = 2.5e-4
     """Learning rate of Adam."""
     lr_end: float | None = None

@@ -61,7 +61,7 @@ class QLearningConfig(ReplayConfig):
     activation: Activation = "relu"
     """After each of these layers."""
     model: str | None = None
-    """Another network: mlp, nature_cnn, impala_cnn, or module:Class of your own."""
+    """Another network: mlp, nature_cnn, impala_cnn, resnet8, or module:Class of your own."""
     horizon: int = 50_000
     """Environment steps that the run is planned for."""
 

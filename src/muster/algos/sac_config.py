@@ -93,7 +93,7 @@ class SACConfig(ReplayConfig):
     activation: Activation = "relu"
     """After each of these layers."""
     model: str | None = None
-    """Another network that reads observations: nature_cnn, impala_cnn, module:Class of yours."""
+    """Another network to read observations: nature_cnn, impala_cnn, resnet8, module:Class."""
     horizon: int = 1_000_000
     """Environment steps that the run is planned for."""
 

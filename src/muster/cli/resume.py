@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 
-from muster.cli import train
+from muster.cli import fit, train
 from muster.cli.arguments import value_of
 from muster.errors import OptionError
+from muster.fitting.saved import is_fit
 
 _USAGE = """usage: muster resume RUN [options]
 
-Resumes a run: its algorithm, environment and all settings come from its
-directory. What is given besides is a change: it is checked, said and recorded.
+Resumes a run of muster train or muster fit: its algorithm, environment and all
+settings come from its directory. What is given besides is a change: it is
+checked, said and recorded.
 Seed, network, environments and slots cannot change. --env-steps is the new
 total.
 
@@ -31,6 +33,8 @@ def main(argv: Sequence[str]) -> int:
             "its directory comes first, the options after it",
             "muster resume runs/<env>/<algo>/<date-time>-<seed>",
         )
+    if is_fit(run):
+        return fit.resume(run, rest, _taken_out("--model", rest))
     env, algo = _taken_out("--env", rest), _taken_out("--algo", rest)
     return train.resume(["--run-dir", run, "--resume", *rest], algo, env)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from muster.nets.q_network import build_q_network
     from muster.nets.recurrent import RecurrentActorCritic, RecurrentPolicy
     from muster.nets.registry import get_model, register_model
+    from muster.nets.resnet import ResNet
     from muster.nets.torch_net import TorchNet, make_net
     from muster.nets.torch_policy import TorchPolicy
 
@@ -49,6 +50,7 @@ __all__ = [
     "OneHot",
     "RecurrentActorCritic",
     "RecurrentPolicy",
+    "ResNet",
     "TorchNet",
     "TorchPolicy",
     "build_q_network",
@@ -81,6 +83,7 @@ __getattr__ = load_when_asked_for(
         "OneHot": "muster.nets.encoders",
         "RecurrentActorCritic": "muster.nets.recurrent",
         "RecurrentPolicy": "muster.nets.recurrent",
+        "ResNet": "muster.nets.resnet",
         "TorchNet": "muster.nets.torch_net",
         "TorchPolicy": "muster.nets.torch_policy",
         "build_q_network": "muster.nets.q_network",

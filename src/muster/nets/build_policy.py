@@ -21,13 +21,13 @@ from muster.nets.flat import FlatParameters
 from muster.nets.fused_images import FusedImages, split_images, why_not_fused_images
 from muster.nets.fused_policy import FusedPolicy, why_not_fused
 from muster.nets.fused_recurrent import FusedRecurrent, why_not_fused_recurrent
-from muster.nets.impala_cnn import check_image, impala_encoder
 from muster.nets.masking import MaskedModel
 from muster.nets.normalizer import ObsNorm
 from muster.nets.own_model import built, global_generator_seeded, refuse_two_modes, two_of
 from muster.nets.policy_net import Objective, PolicyNet
 from muster.nets.recurrent import RecurrentActorCritic, RecurrentPolicy
-from muster.nets.registry import BUILT_IN, REMEMBERS, Factory, get_model
+from muster.nets.registry import REMEMBERS, Factory, get_model, is_built_in
+from muster.nets.residual import check_image, is_residual, residual_encoder
 from muster.nets.threads import one_torch_thread
 from muster.nets.torch_policy import TorchPolicy
 
@@ -60,6 +60,7 @@ def build_policy(
             "mlp": as None.
             "nature_cnn": images by three convolutions, then one shared layer of 512.
             "impala_cnn": images by fifteen convolutions, then one shared layer of 256.
+            "resnet8", "resnet20", ...: images by 6n + 1 convolutions, then the same layer.
             "lstm", "gru": a `RecurrentActorCritic`; the last of `hidden` is what remembers.
             Or a registered name, or a class or function of (obs_space, head.outputs), that takes
             the place of all but `normalize_obs`. A Gaussian's outputs are means, then log_std.
@@ -68,7 +69,7 @@ def build_policy(
             Without it the value is that of the best output.
         seed: Decides the first weights, alone: torch's global generator is neither used nor moved.
     """
-    if model is None or (isinstance(model, str) and model in BUILT_IN):
+    if model is None or (isinstance(model, str) and is_built_in(model)):
         with one_torch_thread():  # orthogonal weights come out of a product, too
             module = _standard(
                 model or "mlp",
@@ -208,9 +209,8 @@ def _standard(
     if model in REMEMBERS:
         more["cell"] = model
         return RecurrentActorCritic(obs_space, head, hidden, activation, normalize_obs, **more)
-    if model == "impala_cnn":
-        encoder = impala_encoder(obs_space, generator)
-        check_image(model, obs_space, encoder)
+    if is_residual(model):
+        encoder = residual_encoder(model, obs_space, generator)
         width = int(encoder.out_features)  # type: ignore[arg-type]  # every encoder has it
         features = gym.spaces.Box(-float("inf"), float("inf"), (width,))
         # The encoder keeps its own weights: orthogonal ones make what residual blocks add too

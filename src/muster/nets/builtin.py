@@ -1,4 +1,4 @@
-"""The Q-networks that muster has a name for: `--model mlp`, `nature_cnn`, `impala_cnn`.
+"""The Q-networks that muster has a name for: `mlp`, `nature_cnn`, `impala_cnn`, `resnet20`.
 
 They are built as a model of the user's own is: with torch's global generator seeded for it.
 """
@@ -12,9 +12,9 @@ from torch import nn
 
 from muster.nets.encoders import make_encoder
 from muster.nets.errors import ModelError
-from muster.nets.impala_cnn import check_image, impala_encoder
 from muster.nets.mlp import MLP
 from muster.nets.q_network import build_q_network
+from muster.nets.residual import check_image, residual_encoder
 
 
 def mlp(obs_space: gym.Space[Any], n_actions: int) -> nn.Module:
@@ -30,8 +30,16 @@ def nature_cnn(obs_space: gym.Space[Any], n_actions: int) -> nn.Module:
 
 def impala_cnn(obs_space: gym.Space[Any], n_actions: int) -> nn.Module:
     """Return the residual network of Espeholt et al. 2018: 15 convolutions and a layer of 256."""
-    encoder = impala_encoder(obs_space)
-    check_image("impala_cnn", obs_space, encoder)
+    return _residual("impala_cnn", obs_space, n_actions)
+
+
+def resnet(obs_space: gym.Space[Any], n_actions: int, *, depth: int) -> nn.Module:
+    """Return a residual network of He et al. 2015, of 6n + 2 layers, and a layer of 256."""
+    return _residual(f"resnet{depth}", obs_space, n_actions)
+
+
+def _residual(model: str, obs_space: gym.Space[Any], n_actions: int) -> nn.Module:
+    encoder = residual_encoder(model, obs_space)
     features = int(encoder.out_features)  # type: ignore[arg-type]  # every encoder has it
     return nn.Sequential(OrderedDict(encoder=encoder, trunk=MLP(features, (256,), n_actions)))
 

@@ -1,17 +1,11 @@
 """The residual network of Espeholt et al. 2018 (IMPALA, figure 3, right) for images of any size."""
 
 import math
-from typing import Any
 
-import gymnasium as gym
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from muster.envs.masks import parts_to_read
-from muster.nets.cnn import NatureCNN
-from muster.nets.encoders import DictEncoder, make_encoder
-from muster.nets.errors import ModelError
 from muster.nets.images import ImageInput
 from muster.nets.mlp import draw_weights
 
@@ -66,28 +60,6 @@ class ResidualBlock(nn.Module):
         """Return [B, channels, H, W]."""
         step: Tensor = self.second(functional.relu(self.first(functional.relu(image))))
         return image + step
-
-
-def impala_encoder(space: gym.Space[Any], generator: torch.Generator | None = None) -> nn.Module:
-    """Return the standard encoder of a space, with an `ImpalaCNN` for each of its images."""
-    if isinstance(space, gym.spaces.Dict):
-        parts = parts_to_read(space).items()
-        return DictEncoder({key: impala_encoder(part, generator) for key, part in parts})
-    encoder = make_encoder(space, generator)
-    if isinstance(encoder, NatureCNN) and space.shape is not None:
-        return ImpalaCNN(space.shape, generator)
-    return encoder
-
-
-def check_image(model: str, space: gym.Space[Any], encoder: nn.Module) -> None:
-    """Raise ModelError unless an encoder of `space` reads an image somewhere."""
-    if any(isinstance(part, nn.Conv2d) for part in encoder.modules()):
-        return
-    raise ModelError(
-        f"the model {model!r} cannot read {space}",
-        "it reads images: a Box of uint8 with height and width",
-        "--model mlp",
-    )
 
 
 def _convolution(before: int, after: int, generator: torch.Generator | None) -> nn.Conv2d:

@@ -3,7 +3,9 @@
 Names are checked without torch; it is loaded when a network is registered or built.
 """
 
+import functools
 import importlib
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -25,7 +27,36 @@ REMEMBERS = ("gru", "lstm")
 BUILT_IN = (*REMEMBERS, "impala_cnn", "mlp", "nature_cnn")
 """Functions of `muster.nets.builtin` for Q-learners; `muster.nets.build_policy` has policies."""
 
+MOST_DEPTH = 1_202
+"""Of a residual network: the deepest of He et al. 2015."""
+_RESNET = re.compile(r"resnet(\d{1,9})", re.ASCII)
+
 _models: dict[str, Factory] = {}
+
+
+def resnet_depth(name: str) -> int | None:
+    """Return the depth that `resnet20` and its kin name; None for any other name.
+
+    Raises:
+        OptionError: There is no residual network of this depth; the message has the nearest.
+    """
+    found = _RESNET.fullmatch(name)
+    if found is None:
+        return None
+    depth = int(found[1])
+    blocks = min(max(round((depth - 2) / 6), 1), (MOST_DEPTH - 2) // 6)
+    if depth != 6 * blocks + 2:
+        raise OptionError(
+            f"there is no model {name!r}",
+            f"a residual network has 6n + 2 layers, from 8 to {MOST_DEPTH}: 8, 20, 32, 44, 56",
+            f'model="resnet{6 * blocks + 2}"',
+        )
+    return depth
+
+
+def is_built_in(name: str) -> bool:
+    """Whether a name is one of muster's own networks."""
+    return name in BUILT_IN or resnet_depth(name) is not None
 
 
 def register_model(name: str, factory: Factory) -> None:
@@ -43,7 +74,7 @@ def register_model(name: str, factory: Factory) -> None:
             'register_model("my_net", MyNet)',
         )
     _check_factory(factory)
-    if name in BUILT_IN:
+    if name in BUILT_IN or _RESNET.fullmatch(name):
         raise OptionError(
             f"the model {name!r} is one of muster's own",
             "two networks under one name would make a config mean two things",
@@ -77,13 +108,13 @@ def own_names() -> list[str]:
 
 def check_name(name: str) -> None:
     """Raise OptionError if no model has this name; the message has the nearest."""
-    if name in _models or name in BUILT_IN:
+    if name in _models or is_built_in(name):
         return
     known = sorted((*own_names(), *BUILT_IN))
-    near = nearest(name, known)
+    near = nearest(name, (*known, "resnet8", "resnet20", "resnet56"))
     raise OptionError(
         f"there is no model {name!r:.120}",
-        f"there are {', '.join(known)}; or your module:Class",
+        f"there are {', '.join(known)}, resnet<6n + 2>; or your module:Class",
         'model="{}"'.format(near or "my_module:MyNetwork"),
     )
 
@@ -96,8 +127,10 @@ def get_model(model: str | Factory) -> Factory:
     check_name(model)
     if model in _models:
         return _models[model]
-    built_in: Factory = getattr(importlib.import_module("muster.nets.builtin"), model)
-    return built_in
+    depth = resnet_depth(model)
+    name = model if depth is None else "resnet"
+    built_in: Factory = getattr(importlib.import_module("muster.nets.builtin"), name)
+    return built_in if depth is None else functools.partial(built_in, depth=depth)
 
 
 def _check_factory(factory: object) -> None:

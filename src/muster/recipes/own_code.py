@@ -45,14 +45,14 @@ class OwnCode:
         """
         spec = gym.registry.get(env.rpartition(":")[2])
         factory = None
-        if model is not None and model not in registry.BUILT_IN:
+        if model is not None and not registry.is_built_in(model):
             factory = registry.get_model(model)
         algorithm = algorithms.own_algorithm(algo)
         return cls(
-            None if spec is None else _pickled(f"the environment {env!r:.80}", _sendable(spec)),
-            None if factory is None else _pickled(f"the model {model!r:.80}", factory),
-            None if algorithm is None else _pickled(f"the algorithm {algo!r:.80}", algorithm),
-            _pickled(f"the hook {use[0]!r:.80}", own_hooks(use)) if use else None,
+            None if spec is None else pickled(f"the environment {env!r:.80}", _sendable(spec)),
+            None if factory is None else pickled(f"the model {model!r:.80}", factory),
+            None if algorithm is None else pickled(f"the algorithm {algo!r:.80}", algorithm),
+            pickled(f"the hook {use[0]!r:.80}", own_hooks(use)) if use else None,
         )
 
     def install(self, algo: str, model: str | None) -> None:
@@ -84,13 +84,23 @@ def _sendable(spec: EnvSpec) -> EnvSpec:
     return replace(spec, entry_point=found)
 
 
-def _pickled(what: str, value: Any) -> bytes:
+def pickled(what: str, value: Any, alone: str = "workers=0") -> bytes:
+    """Return something by value, for processes of the user's own.
+
+    Args:
+        what: What it is, for the message.
+        value: Is sent.
+        alone: The option with which nothing has to be.
+
+    Raises:
+        OptionError: It holds something that cannot be sent to another process.
+    """
     try:
         data: bytes = cloudpickle.dumps(value)
     except Exception as error:
         raise OptionError(
             f"{what} cannot be sent to workers",
             f"{type(error).__name__}: {' '.join(str(error).split())}",
-            "workers=0, or put it into a module of its own that workers can import",
+            f"{alone}, or put it into a module of its own that workers can import",
         ) from error
     return data

@@ -100,6 +100,12 @@ def load_policy(
     """
     run = RunDirectory.open(path)
     config = saved_config(run)
+    if "kind" in config:  # of muster fit
+        raise RunDirectoryError(
+            f"{run.path} holds no policy",
+            "it is of a network that was fitted to labelled data, and takes no actions",
+            f"muster.fitting.load_classifier({str(run.path)!r})",
+        )
     if algo is None:
         algo = str(config.get("algo"))
         refuse_algorithm_of_a_file(algo, path)

@@ -89,9 +89,9 @@ class Progress:
         if self._eval is not None:
             parts.append(f"eval {self._eval:.1f}")
         if last:
-            parts.append(f"in {_clock(seconds)}")
+            parts.append(f"in {clock(seconds)}")
         elif rate:
-            parts.append(f"{_clock(max(0, self._total - env_step) / rate)} left")
+            parts.append(f"{clock(max(0, self._total - env_step) / rate)} left")
         return "  ".join(parts)
 
     def _bar(self, env_step: int, text: str) -> str:
@@ -125,7 +125,8 @@ def opened(terminal: str | None) -> TextIO:
         return sys.stderr
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Return a time as it is shown: 1:05, 2:00:00, 7 days."""
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     if hours >= 100:

@@ -1,0 +1,56 @@
+"""Files of a data set by their names, out of a folder or a tar archive."""
+
+import gzip
+import tarfile
+import zlib
+from pathlib import Path
+
+from muster.fitting.errors import DataError
+
+_MOST_BYTES = 1 << 30
+"""Of one file: ten times the largest of CIFAR."""
+_MOST_FILES = 1_000
+
+
+def read_files(path: Path) -> dict[str, bytes]:
+    """Return the content of the files of a folder or archive, by their names without folders.
+
+    Links and whatever else is no plain file are passed over; nothing is written anywhere.
+
+    Raises:
+        DataError: The archive is damaged, or too large to be what it should be.
+    """
+    if path.is_dir():
+        return {each.name: _read(each) for each in sorted(path.iterdir()) if each.is_file()}
+    found: dict[str, bytes] = {}
+    try:
+        with tarfile.open(path, "r|*") as archive:
+            for member in archive:
+                if not member.isfile():
+                    continue
+                if member.size > _MOST_BYTES or len(found) >= _MOST_FILES:
+                    raise _too_large(path)
+                opened = archive.extractfile(member)
+                assert opened is not None  # it is a file
+                found[Path(member.name).name] = opened.read(member.size)
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(
+            f"{path} is damaged: {error}",
+            "the archive is cut off, or was changed on its way",
+            "download it again, and compare its size and sum with those that its authors publish",
+        ) from error
+    return found
+
+
+def _read(path: Path) -> bytes:
+    if path.stat().st_size > _MOST_BYTES:
+        raise _too_large(path)
+    return path.read_bytes()
+
+
+def _too_large(path: Path) -> DataError:
+    return DataError(
+        f"{path} has a file of more than {_MOST_BYTES >> 30} GiB, or too many files",
+        "CIFAR is much smaller, so it is something else",
+        "another --data",
+    )

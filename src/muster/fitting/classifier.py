@@ -1,0 +1,295 @@
+"""`Classifier`: a network that tells classes apart, and all that changes while it learns.
+
+images -> Standardize -> network -> outputs -> cross-entropy -> gradient of a slot, in a flat row
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from muster.devices import as_tensors
+from muster.fitting.options import FitOptions
+from muster.nets.adam import Adam
+from muster.nets.errors import ModelError, NonFiniteError
+from muster.nets.flat import FlatParameters
+from muster.nets.gradient_target import GradientTarget
+from muster.nets.own_model import built, global_generator_seeded
+from muster.nets.registry import get_model, resnet_depth
+from muster.nets.resnet import resnet_classifier
+from muster.nets.sgd import Sgd, decaying
+from muster.nets.slot_norm import SlotStatistics
+from muster.nets.threads import one_torch_thread
+from muster.seeding import derive_seed
+
+Array = NDArray[Any]
+
+LOSS, CORRECT, SAMPLES = range(3)
+"""What a slot counts: the sum of its losses, how many it got right, how many it had."""
+CHUNK = 256
+"""Samples that are tested at once, whoever does: the last bit of an output may depend on it."""
+
+
+class Standardize(nn.Module):
+    """Samples brought to mean 0 and spread 1 of the training set, as the network reads them.
+
+    Networks of images divide what they read by 255, so it is multiplied with that here.
+
+    Args:
+        mean: Of each channel or number.
+        spread: The same.
+        for_images: Whether the network divides by 255.
+    """
+
+    mean: Tensor
+    spread: Tensor
+
+    def __init__(self, mean: Array, spread: Array, for_images: bool) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.from_numpy(mean.copy()))
+        self.register_buffer("spread", torch.from_numpy(spread.copy()))
+        self._scale = 255.0 if for_images else 1.0
+
+    def forward(self, samples: Tensor) -> Tensor:
+        """Return float32 of the same shape."""
+        return (samples.float() - self.mean) / self.spread * self._scale
+
+
+def build_network(
+    model: str, shape: tuple[int, ...], classes: int, norm: Any, seed: int
+) -> nn.Module:
+    """Return a module from samples [B, *shape] to one output for each class.
+
+    Args:
+        model: A name that `muster.nets.registry` knows.
+        shape: Of one sample: an image (height, width, channels), or a vector.
+        classes: How many there are.
+        norm: Of a resnet.
+        seed: Decides the first weights, alone.
+
+    Raises:
+        ModelError: The network cannot read such samples.
+    """
+    is_image = len(shape) == 3
+    depth = resnet_depth(model)
+    if depth is not None and is_image:
+        generator = torch.Generator().manual_seed(derive_seed(seed, "fit", "weights"))
+        return resnet_classifier(shape, depth, classes, norm, generator)
+    # The standard encoder of such a space flattens it; of uint8 it would be convolutions.
+    flat = not is_image or model == "mlp"
+    space = (
+        gym.spaces.Box(-np.inf, np.inf, shape) if flat else gym.spaces.Box(0, 255, shape, np.uint8)
+    )
+    with global_generator_seeded(derive_seed(seed, "fit", "weights")):
+        module = built(get_model(model), space, classes)
+        with torch.no_grad():
+            made = module.eval()(torch.zeros(2, *shape))
+    if not isinstance(made, Tensor) or tuple(made.shape) != (2, classes):
+        got = f"a tensor of shape {tuple(made.shape)}" if isinstance(made, Tensor) else repr(made)
+        raise ModelError(
+            f"the model makes {got:.120} out of two samples, not one of shape {(2, classes)}",
+            "a classifier has one output for each class, and rows are samples",
+            f"end it with torch.nn.Linear(..., {classes})",
+        )
+    _refuse_dropout(module)
+    return module
+
+
+class Classifier:
+    """A network, its optimiser and its batch statistics.
+
+    Args:
+        model: Name of the network.
+        shape: Of one sample.
+        classes: What each output stands for.
+        moments: Mean and spread of the training set.
+        options: Of the run.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        shape: tuple[int, ...],
+        classes: tuple[str, ...],
+        moments: tuple[Array, Array],
+        options: FitOptions,
+    ) -> None:
+        self.model = model
+        self.shape = shape
+        self.classes = classes
+        with one_torch_thread():
+            network = build_network(model, shape, len(classes), options.norm, options.seed)
+        is_image = len(shape) == 3 and model != "mlp"
+        self.module = nn.Sequential()
+        self.module.add_module("standardize", Standardize(*moments, for_images=is_image))
+        self.module.add_module("network", network)
+        self.weights = FlatParameters(self.module)
+        self.statistics = SlotStatistics(self.module)
+        self.train_iter = 0
+        """Updates so far."""
+        vector = self.weights.vector
+        self.optimizer: Sgd | Adam
+        if options.optimizer == "sgd":
+            self.optimizer = Sgd(vector, options.rate, options.momentum)
+        else:
+            self.optimizer = Adam(vector, options.rate)
+        self._decay = np.float32(options.weight_decay) * decaying(self.weights)
+        self._gradient = GradientTarget(self.module, self.weights)
+
+    # ---- learning
+
+    def gradient(
+        self, samples: Array, labels: Array, batch: int, grad: Array, stats: Array, norms: Array
+    ) -> None:
+        """Write what a slot adds to the gradient of a batch's mean loss. Changes no weight.
+
+        Args:
+            samples: Of the slot.
+            labels: Of these.
+            batch: Samples of the whole batch.
+            grad: Is overwritten, float32.
+            stats: Is overwritten: LOSS, CORRECT, SAMPLES.
+            norms: Is overwritten: the statistics of its batch norms.
+        """
+        stats[:] = 0.0
+        if not len(labels):
+            grad[:] = 0.0
+            return
+        self.module.train()
+        x, y = as_tensors((samples, labels), own=True)
+        outputs = self.module(x)
+        loss = functional.cross_entropy(outputs, y, reduction="sum")
+        self._gradient.write([loss], [torch.tensor(1 / batch)], grad)
+        stats[:] = _judged(outputs.detach(), y)
+        self.statistics.collect(norms)
+
+    def step(self, total: Array, norms: Array, samples: Array, lr: float) -> float:
+        """Take one step along a batch's gradient, and return its norm.
+
+        Args:
+            total: The sum of all slots' gradients. Changed.
+            norms: The statistics of all slots' batch norms.
+            samples: Of each slot.
+            lr: Learning rate.
+
+        Raises:
+            NonFiniteError: The gradient is NaN or infinite; nothing was changed.
+        """
+        self.optimizer.lr = lr
+        vector = self.weights.vector
+        if isinstance(self.optimizer, Adam):  # Loshchilov & Hutter 2019: apart from its averages
+            kept = 1 - np.float32(lr) * self._decay
+            norm = self.optimizer.step(total)
+            if np.isfinite(norm):
+                vector *= kept
+        else:
+            total += self._decay * vector
+            norm = self.optimizer.step(total)
+        if not np.isfinite(norm):
+            raise NonFiniteError(
+                f"the gradient of update {self.train_iter + 1} is {norm}",
+                "the learning rate is too large, or the data holds such a number",
+                "a smaller --lr",
+            )
+        self.statistics.take_over(norms, samples)
+        self.train_iter += 1
+        return norm
+
+    # ---- telling classes apart
+
+    def judge(self, samples: Array, labels: Array) -> Array:
+        """Return LOSS, CORRECT and SAMPLES of samples that are tested with."""
+        return _judged(self._outputs(samples), torch.from_numpy(labels))
+
+    def judge_all(self, samples: Array, labels: Array) -> Array:
+        """Return the same of any number of samples, chunk by chunk."""
+        total = np.zeros(3)
+        for start in range(0, len(labels), CHUNK):
+            part = slice(start, start + CHUNK)
+            total += self.judge(samples[part], labels[part])
+        return total
+
+    def logits(self, samples: Array) -> Array:
+        """Return one output for each class, [N, classes], of samples [N, *shape]."""
+        with one_torch_thread():
+            parts = [
+                self._outputs(samples[start : start + CHUNK]).numpy()
+                for start in range(0, len(samples), CHUNK)
+            ]
+        return np.concatenate(parts) if parts else np.zeros((0, len(self.classes)), np.float32)
+
+    def predict(self, samples: Array) -> Array:
+        """Return the label of each of N samples."""
+        labels: Array = self.logits(samples).argmax(1)
+        return labels
+
+    def _outputs(self, samples: Array) -> Tensor:
+        self.statistics.evaluating()
+        self.module.eval()
+        with torch.no_grad():
+            outputs: Tensor = self.module(as_tensors(samples, own=True))
+        return outputs
+
+    # ---- what is kept
+
+    def state(self) -> list[Array]:
+        """Return all arrays that change, themselves: weights, optimiser, running averages."""
+        return [self.weights.vector, *_arrays(self.optimizer), self.statistics.running]
+
+    def parts(self) -> dict[str, dict[str, Any]]:
+        """Return a copy of all that changes, by part, for a checkpoint."""
+        self.statistics.evaluating()
+        return {
+            "policy": dict(self.weights.state_dict()),
+            "optimizer": {**self.optimizer.state_dict(), "train_iter": self.train_iter},
+        }
+
+    def load_parts(self, parts: Mapping[str, Any]) -> None:
+        """Take over what `parts` returned, or the network of it alone."""
+        self.weights.load_state_dict(dict(parts["policy"]))
+        self.statistics.collect(self.statistics.running)
+        if "optimizer" in parts:
+            saved = dict(parts["optimizer"])
+            self.train_iter = int(saved.pop("train_iter"))
+            self.optimizer.load_state_dict(saved)
+
+    def become(self, arrays: list[Array], updates: int) -> None:
+        """Take over the arrays of `state`, after so many updates."""
+        for mine, other in zip(self.state(), arrays, strict=True):
+            mine[:] = other
+        self.train_iter = updates
+        if isinstance(self.optimizer, Adam):
+            self.optimizer.load_state_dict({**self.optimizer.state_dict(), "steps": updates})
+
+    def model_sha256(self) -> str:
+        """Return a hash of the network's weights and of what it normalises by."""
+        self.statistics.evaluating()
+        return self.weights.sha256()
+
+
+def _arrays(optimizer: Sgd | Adam) -> list[Array]:
+    if isinstance(optimizer, Sgd):
+        return [optimizer.velocity]
+    return [optimizer.mean, optimizer.square]
+
+
+def _judged(outputs: Tensor, labels: Tensor) -> Array:
+    """Return LOSS, CORRECT and SAMPLES."""
+    loss = functional.cross_entropy(outputs, labels, reduction="sum")
+    correct = (outputs.argmax(1) == labels).sum()
+    return np.array([float(loss), float(correct), len(labels)])
+
+
+def _refuse_dropout(module: nn.Module) -> None:
+    for name, part in module.named_modules():
+        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
+            raise ModelError(
+                f"the layer {name!r} of the model is {part}",
+                "its noise would come from torch's own generator, not from the seed",
+                "take it out; --weight-decay and --augment hold a network back, too",
+            )

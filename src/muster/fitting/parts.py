@@ -1,0 +1,27 @@
+"""A training set and a test set out of samples that are not divided yet."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.seeding import generator
+
+
+def split_by_class(
+    labels: NDArray[Any], share: float, seed: int
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the samples to train with, and those to test with: the same share of each class.
+
+    Args:
+        labels: Of all samples.
+        share: Of each class to test with: at least one sample, and never all of them.
+        seed: Decides which ones.
+    """
+    tested = np.zeros(len(labels), bool)
+    for label in np.unique(labels):
+        of_it = np.flatnonzero(labels == label)
+        count = min(max(1, round(share * len(of_it))), len(of_it) - 1)
+        chosen = generator(seed, "fit", "split", int(label)).permutation(len(of_it))[:count]
+        tested[of_it[chosen]] = True
+    return np.flatnonzero(~tested), np.flatnonzero(tested)

@@ -1,0 +1,44 @@
+"""How `muster fit` goes: epochs, samples/s, loss, test accuracy and the time left, on one line."""
+
+from collections.abc import Generator
+from typing import TextIO
+
+from muster.framework import Context
+from muster.recipes.progress import Progress, clock
+
+
+class FitProgress(Progress):
+    """A middleware that shows progress: a bar on a terminal, else a line now and then.
+
+    Args:
+        total: Samples that the run is to learn from.
+        epochs: Passes that these are.
+        quiet: Show nothing.
+        file: Where to show it.
+    """
+
+    def __init__(self, total: int, epochs: int, quiet: bool, file: TextIO) -> None:
+        super().__init__(total, quiet, file)
+        self._epochs = epochs
+        self._loss: float | None = None
+        self._accuracy: float | None = None
+
+    def __call__(self, ctx: Context) -> Generator[None, None, None]:
+        """Note what is new, and show it when it is time."""
+        for _ in super().__call__(ctx):
+            yield
+            self._loss = ctx.get("train_loss", self._loss)
+            self._accuracy = ctx.get("test_accuracy", self._accuracy)
+
+    def _text(self, env_step: int, seconds: float, last: bool) -> str:
+        assert self._first_step is not None
+        rate = (env_step - self._first_step) / seconds if seconds > 0 else 0.0
+        done = env_step * self._epochs / self._total
+        parts = [f"{done:.1f}/{self._epochs} epochs", f"{rate:,.0f} samples/s"]
+        if self._loss is not None:
+            parts.append(f"loss {self._loss:.3f}")
+        if self._accuracy is not None:
+            parts.append(f"test {100 * self._accuracy:.2f} %")
+        left = max(0, self._total - env_step) / rate if rate else 0.0
+        parts.append(f"in {clock(seconds)}" if last else f"{clock(left)} left")
+        return "  ".join(parts)

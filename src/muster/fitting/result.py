@@ -1,0 +1,58 @@
+"""What a finished run of `muster fit` has to show."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """The end of a run: `result.json`, and the network itself."""
+
+    model: str
+    data: str
+    seed: int
+    replicas: int
+    epochs: float
+    """Passes over the training set, in all."""
+    samples: int
+    """Samples learnt from, in all."""
+    train_iter: int
+    seconds: float
+    """Of training in this command, evaluations included."""
+    samples_per_s: float
+    train_loss: float | None
+    """Mean of the last epoch, as far as it went."""
+    test_accuracy: float | None
+    """Of the final weights; None if they were not evaluated, because a signal or time ended it."""
+    test_loss: float | None
+    test_samples: int
+    """How many the accuracy is of: each sample of the test set counts once."""
+    best_test_accuracy: float | None
+    """Of the weights in checkpoints/best."""
+    parameters: int
+    model_sha256: str
+    """Of the final weights, and of what the network normalises by."""
+    data_sha256: str
+    stopped_by: str
+    """`epochs`, `target`, `time` or `signal`."""
+    run_dir: Path
+    stop_signal: int | None = None
+    """The signal that asked the run to end, if one did."""
+    replacements: int = 0
+    """How often a replica was replaced, because it had died or hung."""
+    classifier: Any = field(default=None, repr=False)
+    """Tells classes apart: `classifier.predict(images)`."""
+
+    @classmethod
+    def from_json(cls, saved: dict[str, Any]) -> "FitResult | None":
+        """Return the result that was written to `result.json`; None if it is not such a result."""
+        try:
+            return cls(**{**saved, "run_dir": Path(saved["run_dir"])})
+        except (KeyError, TypeError):
+            return None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of `result.json`."""
+        shown = {name: value for name, value in self.__dict__.items() if name != "classifier"}
+        return {**shown, "run_dir": str(self.run_dir)}

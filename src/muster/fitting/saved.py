@@ -1,0 +1,169 @@
+"""Whose settings a resumed run of `muster fit` has: its own, and what is given besides changes."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from muster.errors import OptionError
+from muster.fitting.data import DIGITS, check_data
+from muster.fitting.options import FitOptions
+from muster.recipes.models import refuse_code_of_a_file
+from muster.recipes.saved import HISTORY, saved_config
+from muster.run import RunDirectory, RunDirectoryError
+from muster.run.config_io import from_dict
+from muster.run.directory import check_new
+from muster.spelling import nearest
+
+KIND = "fit"
+_OWN = ("kind", "model", "data_sha256", HISTORY)
+"""Keys of `config.yaml` that are no options."""
+
+
+@dataclass(frozen=True)
+class SavedFit:
+    """What a run's `config.yaml` says."""
+
+    path: Path
+    model: str
+    options: FitOptions
+    data_sha256: str
+    history: list[Any]
+
+
+def is_fit(path: str | Path) -> bool:
+    """Whether there is a run of `muster fit` in a directory."""
+    return saved_config(RunDirectory.open(path)).get("kind") == KIND
+
+
+def saved_fit(path: str | Path) -> SavedFit:
+    """Read what a run was told.
+
+    Raises:
+        RunDirectoryError: There is no run of `muster fit`.
+        OptionError: Its `config.yaml` is not what muster writes.
+    """
+    run = RunDirectory.open(path)
+    data = saved_config(run)
+    own = {key: data.pop(key, None) for key in _OWN}
+    model = own["model"]
+    if own["kind"] != KIND or not isinstance(model, str):
+        raise RunDirectoryError(
+            f"{run.path} is no run of muster fit",
+            "its config.yaml says so, or is not what muster writes",
+            f"muster resume {run.path}",
+        )
+    history = own[HISTORY] if isinstance(own[HISTORY], list) else []
+    options = from_dict(data, FitOptions)
+    return SavedFit(run.path, model, options, str(own["data_sha256"]), history)
+
+
+def changed(saved: SavedFit, model: str | None, given: Mapping[str, Any]) -> FitOptions:
+    """Return the options of a run that goes on, or refuse what cannot change.
+
+    Args:
+        saved: What the run was told.
+        model: As it was given; None for the run's own.
+        given: Options that were given.
+    """
+    check_names(given)
+    if model is None:
+        refuse_code_of_a_file(saved.model, saved.path)
+    elif model != saved.model:
+        raise OptionError(
+            f"the run in {saved.path} is of the model {saved.model!r:.80}",
+            f"it cannot go on as {model!r:.80}",
+            f"muster resume {saved.path}",
+        )
+    for name in sorted(FitOptions.FIXED_ON_RESUME & given.keys()):
+        if given[name] != getattr(saved.options, name):
+            raise OptionError(
+                f"{name}={given[name]!r:.80} is not possible: the run in {saved.path} has "
+                f"{name}={getattr(saved.options, name)!r:.80}",
+                "seed, network, batches and slots make a run what it is",
+                f"leave {name} out, or start a new run",
+            )
+    return FitOptions(**{**asdict(saved.options), **given})
+
+
+def to_write(
+    model: str, options: FitOptions, data_sha256: str, saved: SavedFit | None, samples: int
+) -> dict[str, Any]:
+    """Return the content of `config.yaml`.
+
+    Args:
+        model: Name of the network.
+        options: Of the run, from now on.
+        data_sha256: Of its data.
+        saved: What it was told before, if it is resumed.
+        samples: That it has learnt from by now.
+    """
+    told = {
+        key: value for key, value in asdict(options).items() if key not in options.OF_THE_COMMAND
+    }
+    content = {"kind": KIND, "model": model, **told, "data_sha256": data_sha256}
+    if saved is None:
+        return content
+    before = asdict(saved.options)
+    changes = {
+        key: {"from": before[key], "to": told[key]} for key in told if told[key] != before[key]
+    }
+    news = [{"env_step": samples, "changed": changes}] if changes else []
+    return {**content, HISTORY: [*saved.history, *news]}
+
+
+def check_names(given: Mapping[str, Any]) -> None:
+    """Refuse an option that there is not, with the nearest."""
+    known = [field.name for field in fields(FitOptions)]
+    for name in given:
+        if name not in known:
+            near = nearest(name, known)
+            raise OptionError(
+                f"there is no option {name!r:.80}",
+                f"the nearest is {near!r}" if near else "none is near",
+                f"{near}=..." if near else "muster fit --help",
+            )
+
+
+def resolve(model: object, given: dict[str, Any]) -> tuple[str, FitOptions, SavedFit | None]:
+    """Return what is to be trained with which options: a new run, or one that goes on.
+
+    Args:
+        model: Name of the network; None for that of a run that is resumed.
+        given: Options by name.
+
+    Raises:
+        OptionError: One is not known, cannot be, or contradicts another.
+    """
+    check_names(given)
+    data = given.get("data")
+    if isinstance(data, str) and data and data != DIGITS:  # it may be resumed from elsewhere
+        given = {**given, "data": os.path.abspath(data)}
+    if not isinstance(model, str | None):
+        raise OptionError(
+            f"model={model!r:.80} is not possible", "it has a name", 'model="resnet8"'
+        )
+    if given.get("resume") is True:
+        path = given.get("run_dir")
+        if path is None:
+            raise OptionError(
+                "--resume does not say which run",
+                "a run is resumed by its directory",
+                "muster resume runs/<data>/<model>/<date-time>-<seed>",
+            )
+        saved = saved_fit(path)
+        options = changed(saved, model, given)
+        check_data(options.data)
+        return saved.model, options, saved
+    if model is None:
+        raise OptionError(
+            "muster fit does not say which model",
+            "it comes first, the options after it",
+            "muster fit resnet8 --data digits",
+        )
+    options = FitOptions(**given)
+    check_data(options.data)
+    if options.run_dir is not None:
+        check_new(options.run_dir)
+    return model, replace(options, horizon=options.planned), None

@@ -1,0 +1,69 @@
+"""Encoders that read images by a residual network: by its name, for any space with images in it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import torch
+from torch import nn
+
+from muster.envs.masks import parts_to_read
+from muster.nets.cnn import NatureCNN
+from muster.nets.encoders import DictEncoder, make_encoder
+from muster.nets.errors import ModelError
+from muster.nets.impala_cnn import ImpalaCNN
+from muster.nets.registry import resnet_depth
+from muster.nets.resnet import ResNet
+
+Reader = Callable[[tuple[int, ...], torch.Generator | None], nn.Module]
+"""Makes what reads images of one shape."""
+
+
+def is_residual(model: str) -> bool:
+    """Whether a name is that of a residual network."""
+    return model == "impala_cnn" or resnet_depth(model) is not None
+
+
+def residual_encoder(
+    model: str, space: gym.Space[Any], generator: torch.Generator | None = None
+) -> nn.Module:
+    """Return the standard encoder of a space, with a residual network for each of its images.
+
+    Args:
+        model: `impala_cnn`, `resnet8`, `resnet20`, ...
+        space: Of one observation.
+        generator: Where the first weights come from. None: torch's global generator.
+
+    Raises:
+        ModelError: There is no image in it.
+    """
+    depth = resnet_depth(model)
+
+    def resnet(shape: tuple[int, ...], generator: torch.Generator | None) -> nn.Module:
+        assert depth is not None
+        return ResNet(shape, depth, generator=generator)
+
+    encoder = _encoder(ImpalaCNN if depth is None else resnet, space, generator)
+    check_image(model, space, encoder)
+    return encoder
+
+
+def _encoder(reader: Reader, space: gym.Space[Any], generator: torch.Generator | None) -> nn.Module:
+    if isinstance(space, gym.spaces.Dict):
+        parts = parts_to_read(space).items()
+        return DictEncoder({key: _encoder(reader, part, generator) for key, part in parts})
+    encoder = make_encoder(space, generator)
+    if isinstance(encoder, NatureCNN) and space.shape is not None:
+        return reader(space.shape, generator)
+    return encoder
+
+
+def check_image(model: str, space: gym.Space[Any], encoder: nn.Module) -> None:
+    """Raise ModelError unless an encoder of `space` reads an image somewhere."""
+    if any(isinstance(part, nn.Conv2d) for part in encoder.modules()):
+        return
+    raise ModelError(
+        f"the model {model!r} cannot read {space}",
+        "it reads images: a Box of uint8 with height and width",
+        "--model mlp",
+    )
