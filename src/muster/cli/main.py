@@ -25,6 +25,8 @@ VERBS = {
     "resume": "go on with a run, from its directory",
     "eval": "mean and spread of the return of a saved policy",
     "play": "show or record a saved policy",
+    "runs": "list the runs in a folder, or say what two of them differ in",
+    "compare": "whether some runs are better than others, over their seeds",
     "bench": "how fast a recipe trains here, how fast it could, and what limits it",
     "doctor": "what is here, what limits training, whether an environment is sound",
 }
