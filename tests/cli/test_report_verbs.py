@@ -1,4 +1,4 @@
-"""`muster runs` and `muster compare` as a person meets them."""
+"""`muster runs`, `muster compare` and `muster report` as a person meets them."""
 
 import json
 
@@ -79,6 +79,14 @@ def test_a_comparison_says_how_many_seeds_and_what_follows(here, capsys):
     assert json.loads(capsys.readouterr().out)["enough_seeds"] is False
 
 
+def test_a_report_is_written_and_its_place_is_printed(here, capsys):
+    make_run(here / "a")
+    assert main(["report", "a"]) == 0
+    assert capsys.readouterr().out == "report.html\n"
+    assert main(["report", "a", "--out", "other.html"]) == 0
+    assert (here / "other.html").read_text().startswith("<!doctype html>")
+
+
 @pytest.mark.parametrize(
     ("arguments", "lines"),
     [
@@ -92,6 +100,9 @@ def test_a_comparison_says_how_many_seeds_and_what_follows(here, capsys):
         (["compare", "a"], ["does not say with what: --vs"]),
         (["compare", "a", "--vs", "b"], ["there is no run in a"]),
         (["compare", "a", "b", "--score", "last"], ["--score last", "one of final, best"]),
+        (["report"], ["does not say which run", "muster report runs/first"]),
+        (["report", "a"], ["there is no run in a"]),
+        (["report", "a", "--uot", "b"], ["no option --uot", "nearest is --out"]),
         (["compare", "a", "--vz", "b"], ["no option --vz", "nearest is --vs"]),
     ],
 )
@@ -102,7 +113,7 @@ def test_a_mistake_gets_three_lines_and_code_2(arguments, lines, here, capsys):
     assert all(line in shown for line in lines), shown
 
 
-@pytest.mark.parametrize("verb", ["runs", "compare"])
+@pytest.mark.parametrize("verb", ["runs", "compare", "report"])
 def test_the_help_fits_80_columns(verb, capsys):
     with pytest.raises(SystemExit):
         main([verb, "--help"])
