@@ -103,6 +103,9 @@ def test_a_report_is_written_and_its_place_is_printed(here, capsys):
         (["report"], ["does not say which run", "muster report runs/first"]),
         (["report", "a"], ["there is no run in a"]),
         (["report", "a", "--uot", "b"], ["no option --uot", "nearest is --out"]),
+        (["watch"], ["muster watch does not say which run", "try: muster watch RUN"]),
+        (["watch", "a"], ["there is no run in"]),
+        (["watch", "a", "b"], ["b belongs to no option"]),
         (["compare", "a", "--vz", "b"], ["no option --vz", "nearest is --vs"]),
     ],
 )
@@ -113,7 +116,7 @@ def test_a_mistake_gets_three_lines_and_code_2(arguments, lines, here, capsys):
     assert all(line in shown for line in lines), shown
 
 
-@pytest.mark.parametrize("verb", ["runs", "compare", "report"])
+@pytest.mark.parametrize("verb", ["runs", "compare", "report", "watch"])
 def test_the_help_fits_80_columns(verb, capsys):
     with pytest.raises(SystemExit):
         main([verb, "--help"])

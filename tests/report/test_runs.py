@@ -54,12 +54,12 @@ def test_a_run_whose_writer_was_killed_has_failed(tmp_path):
 
 def test_runs_are_found_at_any_depth_and_the_newest_is_last(tmp_path):
     make_run(tmp_path / "x" / "y" / "new", started="2026-03-01T00:00:00+0000")
-    make_run(tmp_path / "old", started="2025-12-31T23:59:59+0000")
+    make_run(tmp_path / "z-old", started="2025-12-31T23:59:59+0000")
     make_run(tmp_path / "x" / "same-day", started="2026-03-01T00:30:00+0100")
     (tmp_path / "nothing").mkdir()
-    assert [run.path.name for run in find_runs(tmp_path)] == ["old", "same-day", "new"]
-    assert [run.path.name for run in find_runs(tmp_path / "old", tmp_path / "x" / "y")] == [
-        "old",
+    assert [run.path.name for run in find_runs(tmp_path)] == ["z-old", "same-day", "new"]
+    assert [run.path.name for run in find_runs(tmp_path / "z-old", tmp_path / "x" / "y")] == [
+        "z-old",
         "new",
     ]
 
@@ -70,10 +70,11 @@ def test_a_run_that_is_named_twice_is_there_once(tmp_path):
     assert len(find_runs(run, tmp_path, tmp_path / "link")) == 1
 
 
-def test_links_that_go_round_in_a_circle_are_not_followed(tmp_path):
+def test_links_that_lead_elsewhere_or_in_a_circle_are_not_followed(tmp_path):
     make_run(tmp_path / "x" / "a")
+    make_run(tmp_path / "elsewhere" / "b")
     (tmp_path / "x" / "round").symlink_to(tmp_path)
-    assert len(find_runs(tmp_path)) == 1
+    assert [run.path.name for run in find_runs(tmp_path / "x")] == ["a"]
 
 
 DAMAGE = {

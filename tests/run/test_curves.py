@@ -82,6 +82,6 @@ def test_a_file_that_is_too_large_is_read_in_parts_from_its_begin_to_its_end(fil
 
 
 def test_a_line_without_end_is_bounded(file):
-    file.write_bytes(b'{"a": "' + b"x" * (3 << 20) + b'"}\n' + line(1, loss=1).encode())
+    file.write_text(line(0, loss=0, text="x" * (3 << 20)) + line(1, loss=1))
     curves = read_curves(file)
     assert list(curves.metrics["loss"].value) == [1.0] and curves.passed_over >= 1

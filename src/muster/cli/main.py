@@ -28,6 +28,7 @@ VERBS = {
     "runs": "list the runs in a folder, or say what two of them differ in",
     "compare": "whether some runs are better than others, over their seeds",
     "report": "write one HTML page about runs",
+    "watch": "the page of a run, live in a browser on this machine",
     "bench": "how fast a recipe trains here, how fast it could, and what limits it",
     "doctor": "what is here, what limits training, whether an environment is sound",
 }

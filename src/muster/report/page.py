@@ -7,6 +7,7 @@ What is not known to be HTML is escaped (`html.py`). The live page shows the sam
 """
 
 import base64
+import functools
 import hashlib
 import os
 import time
@@ -81,6 +82,7 @@ def _check_out(path: Path) -> None:
         )
 
 
+_STYLE = "page.css"
 _FIRST_LINE = "<!doctype html><!-- muster report -->"
 
 
@@ -115,47 +117,48 @@ def body(runs: Sequence[RunSummary]) -> Html:
     )
 
 
-def page(content: Html, name: str, *, scripts: Sequence[str] = ("page.js",), also: str = "") -> str:
-    """Return a whole page.
+def policy(scripts: Sequence[str], also: Sequence[str] = ()) -> str:
+    """Return the content security policy of a page: its own style and scripts, and nothing else.
 
     Args:
-        content: What it shows.
-        name: Its title.
-        scripts: Files of this package that it runs; nothing else runs.
-        also: What its policy allows besides: where a live page asks for news.
+        scripts: Files of this package that it runs.
+        also: What it may do besides.
     """
-    style = _file("page.css")
-    code = [_file(each) for each in scripts]
-    policy = "; ".join(
+    allowed = " ".join(_hash(_file(each)) for each in scripts)
+    return "; ".join(
         [
             "default-src 'none'",
-            f"style-src {_hash(style)}",
-            f"script-src {' '.join(map(_hash, code))}",
+            f"style-src {_hash(_file(_STYLE))}",
+            f"script-src {allowed}",
             "img-src data:",
             "media-src data:",
             "base-uri 'none'",
             "form-action 'none'",
-            *([also] if also else []),
+            *also,
         ]
     )
+
+
+def page(
+    content: Html, name: str, scripts: Sequence[str] = ("page.js",), also: Sequence[str] = ()
+) -> str:
+    """Return a whole page: what it shows, its title, and the arguments of `policy`."""
     head = tag(
         "head",
         Html('<meta charset="utf-8">'),
-        Html(f'<meta http-equiv="Content-Security-Policy" content="{policy}">'),
+        Html(f'<meta http-equiv="Content-Security-Policy" content="{policy(scripts, also)}">'),
         Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
         Html('<meta name="referrer" content="no-referrer">'),
         Html('<link rel="icon" href="data:,">'),
         tag("title", f"{name} - muster"),
-        tag("style", style),
+        tag("style", _file(_STYLE)),
     )
-    whole = tag("html", head, tag("body", tag("main", content), *_scripts(code)), lang="en")
+    code = (tag("script", _file(each)) for each in scripts)
+    whole = tag("html", head, tag("body", tag("main", content), *code), lang="en")
     return f"{_FIRST_LINE}\n{whole}\n"
 
 
-def _scripts(code: Sequence[str]) -> list[Html]:
-    return [tag("script", Html(each)) for each in code]
-
-
+@functools.cache
 def _file(name: str) -> Html:
     return Html(resources.files("muster.report").joinpath(name).read_text("utf-8"))
 
