@@ -11,40 +11,42 @@
     }));
   }
 
-  function range(found) {
-    const all = found.flatMap((curve) => curve.points.map((point) => point[0]));
-    const low = all.reduce((a, b) => Math.min(a, b)), high = all.reduce((a, b) => Math.max(a, b));
-    return [low, high];
+  // The point of a curve that is nearest to a number of steps.
+  function nearest(points, step) {
+    return points.reduce((a, b) => (Math.abs(b[0] - step) < Math.abs(a[0] - step) ? b : a));
   }
 
-  function show(svg, share) {
+  function show(svg, wanted) {
     const found = curves(svg);
     if (!found.length) return;
-    const [low, high] = range(found);
-    const span = Number(svg.dataset.high) - Number(svg.dataset.low);
-    const wanted = Number(svg.dataset.low) + share * span;
-    const at = Math.min(high, Math.max(low, wanted));
-    const texts = [];
-    let step = null;
-    for (const { label, points } of found) {
-      const near = points.reduce((a, b) => (Math.abs(b[0] - at) < Math.abs(a[0] - at) ? b : a));
-      if (step === null) step = near[0];
-      texts.push(`${label}: ${near[1]}`);
-    }
-    const place = BEGIN + ((step - Number(svg.dataset.low)) / span) * (END - BEGIN);
+    const low = Number(svg.dataset.low), high = Number(svg.dataset.high);
+    const step = nearest(found.flatMap((curve) => curve.points), wanted)[0];
+    const place = BEGIN + ((step - low) / (high - low)) * (END - BEGIN);
     const cursor = svg.querySelector(".cursor");
     cursor.setAttribute("x1", place);
     cursor.setAttribute("x2", place);
-    svg.dataset.share = share;
+    svg.dataset.step = step;
+    const texts = found.map(({ label, points }) => `${label}: ${nearest(points, step)[1]}`);
     const output = svg.parentElement.querySelector(".values");
     output.textContent = `${step.toLocaleString("en")} steps: ${texts.join("; ")}`;
+  }
+
+  // The step that a key leads to, from the one that is shown.
+  function reached(svg, key) {
+    const steps = curves(svg).flatMap((curve) => curve.points.map((point) => point[0]));
+    steps.sort((a, b) => a - b);
+    const now = svg.dataset.step === undefined ? Infinity : Number(svg.dataset.step);
+    if (key === "Home") return steps[0];
+    if (key === "End") return steps.at(-1);
+    if (key === "ArrowLeft") return steps.findLast((step) => step < now) ?? steps[0];
+    return steps.find((step) => step > now) ?? steps.at(-1);
   }
 
   function clear(svg) {
     const cursor = svg.querySelector(".cursor");
     cursor.setAttribute("x1", -9);
     cursor.setAttribute("x2", -9);
-    delete svg.dataset.share;
+    delete svg.dataset.step;
     svg.parentElement.querySelector(".values").textContent = "";
   }
 
@@ -53,7 +55,8 @@
     if (!svg) return;
     const box = svg.getBoundingClientRect();
     const x = ((event.clientX - box.left) / box.width) * WIDE;
-    show(svg, Math.min(1, Math.max(0, (x - BEGIN) / (END - BEGIN))));
+    const low = Number(svg.dataset.low), high = Number(svg.dataset.high);
+    show(svg, low + ((x - BEGIN) / (END - BEGIN)) * (high - low));
   });
 
   document.addEventListener("pointerout", (event) => {
@@ -63,12 +66,10 @@
 
   document.addEventListener("keydown", (event) => {
     const svg = event.target.closest?.(".chart");
-    const moves = { ArrowLeft: -0.02, ArrowRight: 0.02, Home: -1, End: 1 };
     if (!svg) return;
     if (event.key === "Escape") clear(svg);
-    if (!(event.key in moves)) return;
+    if (!["ArrowLeft", "ArrowRight", "Home", "End"].includes(event.key)) return;
     event.preventDefault();
-    const share = svg.dataset.share === undefined ? 1 : Number(svg.dataset.share);
-    show(svg, Math.min(1, Math.max(0, share + moves[event.key])));
+    show(svg, reached(svg, event.key));
   });
 })();

@@ -99,17 +99,17 @@ def timing(runs: Sequence[RunSummary]) -> Html | None:
         if limit := text(run.result.get("limited_by")):
             facts.append(f"limited by {limit}")
         if shares or facts:
-            pieces.append(tag("h3", run.name))
-            pieces.append(tag("p", ", ".join(facts)))
-            if shares:
-                pieces.append(chart.bar(shares[:10], f"shares of time of {run.name}"))
+            bar = chart.bar(shares[:10], f"shares of time of {run.name}") if shares else None
+            said = tag("p", ", ".join(facts))
+            pieces.append(tag("figure", tag("figcaption", run.name), said, bar))
     if not pieces:
         return None
     meaning = (
         "eta: trained steps of those that these cores could make at the most. "
         "rho: of those that the bare environments make."
     )
-    return joined([tag("h2", "Where the time went"), tag("p", meaning, class_="soft"), *pieces])
+    said = tag("p", meaning, class_="soft")
+    return joined([tag("h2", "Where the time went"), said, tag("div", *pieces, class_="cards")])
 
 
 def replaced(runs: Sequence[RunSummary]) -> Html | None:
