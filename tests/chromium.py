@@ -84,11 +84,12 @@ class Browser:
         return found["result"].get("value")
 
     def wait_for(self, condition):
-        """Wait until a piece of JavaScript is true; the test's timeout is the limit."""
-        self.run(
-            "new Promise(done => { const look = () => "
-            f"({condition}) ? done(true) : setTimeout(look, 20); look(); }})"
-        )
+        """Wait until a piece of JavaScript is true, at most 15 seconds."""
+        assert self.run(
+            "new Promise(done => { const end = Date.now() + 15000; const look = () => "
+            f"({condition}) ? done(true) : Date.now() > end ? done(false) : setTimeout(look, 20);"
+            " look(); })"
+        ), condition
 
     def press(self, key):
         """Press a key."""

@@ -3,8 +3,25 @@
 import json
 import math
 import shlex
+import subprocess
+import sys
+from contextlib import contextmanager
 
 from muster.run import to_yaml
+
+TRAINS = """
+import signal, sys
+from muster.run import RunDirectory
+
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+with RunDirectory.open(sys.argv[1], writable=True):
+    print("ready", flush=True)
+    while sys.stdin.readline():
+        pass
+print("asked", len(asked), flush=True)
+"""
+"""A process that has claimed a run, counts signals, and ends with its standard input."""
 
 
 def make_run(
@@ -56,3 +73,24 @@ def make_run(
         }
         (path / "result.json").write_text(json.dumps(found | result))
     return path
+
+
+@contextmanager
+def trained(run):
+    """Have another process claim a run, until the block ends."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", TRAINS, run],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert child.stdout.readline() == "ready\n"
+        yield child
+    finally:
+        child.communicate()
+
+
+def signals_of(child):
+    """Return how many signals a process got in its life."""
+    return int(child.communicate()[0].split()[1])

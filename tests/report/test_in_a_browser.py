@@ -4,18 +4,15 @@ import json
 import math
 import os
 import random
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 from chromium import browser, needs_chromium
-from made_runs import make_run
+from made_runs import make_run, signals_of, trained
 
 from muster.report.live import LivePage
 from muster.report.page import write_report
-from muster.report.runs import read_run
 
 pytestmark = [pytest.mark.slow, needs_chromium, pytest.mark.timeout(180)]
 
@@ -140,22 +137,9 @@ def test_a_name_like_a_script_is_only_a_name(opened, report):
     assert opened.run("document.querySelectorAll('b, script').length") == 1
 
 
-TRAINS = """
-import signal, sys
-from muster.run import RunDirectory
-
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-with RunDirectory.open(sys.argv[1], writable=True):
-    print("ready", flush=True)
-    signal.pause()
-"""
-
-
 def test_the_live_page_goes_on_with_its_run_and_stops_it(opened, tmp_path):
     run = make_run(tmp_path / "run", status="failed")
-    command = [sys.executable, "-c", TRAINS, run]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as child, LivePage(run) as live:
-        child.stdout.readline()
+    with trained(run) as child, LivePage(run) as live:
         threading.Thread(target=live.serve, daemon=True).start()
         opened.open(live.url, 400, 900)
         opened.wait_for("document.getElementById('status').textContent === 'running'")
@@ -171,14 +155,12 @@ def test_the_live_page_goes_on_with_its_run_and_stops_it(opened, tmp_path):
         opened.run("document.getElementById('stop').focus()")
         opened.press("Enter")
         assert "press again" in opened.run("document.getElementById('stop').textContent")
-        assert child.poll() is None
         opened.press("Enter")
-        assert child.wait() == 0
-        opened.wait_for("document.getElementById('status').textContent === 'failed'")
         said = "document.getElementById('stop').textContent"
-        assert opened.run(said) == "The run was asked to save and stop."
+        opened.wait_for(f"{said} === 'The run was asked to save and stop.'")
+        assert signals_of(child) == 1  # and it has ended
+        opened.wait_for("document.getElementById('status').textContent === 'failed'")
         assert opened.run("document.getElementById('stop').disabled")
-        assert read_run(run).status == "failed"
         assert opened.complaints == []
         own = live.url.partition("?")[0]
         assert all(url.startswith((own, "data:")) for url in opened.requests)

@@ -9,33 +9,18 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from made_runs import make_run
+from made_runs import make_run, signals_of, trained
 
 from muster.report.live import LivePage
 from muster.run import RunDirectory, RunDirectoryError
 from muster.run.claim import ask_to_stop, living_writer
 
 pytestmark = pytest.mark.timeout(60)
-
-TRAINS = """
-import signal, sys
-from muster.run import RunDirectory
-
-asked = []
-signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
-with RunDirectory.open(sys.argv[1], writable=True):
-    print("ready", flush=True)
-    while sys.stdin.readline():
-        pass
-print("asked", len(asked), flush=True)
-"""
-"""A process that has claimed a run, counts signals, and ends with its standard input."""
 
 
 @pytest.fixture
@@ -74,26 +59,6 @@ def ask(live):
     send.place = place
     send.token = place.query.partition("=")[2]
     return send
-
-
-@contextmanager
-def trained(run):
-    child = subprocess.Popen(
-        [sys.executable, "-c", TRAINS, run],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert child.stdout.readline() == "ready\n"
-        yield child
-    finally:
-        child.communicate()
-
-
-def signals_of(child):
-    """Return how many signals a process got in its life."""
-    return int(child.communicate()[0].split()[1])
 
 
 def test_the_page_is_served_to_whom_its_address_was_printed(ask):

@@ -201,7 +201,9 @@ def _value(value: Any) -> str:
 
 
 def _short(value: float | None) -> str | None:
-    return None if value is None else chart.short(value)
+    if value is None or not 1 <= abs(value) < 1e4:
+        return None if value is None else chart.short(value)
+    return f"{value:.1f}"  # so that numbers of a column stand below each other
 
 
 def _count(value: int | None) -> str | None:
