@@ -16,7 +16,7 @@ _POINTS = 120
 
 
 @dataclass(frozen=True)
-class Group:
+class SeedGroup:
     """Runs with the same settings but for the seed."""
 
     label: str
@@ -44,14 +44,14 @@ class Group:
         return seeds if middle is None else [*seeds, middle]
 
 
-def grouped(runs: Sequence[RunSummary]) -> list[Group]:
+def grouped(runs: Sequence[RunSummary]) -> list[SeedGroup]:
     """Return the groups of some runs, in the order of their first."""
     found: dict[str, list[RunSummary]] = {}
     for run in runs:
         found.setdefault(repr((run.env, run.algo, sorted(run.options.items()))), []).append(run)
     labels = _labels([members[0] for members in found.values()])
     return [
-        Group(label, colour, tuple(members), tuple(run.curves() for run in members))
+        SeedGroup(label, colour, tuple(members), tuple(run.curves() for run in members))
         for colour, (label, members) in enumerate(zip(labels, found.values(), strict=True))
     ]
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from muster.report import chart
-from muster.report.groups import Group
+from muster.report.groups import SeedGroup
 from muster.report.html import Html, joined, tag
 from muster.report.listing import differences
 from muster.report.runs import RunSummary, number, text, whole
@@ -48,7 +48,7 @@ def overview(runs: Sequence[RunSummary]) -> Html:
     )
 
 
-def returns(groups: Sequence[Group]) -> Html:
+def returns(groups: Sequence[SeedGroup]) -> Html:
     """Return the interquartile mean of the last returns of each group, with its interval."""
     rows: list[list[Any]] = []
     for group in groups:
@@ -64,7 +64,7 @@ def returns(groups: Sequence[Group]) -> Html:
     return table(titles, rows, right=(2, 3), label="returns")
 
 
-def curves(groups: Sequence[Group]) -> Html:
+def curves(groups: Sequence[SeedGroup]) -> Html:
     """Return a picture of each metric, for each environment by itself."""
     pieces: list[Html] = []
     for env in dict.fromkeys(group.env for group in groups):
@@ -210,7 +210,7 @@ def _count(value: int | None) -> str | None:
     return None if value is None else f"{value:,}"
 
 
-def _key(group: Group) -> Html:
+def _key(group: SeedGroup) -> Html:
     many = f" ({len(group.runs)} seeds)" if len(group.runs) > 1 else ""
     return joined(
         [tag("i", class_=f"key c{group.colour % chart.COLOURS}"), f" {group.label}{many}"]
@@ -221,7 +221,7 @@ def _room(name: str) -> str:
     return name.partition("/")[0] if "/" in name else "other"
 
 
-def _metrics(groups: Sequence[Group]) -> list[str]:
+def _metrics(groups: Sequence[SeedGroup]) -> list[str]:
     """Return the metrics of some groups: returns first, then by room."""
     names = dict.fromkeys(k for group in groups for each in group.curves for k in each.metrics)
 
