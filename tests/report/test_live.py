@@ -71,6 +71,12 @@ def test_the_page_is_served_to_whom_its_address_was_printed(ask):
     assert ask.token not in content
 
 
+def test_half_a_character_in_a_file_does_not_end_the_page(ask, run):
+    (run / "env.json").write_text('{"cpu": "half \\ud800"}')
+    status, _, content = ask()
+    assert status == 200 and "half ?" in content
+
+
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:1", "", None, "[::1]:80"])
 def test_a_foreign_host_is_refused(host, ask):
     assert ask(Host=host)[0] == 403

@@ -212,7 +212,11 @@ class _Handler(BaseHTTPRequestHandler):
         elif not self._is_token("".join(parse_qs(asked.query).get("token", [""]))):
             self._refuse(HTTPStatus.FORBIDDEN)
         elif asked.path == "/":
-            self._send(HTTPStatus.OK, "text/html; charset=utf-8", self._news.page().encode())
+            self._send(
+                HTTPStatus.OK,
+                "text/html; charset=utf-8",
+                self._news.page().encode("utf-8", "replace"),
+            )
         else:
             self._send_events()
 
