@@ -20,7 +20,7 @@ from muster.errors import OptionError
 Scores = NDArray[np.float64]
 
 REPETITIONS = 2_000
-"""Resamples of an interval. `rliable` takes 2,000 for a mean and 50,000 for publication."""
+"""Resamples of an interval: its edges then move by little from seed to seed."""
 
 
 class Interval(NamedTuple):
