@@ -34,10 +34,12 @@ def test_the_public_names_are_these():
         "Task",
         "TaskError",
         "__version__",
+        "compare",
         "fit",
         "load_policy",
         "register_algorithm",
         "resume",
+        "runs",
         "train",
     ]
     assert all(hasattr(muster, name) for name in muster.__all__)

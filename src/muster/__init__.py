@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from muster.recipes.algorithms import register_algorithm
     from muster.recipes.policy import load_policy
     from muster.recipes.train import resume, train
+    from muster.report.comparing import compare
+    from muster.report.listing import runs
 
 __all__ = [
     "AbsentKeyError",
@@ -43,10 +45,12 @@ __all__ = [
     "Task",
     "TaskError",
     "__version__",
+    "compare",
     "fit",
     "load_policy",
     "register_algorithm",
     "resume",
+    "runs",
     "train",
 ]
 
@@ -74,6 +78,8 @@ _HOMES = {
     "muster.recipes.algorithms": ("register_algorithm",),
     "muster.recipes.policy": ("load_policy",),
     "muster.recipes.train": ("resume", "train"),
+    "muster.report.comparing": ("compare",),
+    "muster.report.listing": ("runs",),
 }
 """Module: the names of this package that are in it."""
 

@@ -87,7 +87,7 @@ def test_the_command_line_names_them(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("use", "said"),
     [
-        (["hooks_of_tests:halfs"], "hooks_of_tests has no 'halfs'"),
+        (["hooks_of_tests:halvez"], "hooks_of_tests has no 'halvez'"),
         (["no_such_module:hook"], "No module named 'no_such_module'"),
         (["halves"], "use='halves' is not possible"),
         ([3], "use=3 is not possible"),

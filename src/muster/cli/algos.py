@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from muster.cli.arguments import parse
-from muster.cli.columns import in_columns
+from muster.cli.columns import lines
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,6 @@ def main(argv: Sequence[str]) -> int:
     from muster.recipes.catalog import algorithms
 
     rows = [(each.name, each.learns_from, ", ".join(each.actions)) for each in algorithms()]
-    print(in_columns(("algorithm", "learns from", "actions"), rows))
+    print(*lines([("algorithm", "learns from", "actions"), *rows]), sep="\n")
     print("\nOptions of one: muster train ppo CartPole-v1 --help. Your own: module:name")
     return 0

@@ -46,7 +46,8 @@ class _Option:
         if get_origin(self.kind) is Literal:
             return f"one of {', '.join(get_args(self.kind))}"
         if get_origin(self.kind) is tuple:
-            return "whole numbers with spaces between them"
+            things = "whole numbers" if int in get_args(self.kind) else "names"
+            return f"{things} with spaces between them"
         names = {int: "a whole number", float: "a number", bool: "a switch, without a value"}
         return names.get(self.kind, "a text")
 
@@ -56,7 +57,8 @@ class _Option:
             return nearest(" ".join(words), get_args(self.kind))
         numbers = re.findall(r"\d+", " ".join(words))
         is_list = re.fullmatch(r"[\d\s,x()\[\]]+", " ".join(words)) is not None
-        return " ".join(numbers) if get_origin(self.kind) is tuple and numbers and is_list else None
+        listed = get_origin(self.kind) is tuple and int in get_args(self.kind)
+        return " ".join(numbers) if listed and numbers and is_list else None
 
 
 def parse(cls: type[T], argv: Sequence[str], prog: str, default: T | None = None) -> T:
@@ -202,7 +204,8 @@ def _mistake(
                 f"it is {option.description}",
                 f"{prog} --help" if meant is None else f"{prog} {name} {meant}",
             )
-    if len(left_over) > len(places):
+    any_number = any(options[name].takes is None for name in places)
+    if len(left_over) > len(places) and not any_number:
         word, before = left_over[len(places)]
         switch = before is not None and options[_without_no(before, options) or before].takes == 0
         return OptionError(

@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from muster.cli.arguments import parse
-from muster.cli.columns import in_columns
+from muster.cli.columns import lines
 from muster.errors import OptionError
 
 
@@ -37,5 +37,5 @@ def main(argv: Sequence[str]) -> int:
             f"muster envs {near}" if near else "muster envs, for all of them",
         )
     rows = [("both" if len(e.backends) > 1 else e.backends[0], e.env_id) for e in found]
-    print(in_columns(("run by", "id"), rows))
+    print(*lines([("run by", "id"), *rows]), sep="\n")
     return 0

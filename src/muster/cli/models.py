@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from muster.cli.arguments import parse
-from muster.cli.columns import in_columns
+from muster.cli.columns import lines
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,6 @@ def main(argv: Sequence[str]) -> int:
     from muster.recipes.catalog import models
 
     rows = [(each.name, each.reads, each.what) for each in models()]
-    print(in_columns(("model", "reads", "what it is"), rows))
+    print(*lines([("model", "reads", "what it is"), *rows]), sep="\n")
     print("\nWithout --model: what observations need, then --hidden. Your own: module:Class")
     return 0

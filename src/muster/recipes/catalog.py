@@ -26,6 +26,7 @@ _NETWORKS = {
     "lstm": ("any", "layers of --hidden, the last one an LSTM"),
     "mlp": ("any", "two layers of 64, whatever --hidden says"),
     "nature_cnn": ("images", "Mnih et al. 2015: three convolutions"),
+    "resnet20": ("images", "He et al. 2015: 6n + 2 layers: resnet8, resnet20, ..."),
 }
 
 
@@ -69,7 +70,7 @@ def algorithms() -> list[AlgorithmEntry]:
 def models() -> list[ModelEntry]:
     """Return all networks that have a name."""
     own = [ModelEntry(name, "its own", "registered here") for name in registry.own_names()]
-    return [ModelEntry(name, *_NETWORKS[name]) for name in registry.BUILT_IN] + own
+    return [ModelEntry(name, *about) for name, about in _NETWORKS.items()] + own
 
 
 def envs(word: str = "") -> list[EnvEntry]:

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,19 @@ class RunResult:
     """The signal that asked the run to end, if one did."""
     replacements: int = 0
     """How often a node was replaced, because it had died or hung."""
+
+    def curve(self) -> "dict[str, NDArray[Any]]":
+        """Return the learning curve: one array for each column of `metrics.jsonl`, line by line.
+
+        `curve["env_step"]` and `curve["eval/return"]` are as long as each other; a metric is NaN at
+        lines that do not have it. `pandas.DataFrame(result.curve())` is the same as a table.
+
+        Raises:
+            OSError: The file is gone, or cannot be read.
+        """
+        from muster.run.curves import read_curves
+
+        return read_curves(self.run_dir / "metrics.jsonl").columns()
 
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> "RunResult | None":

@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import secrets
+import signal
 import socket
 import stat
 import threading
@@ -193,6 +194,63 @@ def check_claim(directory: Path, nonce: str) -> None:
 def claim_of(directory: Path) -> str | None:
     """Return the nonce of who writes into a directory now; None if nobody says so."""
     return _nonce(directory)
+
+
+def living_writer(directory: Path) -> RunWriter | None:
+    """Return who writes into a directory now, as far as can be told without writing there.
+
+    A writer of another machine lives if its last sign of life is not older than a minute by this
+    machine's clock.
+    """
+    record = directory / WRITER
+    holder = _parsed(record)
+    if holder is None:
+        return None
+    try:
+        age = time.time() - record.stat().st_mtime
+    except OSError:  # it has just left
+        return None
+    return holder if _lives(holder, age) else None
+
+
+def ask_to_stop(directory: Path) -> RunWriter | None:
+    """Send SIGTERM to the process that writes into a directory: the run saves and stops.
+
+    Returns:
+        Whom it was sent to; None if nobody writes there.
+
+    Raises:
+        RunDirectoryError: The writer is not on this machine, or is another user's.
+    """
+    writer = living_writer(directory)
+    if writer is None:
+        return None
+    if writer.system != _system():
+        raise _out_of_reach(directory, writer, f"it is on {writer.host}")
+    try:
+        # The file descriptor means this very process, whoever has its id later.
+        fd = os.pidfd_open(writer.pid)
+    except OSError:
+        return None
+    try:
+        if start_of(writer.pid) != writer.started:
+            return None
+        signal.pidfd_send_signal(fd, signal.SIGTERM)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        raise _out_of_reach(directory, writer, "it belongs to another user") from None
+    finally:
+        os.close(fd)
+    return writer
+
+
+def _out_of_reach(directory: Path, writer: RunWriter, why: str) -> RunDirectoryError:
+    return RunDirectoryError(
+        f"{directory} cannot be stopped from here: {writer}, is writing to it",
+        why,
+        f"kill {writer.pid}, there",
+    )
 
 
 def _system() -> str:

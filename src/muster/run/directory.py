@@ -14,7 +14,6 @@ import json
 import math
 import os
 import shlex
-import stat
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,7 @@ from muster.run.best import FOLDER, BestCheckpoint
 from muster.run.checkpoint import CheckpointStore
 from muster.run.claim import LOCK, WRITER, Claim, check_claim, claim_of
 from muster.run.errors import RunDirectoryError
-from muster.run.files import write_atomic
+from muster.run.files import read_regular, write_atomic
 from muster.run.machine import describe_machine
 from muster.run.names import check_inside, checked_path, safe_name
 from muster.run.reading import NAME
@@ -252,20 +251,11 @@ class RunDirectory:
         """Return the content of a file of the run; None if there is none."""
         file = self.path / name
         try:
-            # Non-blocking: opening a named pipe would wait for somebody to write to it.
-            fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            return read_regular(file, _MAX_READ)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _unreadable(file, str(error)) from error
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise _unreadable(file, "it is not a regular file")
-        with open(fd, "rb") as opened:
-            data = opened.read(_MAX_READ + 1)
-        if len(data) > _MAX_READ:
-            raise _unreadable(file, f"it has more than {_MAX_READ} bytes")
-        return data
+            raise _unreadable(file, error.strerror or str(error)) from error
 
     def _read_json(self, name: str) -> dict[str, Any] | None:
         """Return what a file holds; None if there is none, or it is not what muster writes."""

@@ -6,6 +6,7 @@ calls, one method each, so that a test can let any one of them fail. On top of i
     write_new     one new file, synced, with its size and sha256
     write_atomic  a file written aside, synced, renamed into place: old content or new content
     open_regular  one existing file of a directory, if it is a plain file and no link
+    read_regular  all of a plain file of bounded size
 """
 
 import contextlib
@@ -195,6 +196,29 @@ def open_regular(name: str, directory: int, shown: Path) -> int:
         os.close(fd)
         raise damaged(shown, "is not a regular file")
     return fd
+
+
+def read_regular(path: Path, most: int, *, links: bool = True) -> bytes:
+    """Return the content of a file, if it is a plain one.
+
+    Args:
+        path: The file.
+        most: The number of bytes that it may have.
+        links: Whether a symbolic link is followed.
+
+    Raises:
+        OSError: It is not there, cannot be read, is no plain file, or is too large.
+    """
+    # Non-blocking: opening a named pipe would wait for somebody to write to it.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW)
+    fd = os.open(path, flags)
+    with open(fd, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        data = opened.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most} bytes", str(path))
+    return data
 
 
 def damaged(path: Path, problem: str) -> CheckpointError:

@@ -1,0 +1,313 @@
+"""`RunSummary`: what the files of one run directory say, and `find_runs`, which finds them.
+
+Files may be damaged, half-written, foreign, links or pipes: whatever cannot be read is left out and
+named in `problems`. Nothing is run, no file is waited for, and sizes are bounded.
+"""
+
+import datetime
+import json
+import math
+import os
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from muster.errors import OptionError
+from muster.recipes.saved import HISTORY
+from muster.run import RunDirectory, RunDirectoryError, yaml_text
+from muster.run.claim import RunWriter, living_writer
+from muster.run.curves import Curves, read_curves
+from muster.run.files import read_regular
+from muster.shown import shown
+from muster.spelling import nearest
+
+Status = Literal["running", "finished", "stopped", "failed"]
+
+RETURN = "eval/return"
+"""The metric that runs are judged by."""
+
+_MOST_FILE = 4 << 20
+_DEEPEST = 8
+_MOST_FOLDERS = 100_000
+_LONGEST_TEXT = 300
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """One run, as its directory tells it. What is not known is None."""
+
+    path: Path
+    algo: str | None
+    env: str | None
+    seed: int | None
+    options: dict[str, Any] = field(repr=False)
+    """All of `config.yaml` but algorithm, environment, seed and history."""
+    status: Status
+    """`running`: a process writes to it. `finished`: it reached a limit or its target. `stopped`:
+    a signal ended it well. `failed`: it has no result, and nobody works on it."""
+    stopped_by: str | None
+    env_steps: int | None
+    seconds: float | None
+    best_return: float | None
+    """The highest mean return of its evaluations."""
+    final_return: float | None
+    """That of its last evaluation."""
+    started: str | None
+    """When it began, or was resumed last, in the time of its machine."""
+    problems: tuple[str, ...] = ()
+    """What could not be read."""
+    result: dict[str, Any] = field(default_factory=dict, repr=False)
+    """All of `result.json`."""
+    machine: dict[str, Any] = field(default_factory=dict, repr=False)
+    """All of `env.json`."""
+    writer: RunWriter | None = None
+    """The process that writes to it now."""
+
+    @property
+    def name(self) -> str:
+        """Its path, from the current folder."""
+        return shown(self.path)
+
+    def curves(self) -> Curves:
+        """Read its metrics; none if there is no file of them that can be read."""
+        try:
+            return read_curves(self.path / "metrics.jsonl")
+        except OSError:
+            return Curves({}, {})
+
+    def commands(self) -> list[str]:
+        """Return the commands that it was started and resumed with."""
+        data, _ = _read(self.path / "command.txt")
+        return data.decode("utf-8", "replace").splitlines()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what a list of runs shows of it, with its options."""
+        return {
+            "run": str(self.path),
+            "algo": self.algo,
+            "env": self.env,
+            "seed": self.seed,
+            "status": self.status,
+            "stopped_by": self.stopped_by,
+            "env_steps": self.env_steps,
+            "seconds": self.seconds,
+            "best_return": self.best_return,
+            "final_return": self.final_return,
+            "started": self.started,
+            "problems": list(self.problems),
+            "options": plain(self.options),
+        }
+
+
+def read_run(path: str | Path) -> RunSummary:
+    """Read one run, by its directory or by a checkpoint in it.
+
+    Raises:
+        RunDirectoryError: There is no run.
+        OptionError: The path is none.
+    """
+    return _read_run(RunDirectory.open(path).path)
+
+
+def find_runs(*places: str | Path) -> list[RunSummary]:
+    """Read the runs in folders, and those that are named themselves; the newest is last.
+
+    Args:
+        *places: Run directories, checkpoints in them, or folders with runs somewhere below.
+            Links below a folder are not followed.
+
+    Raises:
+        OptionError: One of them is not there, or no run is in it.
+    """
+    found: dict[Path, RunSummary] = {}
+    for place in places:
+        for path in _paths(place):
+            real = path.resolve()
+            if real not in found:
+                found[real] = _read_run(path)
+    return sorted(found.values(), key=lambda run: (_when(run), str(run.path)))
+
+
+def _paths(place: str | Path) -> Iterable[Path]:
+    try:
+        return [RunDirectory.open(place).path]
+    except RunDirectoryError as error:
+        folder = Path(os.path.abspath(place))
+        if not folder.is_dir():
+            raise _not_there(folder, error) from None
+    below = list(_walk(folder))
+    if not below:
+        raise OptionError(
+            f"there is no run in {shown(folder)}",
+            "no folder below it has a config.yaml of a run",
+            "muster train ppo CartPole-v1",
+        )
+    return below
+
+
+def _not_there(folder: Path, error: RunDirectoryError) -> OptionError:
+    try:
+        beside = [each.name for each in os.scandir(folder.parent) if each.is_dir()]
+    except OSError:
+        beside = []
+    near = nearest(folder.name, beside)
+    fix = shlex.quote(shown(folder.parent / near)) if near else "muster train ppo CartPole-v1"
+    return OptionError(error.args[0], "there is no such folder", fix)
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Yield the runs below a folder; what cannot be looked into is passed over."""
+    waiting = [(folder, 0)]
+    seen = 0
+    while waiting and seen < _MOST_FOLDERS:
+        place, depth = waiting.pop()
+        seen += 1
+        try:
+            with os.scandir(place) as entries:
+                inside = list(entries)
+            names = {each.name for each in inside if each.is_file(follow_symlinks=False)}
+            folders = [Path(each.path) for each in inside if each.is_dir(follow_symlinks=False)]
+        except OSError:
+            continue
+        if names & {"config.yaml", "env.json"}:
+            yield place
+        elif depth < _DEEPEST:
+            waiting += [(each, depth + 1) for each in sorted(folders, reverse=True)]
+
+
+def _read_run(path: Path) -> RunSummary:
+    problems: list[str] = []
+    config = _config(path, problems)
+    result = _json(path / "result.json", problems)
+    machine = _json(path / "env.json", problems)
+    writer = living_writer(path)
+    returns, last_step, last_seconds = _evaluations(path, problems)
+    final = number(result.get("eval_return_mean"))
+    if final is None and returns:
+        final = returns[-1]
+    if final is not None and result:
+        returns.append(final)
+    return RunSummary(
+        path=path,
+        algo=text(config.get("algo", result.get("algo"))),
+        env=text(config.get("env", result.get("env"))),
+        seed=whole(config.get("seed", result.get("seed"))),
+        options={key: value for key, value in config.items() if key not in _APART},
+        status=_status(result, writer),
+        stopped_by=text(result.get("stopped_by")),
+        env_steps=whole(result.get("env_steps"), last_step),
+        seconds=number(result.get("seconds"), last_seconds),
+        best_return=max(returns, default=None),
+        final_return=final,
+        started=text(machine.get("started")),
+        problems=tuple(problems),
+        result=result,
+        machine=machine,
+        writer=writer,
+    )
+
+
+_APART = ("algo", "env", "seed", HISTORY)
+
+
+def _status(result: dict[str, Any], writer: RunWriter | None) -> Status:
+    if writer is not None:
+        return "running"
+    if not result:
+        return "failed"
+    return "stopped" if result.get("stopped_by") == "signal" else "finished"
+
+
+def _evaluations(path: Path, problems: list[str]) -> tuple[list[float], int | None, float | None]:
+    """Return the returns of all evaluations, and where the last line of metrics is."""
+    try:
+        curves = read_curves(path / "metrics.jsonl", only=RETURN)
+    except FileNotFoundError:
+        return [], None, None
+    except OSError as error:
+        problems.append(f"metrics.jsonl: {error.strerror}")
+        return [], None, None
+    if curves.passed_over:
+        problems.append(f"metrics.jsonl: {curves.passed_over} lines cannot be read")
+    if curves.partial:
+        problems.append("metrics.jsonl: it is too large, so only parts of it are read")
+    steps = curves.axes["env_step"]
+    if not len(steps):
+        return [], None, None
+    found = curves.metrics.get(RETURN)
+    values = [] if found is None else [float(each) for each in found.value]
+    return values, int(steps.max()), number(float(curves.axes["seconds"][-1]))
+
+
+def _config(path: Path, problems: list[str]) -> dict[str, Any]:
+    data, problem = _read(path / "config.yaml")
+    try:
+        return yaml_text.load(data.decode()) if problem is None else _lacking(problem, problems)
+    except UnicodeDecodeError:
+        return _lacking("config.yaml: it is no text", problems)
+    except OptionError as error:
+        return _lacking(f"config.yaml: {error.args[0]}", problems)
+
+
+def _json(path: Path, problems: list[str]) -> dict[str, Any]:
+    data, problem = _read(path)
+    if problem is not None:
+        missing = not os.path.lexists(path)  # a run that goes on has no result yet
+        return {} if missing else _lacking(problem, problems)
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        content = None
+    return content if type(content) is dict else _lacking(f"{path.name}: it is no JSON", problems)
+
+
+def _lacking(problem: str, problems: list[str]) -> dict[str, Any]:
+    problems.append(problem)
+    return {}
+
+
+def _read(path: Path) -> tuple[bytes, str | None]:
+    """Return the content of a file, or nothing and what is wrong with it."""
+    try:
+        return read_regular(path, _MOST_FILE, links=False), None
+    except OSError as error:
+        return b"", f"{path.name}: {error.strerror}"
+
+
+def plain(value: Any) -> Any:
+    """Return what a file holds as JSON can write it: infinity is a word there."""
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def text(value: Any) -> str | None:
+    """Return a text of a file, if it is one, and not too long to be shown."""
+    return value[:_LONGEST_TEXT] if isinstance(value, str) else None
+
+
+def whole(value: Any, otherwise: int | None = None) -> int | None:
+    """Return a whole number of a file, if it is one that an array can hold."""
+    return value if type(value) is int and abs(value) < 2**63 else otherwise
+
+
+def number(value: Any, otherwise: float | None = None) -> float | None:
+    """Return a finite number of a file, if it is one."""
+    if type(value) not in (int, float) or abs(value) > 1e300 or not math.isfinite(value):
+        return otherwise
+    return float(value)
+
+
+def _when(run: RunSummary) -> float:
+    try:
+        return datetime.datetime.fromisoformat(run.started or "").timestamp()
+    except (ValueError, OverflowError, OSError):
+        pass
+    try:
+        return run.path.stat().st_mtime
+    except OSError:
+        return 0.0
