@@ -153,7 +153,7 @@ def _run(
     run += "".join(
         f" --{name} {value}"
         for name, value in names.items()
-        if is_code(value) and not is_procgen(value)
+        if is_code(value) and not is_procgen(str(value))
     )
     print(f"{command} play {run}")
     if result.stop_signal is not None:
