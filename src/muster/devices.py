@@ -237,8 +237,8 @@ def device_in_turn(name: str, member: int) -> str:
     if name == "cpu" or ":" in name:
         return name
     kind = devices_here()[:2][-1] if name == AUTO else name
-    count = 1 if kind == "cpu" else _count(kind)
-    return f"{kind}:{member % count}" if count > 1 else name
+    number = 0 if kind == "cpu" else member % max(1, _count(kind))
+    return f"{kind}:{number}" if number else name
 
 
 def _sum_repeatably(kind: str) -> None:

@@ -55,8 +55,9 @@ def test_auto_is_the_cpu_where_there_is_no_accelerator():
 @pytest.mark.parametrize(
     ("name", "there", "found"),
     [
-        ("cuda", 2, ["cuda:0", "cuda:1", "cuda:0"]),
-        ("auto", 2, ["cuda:0", "cuda:1", "cuda:0"]),
+        ("cuda", 2, ["cuda", "cuda:1", "cuda"]),
+        ("auto", 2, ["auto", "cuda:1", "auto"]),
+        ("cuda", 0, ["cuda", "cuda", "cuda"]),
         ("cuda", 1, ["cuda", "cuda", "cuda"]),
         ("cuda:1", 2, ["cuda:1", "cuda:1", "cuda:1"]),
         ("auto", 0, ["auto", "auto", "auto"]),

@@ -50,7 +50,7 @@ class Feed(FragmentLog):
         in_flight: Fragments that each node may have sent and not seen stored; then it waits.
     """
 
-    def __init__(self, name: str, home: str | int, in_flight: int = 1) -> None:
+    def __init__(self, name: str, home: str | int, in_flight: int = 4) -> None:
         super().__init__()
         self._channel = Channel(f"replay.{name}", home, in_flight)
         self._sent = 0

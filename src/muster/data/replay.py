@@ -69,6 +69,7 @@ class ReplayBuffer:
         columns: What actors write besides, and batches have in `columns`. `VERSION` is filled in by
             `push`; `PRIORITY` is what new transitions are drawn by, instead of the largest so far.
         unit: What one draw is; `Transition(n_step)` without it.
+        in_flight: Fragments that each node may have sent and not seen stored; then `push` waits.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class ReplayBuffer:
         name: str = "replay",
         columns: Iterable[Column] = (),
         unit: Transition | Sequence | None = None,
+        in_flight: int = 4,
     ) -> None:
         check_count("num_envs", num_envs, 1)
         check_count("capacity", capacity, num_envs)
@@ -115,7 +117,7 @@ class ReplayBuffer:
         self._rng = np.random.Generator(np.random.PCG64(seed))
         self._lock = threading.Lock()
         self.limiter = limiter
-        self.feed = None if home is None else Feed(name, home)
+        self.feed = None if home is None else Feed(name, home, in_flight)
         """Where transitions of other nodes come in, or go out."""
         self._made_for = {
             "capacity": self.capacity,

@@ -131,6 +131,7 @@ def _buffer_at_learner(job: Job, spaces: Spaces) -> ReplayBuffer:
         seed=derive_seed(job.options.seed, "replay"),
         home="role.learner",
         limiter=_limiter(job),
+        in_flight=1,  # while one is learnt from, an actor collects the next: more would be older
     )
 
 
