@@ -1,8 +1,7 @@
-"""Studies that really train: killed and resumed, and how well they use the cores."""
+"""Studies that really train, killed and resumed."""
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import muster
-from muster.container import whole_cores
 
 SMALL = {"env_steps": 4_096, "checkpoint_every": 1_024, "eval_every": 0, "eval_episodes": 5}
 
@@ -44,24 +42,6 @@ def test_twelve_trials_killed_in_the_middle_and_resumed_give_the_same_table(tmp_
     assert {
         number: os.stat(f"s/trials/{number:03}/result.json").st_mtime_ns for number in written
     } == written
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.skipif(whole_cores() < 2, reason="trials run beside each other on two cores")
-def test_eight_short_trials_keep_two_cores_busy(tmp_path, monkeypatch):
-    """Wall time is at most 1.15 of the trials' own CPU time / 2, on a machine that is idle."""
-    monkeypatch.chdir(tmp_path)
-    grid = {"lr": [0.01, 0.003, 0.001, 0.0003], "gamma": [0.9, 0.99]}
-    before, began = _cpu_seconds(), time.monotonic()
-    muster.tune("ppo", "CartPole-v1", grid=grid, confirm=0, jobs=2, out="s", env_steps=100_000)
-    wall, cpu = time.monotonic() - began, _cpu_seconds() - before
-    assert wall <= 1.15 * cpu / 2, f"{wall:.1f} s for {cpu:.1f} s of CPU time"
-
-
-def _cpu_seconds():
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def _trials(study):
