@@ -54,7 +54,7 @@ def test_a_program_of_the_docs_runs_and_prints_what_they_say(code, printed, tmp_
 @pytest.fixture(scope="module")
 def options_of():
     def ask(verb, algo):
-        words = ["train", algo, "CartPole-v1"] if verb == "train" else [verb]
+        words = [verb, algo, "CartPole-v1"] if verb in ("train", "tune") else [verb]
         done = subprocess.run(
             [sys.executable, "-m", "muster.cli.main", *words, "--help"],
             cwd=ROOT / "examples",  # where the algorithm of docs/own_algorithm.md is
@@ -81,7 +81,7 @@ def test_a_command_of_the_docs_has_a_verb_and_options_that_there_are(code, print
         program, verb, *rest = shlex.split(line, comments=True)
         assert program == "muster" and verb in VERBS
         used = {word for word in rest if word.startswith("--")}
-        algo = rest[0] if verb == "train" else "dqn"
+        algo = rest[0] if verb in ("train", "tune") and rest[0][0] != "-" else "dqn"
         # A resumed run can be told what a new one can, and which code is meant.
         code = {"--algo", "--env"} if verb == "resume" else set()
         assert used - code <= options_of("train" if verb == "resume" else verb, algo)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from muster.recipes.train import resume, train
     from muster.report.comparing import compare
     from muster.report.listing import runs
+    from muster.tuning.tune import tune
 
 __all__ = [
     "AbsentKeyError",
@@ -52,6 +53,7 @@ __all__ = [
     "resume",
     "runs",
     "train",
+    "tune",
 ]
 
 _HOMES = {
@@ -80,6 +82,7 @@ _HOMES = {
     "muster.recipes.train": ("resume", "train"),
     "muster.report.comparing": ("compare",),
     "muster.report.listing": ("runs",),
+    "muster.tuning.tune": ("tune",),
 }
 """Module: the names of this package that are in it."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
-from muster.cli import columns
+from muster import columns
 from muster.cli.arguments import parse
 from muster.errors import OptionError
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from muster.cli.arguments import parse
-from muster.cli.columns import lines
+from muster.columns import lines
 from muster.errors import OptionError
 
 

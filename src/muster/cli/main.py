@@ -22,6 +22,7 @@ from muster.version import __version__
 
 VERBS = {
     "train": "train an agent",
+    "tune": "try many settings, and find the best of them",
     "fit": "train a network on labelled data",
     "resume": "go on with a run, from its directory",
     "eval": "mean and spread of the return of a saved policy",

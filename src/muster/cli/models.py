@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from muster.cli.arguments import parse
-from muster.cli.columns import lines
+from muster.columns import lines
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from muster.cli import columns
+from muster import columns
 from muster.cli.arguments import parse
 from muster.cli.wording import as_typed
 from muster.errors import OptionError

@@ -9,7 +9,7 @@ import shlex
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, make_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from muster.cli import backends_here
 from muster.cli.arguments import parse, value_of
@@ -18,9 +18,6 @@ from muster.errors import MusterError, OptionError
 from muster.recipes.algorithms import ALGORITHMS, check_algorithm, load_algorithm
 from muster.recipes.own_modules import is_code
 from muster.shown import program, shown
-
-if TYPE_CHECKING:
-    from muster.recipes.settings import Settings
 
 _USAGE = f"""usage: muster train ALGO ENV [options]
        muster train --run-dir RUN --resume [options]
@@ -66,7 +63,7 @@ def resume(argv: Sequence[str], algo: str | None = None, env: str | None = None)
         env: As it was given; None for the run's own.
     """
     from muster.cli.arguments import given_names
-    from muster.recipes.beforehand import check_beforehand
+    from muster.recipes.beforehand import check_beforehand, check_env
     from muster.recipes.resuming import plan_resume, saved_run
 
     load_algorithm(algo)
@@ -79,7 +76,7 @@ def resume(argv: Sequence[str], algo: str | None = None, env: str | None = None)
     try:
         settings = plan_resume(algo, env, given, file).settings
         check_beforehand(settings, is_new=False)
-        _check_env(env or saved.env, settings)
+        check_env(env or saved.env, settings)
     except OptionError as error:
         raise as_typed(error, prog, _names(kind)) from None
     return _run(algo, env, given, file)
@@ -88,7 +85,7 @@ def resume(argv: Sequence[str], algo: str | None = None, env: str | None = None)
 def _start(algo: str, env: str, argv: Sequence[str]) -> int:
     """Begin a new run."""
     from muster.envs import UnknownEnvError
-    from muster.recipes.beforehand import check_beforehand
+    from muster.recipes.beforehand import check_beforehand, check_env
     from muster.recipes.presets import preset
     from muster.recipes.settings import read_file, resolve
 
@@ -101,7 +98,7 @@ def _start(algo: str, env: str, argv: Sequence[str]) -> int:
     try:
         settings = resolve(algo, env, options)
         check_beforehand(settings, is_new=True)
-        _check_env(env, settings)
+        check_env(env, settings)
     except UnknownEnvError as error:
         raise error.to_try("muster train {} {}", algo) from None
     except OptionError as error:
@@ -174,21 +171,6 @@ def _with_file(algo: str) -> type[Any]:
 
 def _names(kind: type[Any]) -> list[str]:
     return [field.name for field in fields(kind)]
-
-
-def _check_env(env: str, settings: "Settings") -> None:
-    """Refuse an environment that is not known, or whose observations would not fit into memory."""
-    from muster.envs import make_envs
-    from muster.recipes.memory import check_memory
-
-    with make_envs(env, backend=settings.options.backend) as envs:
-        spaces = envs.single_observation_space, envs.single_action_space
-        try:
-            settings.config.check_actions(spaces[1])
-        except OptionError as error:
-            what, why, fix = error.args
-            raise OptionError(what, why, fix.replace("...", env)) from None
-        check_memory(settings, *spaces)
 
 
 def _incomplete(argv: Sequence[str]) -> OptionError:

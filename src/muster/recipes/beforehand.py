@@ -1,6 +1,7 @@
 """What of a run's settings is refused before torch is loaded or a process starts."""
 
 from muster.devices import find_device
+from muster.errors import OptionError
 from muster.recipes.own_modules import check_found, is_code
 from muster.recipes.settings import Settings
 from muster.run import RunDirectory
@@ -32,3 +33,18 @@ def check_beforehand(settings: Settings, *, is_new: bool) -> None:
         check_new(options.run_dir)
     if is_new and options.from_checkpoint is not None:
         RunDirectory.open(options.from_checkpoint)
+
+
+def check_env(env: str, settings: Settings) -> None:
+    """Refuse an environment that is not known, or whose observations would not fit into memory."""
+    from muster.envs import make_envs
+    from muster.recipes.memory import check_memory
+
+    with make_envs(env, backend=settings.options.backend) as envs:
+        spaces = envs.single_observation_space, envs.single_action_space
+        try:
+            settings.config.check_actions(spaces[1])
+        except OptionError as error:
+            what, why, fix = error.args
+            raise OptionError(what, why, fix.replace("...", env)) from None
+        check_memory(settings, *spaces)

@@ -14,6 +14,8 @@ from dataclasses import dataclass, fields, make_dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from muster.algos.base import Configuration
 from muster.container import whole_cores
 from muster.errors import MusterError, OptionError
@@ -99,6 +101,15 @@ def resolve(
     config.check_run(settings.workers if in_step else options.workers, options.num_envs)
     check_model(config.model)
     return settings
+
+
+def plain_value(value: Any) -> Any:
+    """Return paths and devices as text, and numbers of NumPy, as sweeps have them, as Python's."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if type(value).__module__ == "torch":  # torch.device
+        return str(value)
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def _check_learners(algo: str, program: str, options: TrainOptions) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 
 from muster.engines.logs import say
 from muster.envs import UnknownEnvError, make_envs
@@ -32,7 +31,7 @@ from muster.recipes.progress import name_of_terminal
 from muster.recipes.result import RunResult
 from muster.recipes.resuming import Resumption, plan_resume
 from muster.recipes.saved import HISTORY, saved_config
-from muster.recipes.settings import Settings, read_file, resolve
+from muster.recipes.settings import Settings, plain_value, read_file, resolve
 from muster.run import Checkpoint, RunDirectory
 from muster.shown import shown
 
@@ -59,7 +58,7 @@ def train(
         options["model"] = name_of_model(options["model"])
     if "use" in options:
         options["use"] = names_of_hooks(options["use"])
-    options = {name: _plain(value) for name, value in options.items()}
+    options = {name: plain_value(value) for name, value in options.items()}
     plan = _plan(algo, env, options, config)
     algo, env, settings = plan.algo, plan.env, plan.settings
     check_beforehand(settings, is_new=plan.resumption is None)
@@ -119,15 +118,6 @@ def train(
         policy = LoadedPolicy(result.policy, agent.obs_space, env, backend)
         result = replace(result, policy=policy)
     return result
-
-
-def _plain(value: Any) -> Any:
-    """Return paths and devices as text, and numbers of NumPy, as sweeps have them, as Python's."""
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if type(value).__module__ == "torch":  # torch.device
-        return str(value)
-    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def resume(

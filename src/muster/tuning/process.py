@@ -1,0 +1,150 @@
+"""`TrialProcess`: one trial as a process of `muster train`, and what came of it."""
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from muster.errors import MusterError
+from muster.recipes.own_modules import is_code
+from muster.report.runs import read_run
+from muster.run import RunDirectory
+from muster.run.claim import living_writer
+from muster.shown import shown
+from muster.tuning.study import Study, StudyTrial
+
+COMMAND = (sys.executable, "-m", "muster.tuning.child")
+
+_WRITER_LEAVES_S = 10.0
+_TAIL = 16 << 10
+
+
+class TrialProcess:
+    """A trial that runs: begun, or resumed if its directory has a checkpoint.
+
+    Args:
+        study: Whose it is.
+        trial: Which one.
+    """
+
+    def __init__(self, study: Study, trial: StudyTrial) -> None:
+        self.trial = trial
+        self.directory = study.directory(trial)
+        self.began = time.monotonic()
+        self.told_to_stop = False
+        self._log = study.path / trial.log
+        self._log.parent.mkdir(exist_ok=True)
+        words = [str(os.getpid()), *_words(study, trial, self.directory)]
+        with open(self._log, "ab") as log:
+            # A group of its own: Ctrl-C reaches the study alone, which then tells its trials.
+            self._process = subprocess.Popen(
+                [*COMMAND, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+            )
+        self.fd = os.pidfd_open(self._process.pid)
+
+    def stop(self) -> None:
+        """Ask it to save and end."""
+        if not self.told_to_stop:
+            self.told_to_stop = True
+            self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once, and wait for that."""
+        self._process.kill()
+        self.close()
+
+    def has_ended(self) -> bool:
+        """Whether the process is gone."""
+        return self._process.poll() is not None
+
+    def close(self) -> None:
+        """Let go of what the system keeps of it."""
+        self._process.wait()
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def failure(self) -> str | None:
+        """Return why it failed, once it has ended; None if it has not."""
+        code = self._process.returncode
+        if code == 0 or (self.told_to_stop and code in (143, -signal.SIGTERM)):
+            return None
+        if code < 0:
+            return f"killed by {signal.Signals(-code).name}; see {shown(self._log)}"
+        return f"{self._said() or f'exit code {code}'}; see {shown(self._log)}"
+
+    def _said(self) -> str | None:
+        """Return the last message of an error in its log."""
+        with open(self._log, "rb") as file:
+            file.seek(max(0, self._log.stat().st_size - _TAIL))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+        said = [line.removeprefix("muster: ") for line in lines if line.startswith("muster: ")]
+        return said[-1][:200] if said else None
+
+
+def wait_for_any(processes: Sequence[TrialProcess], seconds: float) -> None:
+    """Wait until one of them ends, but no longer than this."""
+    select.select([each.fd for each in processes], [], [], seconds)
+
+
+def outcome(directory: Path) -> tuple[float | None, int | None, bool]:
+    """Return the return and the steps of a run, and whether it has come to its own end."""
+    try:
+        run = read_run(directory)
+    except MusterError:
+        return None, None, False
+    return run.final_return, run.env_steps, run.status == "finished"
+
+
+def _words(study: Study, trial: StudyTrial, directory: Path) -> Iterator[str]:
+    """Yield the command of a trial, and have its directory ready for it."""
+    record = study.record
+    options = {**record.options, **trial.settings}
+    yield from ("train", record.algo, record.env)
+    if _can_be_resumed(directory):
+        code = {"model": options.get("model"), "use": options.get("use")}
+        given = {name: value for name, value in code.items() if value and _names_code(value)}
+        yield from as_words({**given, "run_dir": str(directory), "resume": True, "quiet": True})
+        return
+    if directory.exists():
+        shutil.rmtree(directory)  # a run that was ended before its first checkpoint
+    directory.parent.mkdir(exist_ok=True)
+    yield from as_words({**options, "seed": trial.seed, "run_dir": str(directory), "quiet": True})
+
+
+def _names_code(value: Any) -> bool:
+    return any(is_code(each) for each in (value if isinstance(value, tuple) else (value,)))
+
+
+def _can_be_resumed(directory: Path) -> bool:
+    """Whether a run is there with a checkpoint, whose last process has ended."""
+    deadline = time.monotonic() + _WRITER_LEAVES_S
+    while living_writer(directory) is not None and time.monotonic() < deadline:
+        time.sleep(0.02)  # of a study that was killed: the kernel is ending it
+    try:
+        return RunDirectory.open(directory).checkpoints.last() is not None
+    except MusterError:
+        return False
+
+
+def as_words(options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield options as they are typed."""
+    for name, value in options.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            yield f"--{flag}" if value else f"--no-{flag}"
+        elif isinstance(value, tuple):
+            yield f"--{flag}"
+            yield from map(str, value)
+        else:
+            yield f"--{flag}={value}"
