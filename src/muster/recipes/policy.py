@@ -47,6 +47,11 @@ class LoadedPolicy:
         self._obs_space = obs_space
 
     @property
+    def agent(self) -> Any:
+        """Who acts: as the algorithm made it, with the weights of the policy."""
+        return self._agent
+
+    @property
     def model(self) -> Any:
         """The network, a torch module."""
         return self._agent.model
