@@ -7,7 +7,7 @@ import pytest
 
 import muster
 from muster.cli.main import main
-from muster.envs import MissingPackageError, UnknownEnvError, make_envs
+from muster.envs import UnknownEnvError, make_envs
 from muster.errors import OptionError
 from muster.version import __version__
 
@@ -76,13 +76,6 @@ def test_an_id_that_is_like_no_other_gets_no_nearest():
     assert caught.value.nearest is None
     with pytest.raises(UnknownEnvError, match="Nearest: 'CartPole-v1'"):
         make_envs("CartPol-v1")
-
-
-def test_an_id_of_procgen_leads_to_the_one_of_envpool_and_its_libraries():
-    with pytest.raises(MissingPackageError) as caught:
-        make_envs("procgen:procgen-coinrun-v0")
-    fix = str(caught.value).splitlines()[2]
-    assert "CoinrunHard-v0" in fix and "apt-get install libqt5core5a" in fix
 
 
 def test_a_module_in_the_current_folder_is_found(tmp_path):

@@ -1,5 +1,7 @@
 """`muster play` where there is no screen, and where one was chosen."""
 
+import os
+import subprocess
 import sys
 import tracemalloc
 
@@ -38,6 +40,16 @@ def test_a_run_that_is_not_there_is_said_before_that(monkeypatch, capsys):
         monkeypatch.delenv(name, raising=False)
     assert main(["play", "nowhere"]) == 2
     assert "there is no run in" in capsys.readouterr().err
+
+
+def test_a_video_is_made_without_a_word_about_screens(run, tmp_path):
+    absent = ("XDG_RUNTIME_DIR", "DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
+    done = subprocess.run(
+        [sys.executable, "-m", "muster", "play", run, "--video", tmp_path / "x.mp4"],
+        env={name: value for name, value in os.environ.items() if name not in absent},
+        capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0 and done.stderr == ""
 
 
 def test_a_video_needs_no_screen(run, tmp_path, monkeypatch):

@@ -176,6 +176,7 @@ class Tiny(torch.nn.Module):
         return self.layers(x)
 
 
+@pytest.mark.slow
 def test_a_network_of_ones_own_is_fitted_by_several_replicas_too(quick, tmp_path):
     one = muster.fit(Tiny, **quick)
     two = muster.fit(Tiny, **{**quick, "replicas": 2, "run_dir": tmp_path / "two"})

@@ -152,6 +152,7 @@ def corners():
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.slow
 def test_ppo_comes_to_the_same_policy_for_any_number_of_workers(corners, tmp_path):
     def policy(workers):
         done = muster.train(

@@ -123,7 +123,7 @@ def signalled(folder, number, *options):
     """Run with two shards until a signal ends it; return what is in its checkpoint."""
     run = folder / "run"
     with running(folder, *TWO, *options, "--env-steps", "400000", "--stop-at", "1000") as driver:
-        wait_until(lambda: env_steps(run) > 1_500, 100.0)
+        wait_until(lambda: env_steps(run) > 1_500)
         nodes = nodes_of(driver)
         driver.send_signal(number)
         out, _ = driver.communicate(timeout=300)

@@ -4,7 +4,9 @@ import json
 import os
 import signal
 
+import gymnasium as gym
 import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from tests.recipes.test_dqn_nodes import env_steps, nodes_of, start, wait_until
 
 import muster
@@ -22,6 +24,17 @@ REPLAY = {
 SEQUENCES = {"sequence": 8, "overlap": 4, "burn_in": 2, "hidden": (8, 8), "batch_size": 8}
 Q_KIND = {**REPLAY, "batch_size": 30, "train_every": 16, "updates_per_train": 4}
 UNROLLS = {"hidden": (16, 16), "num_envs": 4, "env_steps": 1_600}
+
+
+class Rich(CartPoleEnv):
+    """CartPole with rewards that cannot be squared."""
+
+    def step(self, action):
+        obs, _, terminated, truncated, info = super().step(action)
+        return obs, 3e38, terminated, truncated, info
+
+
+gym.register("Rich-v0", Rich, max_episode_steps=50)
 
 KINDS = {
     "dqn": ("dqn", "CartPole-v1", Q_KIND),
@@ -142,3 +155,11 @@ def test_a_killed_learner_changes_no_bit(tmp_path, node):
     assert alone.returncode == 0, text
     other = RunDirectory.open(tmp_path / "alone" / "run").read_result()
     assert result["policy_sha256"] == other["policy_sha256"]
+
+
+@pytest.mark.timeout(600)
+def test_a_loss_that_is_none_is_said_by_the_learner_not_by_a_replica(tmp_path):
+    told = {**QUIET, **Q_KIND, "huber": False, "learners": 2}
+    with pytest.raises(muster.NodeError) as caught:
+        muster.train("dqn", "Rich-v0", run_dir=str(tmp_path / "run"), **told)
+    assert caught.value.role == "learner" and "the loss is inf" in str(caught.value)

@@ -57,6 +57,8 @@ def main(argv: Sequence[str]) -> int:
         _check_screen(options.run, sys.platform, os.environ)
     else:
         _check_video(Path(options.video), options.run)
+        # pygame would look for a screen, and complain on standard error where there is none.
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     from muster.envs import make_envs
     from muster.recipes.policy import load_policy
 

@@ -146,9 +146,15 @@ def _run(
         if other is not None:
             print(other)
     command, run = program("muster"), shlex.quote(shown(result.run_dir))
+    from muster.envs.procgen import is_procgen
+
     # What is code of the user's own is named again: a file does not say which code is run.
     names = {"algo": result.algo, "env": result.env, "model": options.get("model")}
-    run += "".join(f" --{name} {value}" for name, value in names.items() if is_code(value))
+    run += "".join(
+        f" --{name} {value}"
+        for name, value in names.items()
+        if is_code(value) and not is_procgen(str(value))
+    )
     print(f"{command} play {run}")
     if result.stop_signal is not None:
         print(f"{command} resume {run}")

@@ -22,11 +22,11 @@ import gymnasium as gym
 from muster.envs.base import VectorEnv
 from muster.envs.envpool_ids import surely_not_in_envpool
 from muster.envs.errors import (
-    INSTALL_QT,
     MissingPackageError,
     UnknownEnvError,
     one_line,
 )
+from muster.envs.procgen import find_procgen, is_procgen
 from muster.envs.vector import GymnasiumVectorEnv
 from muster.errors import MusterError, OptionError
 from muster.framework.names import name_of
@@ -38,8 +38,6 @@ MAX_ENVS = 65_536
 
 _ALIKE = 0.65
 """How alike two names must be for one to be taken for a slip of the other."""
-_PROCGEN = re.compile(r"(?:procgen:)?procgen-([a-z]+)-v\d+")
-"""Ids of the package procgen, which is not kept up; EnvPool has its games by other names."""
 
 _PLUGINS = {
     "ALE/": ("ale_py", "ale-py", "envs"),
@@ -88,6 +86,8 @@ def make_envs(
     if not isinstance(env_id, str):
         make_one = _from_factory(env_id, backend, env_kwargs)
         return GymnasiumVectorEnv(name_of(env_id), make_one, num_envs, seed, first_env=first_env)
+    if is_procgen(env_id):
+        return _make_procgen(env_id, num_envs, seed, backend, first_env, env_kwargs)
     missing: MusterError | None = None
     if backend != "envpool":
         try:
@@ -108,6 +108,27 @@ def make_envs(
     if isinstance(missing, MissingPackageError):
         raise missing
     raise _unknown(env_id, pooled if missing is None else [*gym.registry, *pooled])
+
+
+def _make_procgen(
+    env_id: str,
+    num_envs: int,
+    seed: int,
+    backend: str,
+    first_env: int,
+    env_kwargs: dict[str, Any],
+) -> VectorEnv:
+    pool_id, levels = find_procgen(env_id)
+    if backend == "gymnasium":
+        raise OptionError(
+            f"backend={backend!r} is not possible with {env_id!r}",
+            "EnvPool alone runs Procgen's games",
+            'backend="auto"',
+        )
+    from muster.envs.envpool import EnvPoolVectorEnv, import_envpool
+
+    import_envpool()
+    return EnvPoolVectorEnv(pool_id, num_envs, seed, {**levels, **env_kwargs}, first_env)
 
 
 def env_maker(
@@ -146,10 +167,6 @@ def _import_plugin(env_id: str, module: str, package: str, fix: str) -> None:
     try:
         importlib.import_module(module)
     except Exception as error:  # the id may name any module, or none: "..:x"
-        game = _PROCGEN.fullmatch(env_id)
-        if game is not None:
-            name = game[1].capitalize()
-            fix = f"the id {name}Hard-v0 or {name}Easy-v0, of EnvPool, after {INSTALL_QT}"
         raise MissingPackageError(
             f"{env_id!r} needs the package {package!r}, which cannot be imported",
             one_line(error),

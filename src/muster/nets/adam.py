@@ -35,7 +35,7 @@ def adam_numpy(
 ) -> float:
     """Twin of `adam`."""
     wide = grad.astype(np.float64)
-    norm = math.sqrt(float(np.dot(wide, wide)))
+    norm = math.sqrt(float(np.sum(wide * wide)))  # how np.dot adds depends on BLAS's threads
     if not math.isfinite(norm):
         return norm
     scale = np.float32(min(1.0, max_norm / (norm + 1e-6)))

@@ -207,8 +207,25 @@ _PRESETS[("ppo", "Breakout-v5")] = _ATARI
 # At 20 of 21 after 1.07M steps (benchmarks/results/ppo_pong.json), so it needs no 10M.
 _PRESETS[("ppo", "Pong-v5")] = {**_ATARI, "horizon": 2_000_000, "lr": 5e-4, "stop_at": 18.0}
 
+# Cobbe et al. 2020, but for the number of environments and of steps.
+_PRESETS[("ppo", "procgen")] = {
+    "epochs": 3,
+    "eval_episodes": 20,
+    "eval_every": 0,
+    "gae_lambda": 0.95,
+    "gamma": 0.999,
+    "horizon": 25_000_000,
+    "lr": 5e-4,
+    "minibatches": 8,
+    "model": "impala_cnn",
+    "normalize_reward": True,
+    "num_envs": 64,
+    "rollout": 256,
+}
+
 
 def preset(algo: str, env: str) -> dict[str, Any]:
     """Return the options for this algorithm and environment, or none."""
     config: Any = configuration_of(algo)
-    return {**config.OF_RUNS, **_PRESETS.get((algo, env), {})}
+    family = "procgen" if env.startswith("procgen") else env
+    return {**config.OF_RUNS, **_PRESETS.get((algo, family), {})}

@@ -11,6 +11,7 @@ from typing import Any
 
 from muster.data.unrolls import written_columns
 from muster.framework import Context, Middleware, Task
+from muster.nets import NonFiniteError
 from muster.nets.shares import Shares, SharesInTurn
 from muster.recipes.job import Job
 from muster.recipes.stream_sources import batch_slots
@@ -123,6 +124,8 @@ def _follow(task: Task, shares: FollowingShares, agent: Any, learn: Callable[[An
             try:
                 learn(work)
             except (NewLeaderError, RunOverError):  # the next one begins from the leader's state
+                return
+            except NonFiniteError:  # the leader finds the same, and ends the run with its name
                 return
 
     task.use(follow)
