@@ -48,6 +48,8 @@ class ExportOptions:
     """Environment of the policy, if it is code of your own: module:Id."""
     algo: str | None = None
     """Algorithm of the policy, if it is code of your own: module:name."""
+    wrapper: tuple[str, ...] | None = None
+    """Wrappers of the environment, if the run has any: module:Wrapper."""
 
 
 def main(argv: Sequence[str]) -> int:

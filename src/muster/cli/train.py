@@ -155,6 +155,8 @@ def _run(
         for name, value in names.items()
         if is_code(value) and not is_procgen(str(value))
     )
+    if options.get("wrapper"):
+        run += f" --wrapper {' '.join(options['wrapper'])}"
     print(f"{command} play {run}")
     if result.stop_signal is not None:
         print(f"{command} resume {run}")
@@ -179,9 +181,12 @@ def _names(kind: type[Any]) -> list[str]:
 def _check_env(env: str, settings: "Settings") -> None:
     """Refuse an environment that is not known, or whose observations would not fit into memory."""
     from muster.envs import make_envs
+    from muster.recipes.env_options import WRAPPERS, setup_of
     from muster.recipes.memory import check_memory
 
-    with make_envs(env, backend=settings.options.backend) as envs:
+    WRAPPERS.load(settings.options.wrapper)
+    setup = setup_of(env, settings.options)
+    with make_envs(setup, backend=settings.options.backend) as envs:
         spaces = envs.single_observation_space, envs.single_action_space
         try:
             settings.config.check_actions(spaces[1])

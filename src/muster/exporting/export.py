@@ -4,6 +4,7 @@ import json
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from muster.envs import make_envs
 from muster.errors import OptionError
@@ -34,6 +35,7 @@ def export(
     model: str | Factory | None = None,
     env: str | None = None,
     algo: str | None = None,
+    wrapper: Any = None,
 ) -> ExportResult:
     """Write the greedy policy of a run into one file, and prove that the file does the same.
 
@@ -44,9 +46,10 @@ def export(
             replaced, another file is not.
         episodes: Play so many by the policy and by the file, and return both means.
         seed: Decides where episodes start, and which observations are drawn.
-        model: The network, if it is code of your own, as for `load_policy`; so on for the next two.
+        model: The network, if it is code of your own, as for `load_policy`; also the rest.
         env: See there.
         algo: See there.
+        wrapper: See there.
 
     Raises:
         ExportError: The network cannot be exported, a package is missing, or the file differs from
@@ -56,8 +59,8 @@ def export(
     missing_packages(to)
     directory = RunDirectory.open(run)
     path = checked_out(to, out, directory.path)
-    policy = load_policy(run, model, env, algo)
-    envs = make_envs(policy.env, ENVS, seed, backend=policy.backend)
+    policy = load_policy(run, model, env, algo, wrapper)
+    envs = make_envs(policy.setup, ENVS, seed, backend=policy.backend)
     try:
         graph = graph_of(policy.agent, envs.env_action_space)
         signature = Signature.of(

@@ -48,7 +48,7 @@ def play(policy: LoadedPolicy, file: FilePolicy, episodes: int, seed: int) -> tu
     """Return the mean return of a policy and of its file over the same episodes."""
     policy.reset()
     one, other = (
-        evaluate_policy(each, policy.env, episodes, seed, backend=policy.backend)
+        evaluate_policy(each, policy.setup, episodes, seed, backend=policy.backend)
         for each in (policy, file)
     )
     return one.mean, other.mean
