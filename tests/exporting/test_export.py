@@ -62,7 +62,7 @@ KINDS = [
     pytest.param("a2c", "Parts-v0", {"env_steps": 128}, id="a2c", marks=SLOW),
     pytest.param("impala", "Masked-v0", {"env_steps": 128}, id="impala", marks=SLOW),
     pytest.param("appo", "Masked-v0", {"env_steps": 128, "model": "lstm"}, id="appo", marks=SLOW),
-    pytest.param("a3c", "Grid-v0", {"env_steps": 128, "normalize_obs": True}, id="a3c", marks=SLOW),
+    pytest.param("a3c", "Grid-v0", {"env_steps": 128}, id="a3c", marks=SLOW),
     pytest.param("pqn", "Parts-v0", {"env_steps": 128}, id="pqn", marks=SLOW),
 ]  # fmt: skip
 
