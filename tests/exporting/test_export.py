@@ -45,7 +45,7 @@ def session_of(path):
 SLOW = pytest.mark.slow
 KINDS = [
     pytest.param("ppo", "Uneven-v0", {**IN_STEP, "normalize_obs": True}, id="normalised-bounds"),
-    pytest.param("ppo", "Masked-v0", {**IN_STEP, "model": "lstm"}, id="lstm-masked"),
+    pytest.param("ppo", "Masked-v0", {**IN_STEP, "model": "lstm"}, id="lstm-masked", marks=SLOW),
     pytest.param("dqn", "Parts-v0", {**REPLAY, "dueling": True, "noisy": True, "quantiles": 3},
                  id="dict-noisy-quantiles", marks=SLOW),
     pytest.param("r2d2", "Parts-v0", {**REPLAY, **SEQUENCES, "batch_size": 4}, id="r2d2-dict",
@@ -90,8 +90,14 @@ def counted(tmp_path_factory):
     return trained(run, "ppo", "Parts-v0", model="lstm", **IN_STEP)
 
 
-def test_a_file_says_what_it_is_and_actions_have_the_numbers_of_the_environment(counted, tmp_path):
-    result = muster.export(counted, out=tmp_path / "policy.onnx")
+@pytest.fixture(scope="module")
+def exported(counted, tmp_path_factory):
+    """Return what came of exporting it to ONNX."""
+    return muster.export(counted, out=tmp_path_factory.mktemp("onnx") / "policy.onnx")
+
+
+def test_a_file_says_what_it_is_and_actions_have_the_numbers_of_the_environment(exported):
+    result = exported
     session = session_of(result.path)
     about = json.loads(session.get_modelmeta().custom_metadata_map["muster.json"])
     assert (about["env"], about["algo"]) == ("Parts-v0", "ppo")
@@ -135,6 +141,7 @@ def test_a_file_that_differs_is_not_written(head, method, run, request, tmp_path
     assert raised.value.run_failed and list(tmp_path.iterdir()) == []
 
 
+@SLOW
 def test_a_tie_is_counted_and_is_no_difference(counted, tmp_path, monkeypatch):
     class Flipped(CategoryHead):
         """Takes the last of outputs that are equal, as another runtime might."""
@@ -217,10 +224,9 @@ def test_a_network_that_cannot_be_traced_is_refused(tmp_path):
     assert not list(run.glob("policy*"))
 
 
-def test_the_program_of_the_docs_needs_neither_torch_nor_muster(counted, tmp_path):
+def test_the_program_of_the_docs_needs_neither_torch_nor_muster(exported):
     page = Path(__file__).parents[2] / "docs" / "export.md"
     program = page.read_text().partition("# From here on")[2].partition("```")[0]
-    muster.export(counted, out=tmp_path / "policy.onnx")
     only = "import sys\nfor name in ('torch', 'muster', 'gymnasium'): sys.modules[name] = None\n"
     act = "policy.act([0.0, 0.1, 0.02, -0.1]) in (0, 1)"
     assert act in program
@@ -230,6 +236,6 @@ def test_the_program_of_the_docs_needs_neither_torch_nor_muster(counted, tmp_pat
     )
     done = subprocess.run(
         [sys.executable, "-c", f"{only}#{program.replace(act, mine)}"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+        cwd=exported.path.parent, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert (done.stdout, done.stderr) == ("Parts-v0 [True, True, True]\n", "")
