@@ -32,7 +32,7 @@ def train(run, env="CartPole-v1", **options):
 
 def test_wrappers_are_applied_in_their_order_and_arguments_reach_the_environment(tmp_path):
     setup = EnvSetup(
-        "CartPole-v1", {"max_episode_steps": 7}, {"half": own.Halved, "two": own.doubled}
+        "CartPole-v1", {"max_episode_steps": 7}, (("half", own.Halved), ("two", own.doubled))
     )
     with make_envs(setup) as envs, make_envs("CartPole-v1") as plain:
         obs = envs.reset()
@@ -40,7 +40,7 @@ def test_wrappers_are_applied_in_their_order_and_arguments_reach_the_environment
         assert envs.step([0])[1].tolist() == [2.0]
         ended = [each for k in range(20) for each in envs.step([k % 2])[4]["episodes"]]
     assert [each.length for each in ended] == [7, 7, 7]
-    wrapped = EnvSetup("Pendulum-v1", {}, {"forced": own.Forced})
+    wrapped = EnvSetup("Pendulum-v1", {}, (("forced", own.Forced),))
     with make_envs(wrapped) as envs:
         assert envs.single_action_space.n == 3
 
@@ -59,6 +59,10 @@ def test_a_run_records_them_and_is_evaluated_with_them(tmp_path, capsys):
     run = tmp_path / "run"
     result = train(run, wrapper=own.doubled, env_kwargs={"max_episode_steps": 3})
     assert result.eval_return_mean == 6.0
+    twice = train(
+        tmp_path / "twice", wrapper=[own.doubled] * 2, env_kwargs={"max_episode_steps": 3}
+    )
+    assert twice.eval_return_mean == 12.0
     text = (run / "config.yaml").read_text()
     assert "wrappers_of_tests:doubled" in text and "max_episode_steps=3" in text
     assert main(["eval", str(run), "--episodes", "2"]) == 0  # it is loaded already
@@ -119,7 +123,7 @@ def test_arguments_are_typed_as_in_yaml():
 
 def test_envpool_has_no_wrappers():
     pytest.importorskip("envpool")
-    setup = EnvSetup("CartPole-v1", {}, {"half": own.Halved})
+    setup = EnvSetup("CartPole-v1", {}, (("half", own.Halved),))
     with pytest.raises(OptionError, match="is not possible with EnvPool"):
         make_envs(setup, backend="envpool")
 

@@ -27,9 +27,9 @@ class EnvSetup:
     """As `make_envs` takes it."""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     """For `gymnasium.make`, or EnvPool."""
-    wrappers: Mapping[str, Wrap] = field(default_factory=dict)
+    wrappers: tuple[tuple[str, Wrap], ...] = ()
     """What each is called, and what it is: a wrapper class or a function of an environment. The
-    first one is innermost."""
+    first one is innermost, and one may come twice."""
 
     def maker(self, make_one: Callable[[], OneEnv]) -> Callable[[], OneEnv]:
         """Return what makes one such environment from what makes one with the arguments.
@@ -42,7 +42,7 @@ class EnvSetup:
                 env = make_one()
             except TypeError as error:
                 raise self._unknown_argument(error) or error from error
-            for name, wrap in self.wrappers.items():
+            for name, wrap in self.wrappers:
                 env = self._wrapped(name, wrap, env)
             return env
 
@@ -52,7 +52,7 @@ class EnvSetup:
         """Raise OptionError if there are wrappers, where nothing can be wrapped."""
         if self.wrappers:
             raise OptionError(
-                f"wrapper={next(iter(self.wrappers))!r:.80} is not possible with EnvPool",
+                f"wrapper={self.wrappers[0][0]!r:.80} is not possible with EnvPool",
                 "it runs environments of its own, in C++; a wrapper is Python around one of them",
                 "backend=gymnasium, if that has the environment",
             )

@@ -35,7 +35,9 @@ def setup_of(env: str, options: ChangesEnv) -> EnvSetup | str:
     """Return what `make_envs` makes the environments of a run from; wrappers are loaded."""
     if not options.wrapper and not options.env_kwargs:
         return env
-    return EnvSetup(env, parse_env_kwargs(options.env_kwargs), WRAPPERS.known(options.wrapper))
+    known = WRAPPERS.known(options.wrapper)
+    wrappers = tuple((name, known[name]) for name in options.wrapper)
+    return EnvSetup(env, parse_env_kwargs(options.env_kwargs), wrappers)
 
 
 def texts_of_kwargs(given: Any) -> Any:
