@@ -75,5 +75,5 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "Installing what tests need into $(VENV) ..."
-	@$(PIP) -e ".[dev,envs,fit,ray,tune,video,wandb]"
+	@$(PIP) -e ".[dev,envs,export,fit,ray,tune,video,wandb]"
 	@touch $@

@@ -35,6 +35,7 @@ def test_the_public_names_are_these():
         "TaskError",
         "__version__",
         "compare",
+        "export",
         "fit",
         "load_policy",
         "register_algorithm",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         RunCancelled,
         TaskError,
     )
+    from muster.exporting.export import export
     from muster.fitting.fit import fit
     from muster.framework import AbsentKeyError, Context, Middleware, Parallel, StepWrapper, Task
     from muster.framework.wrapper import StepTimer
@@ -47,6 +48,7 @@ __all__ = [
     "TaskError",
     "__version__",
     "compare",
+    "export",
     "fit",
     "load_policy",
     "register_algorithm",
@@ -67,6 +69,7 @@ _HOMES = {
         "RunCancelled",
         "TaskError",
     ),
+    "muster.exporting.export": ("export",),
     "muster.fitting.fit": ("fit",),
     "muster.framework": (
         "AbsentKeyError",

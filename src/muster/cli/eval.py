@@ -28,6 +28,8 @@ class EvalOptions:
     """Environment of the policy, if it is code of your own: module:Id."""
     algo: str | None = None
     """Algorithm of the policy, if it is code of your own: module:name."""
+    wrapper: tuple[str, ...] | None = None
+    """Wrappers of the environment, if the run has any: module:Wrapper."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -37,9 +39,9 @@ def main(argv: Sequence[str]) -> int:
     from muster.recipes.policy import load_policy
     from muster.workers import evaluate_policy
 
-    policy = load_policy(options.run, options.model, options.env, options.algo)
+    policy = load_policy(options.run, options.model, options.env, options.algo, options.wrapper)
     found = evaluate_policy(
-        policy, policy.env, options.episodes, options.seed, backend=policy.backend
+        policy, policy.setup, options.episodes, options.seed, backend=policy.backend
     )
     if options.json:
         shown = {

@@ -27,6 +27,7 @@ VERBS = {
     "resume": "go on with a run, from its directory",
     "eval": "mean and spread of the return of a saved policy",
     "play": "show or record a saved policy",
+    "export": "write a saved policy into one ONNX or torch file",
     "runs": "list the runs in a folder, or say what two of them differ in",
     "compare": "whether some runs are better than others, over their seeds",
     "report": "write one HTML page about runs",

@@ -47,6 +47,8 @@ class PlayOptions:
     """Environment of the policy, if it is code of your own: module:Id."""
     algo: str | None = None
     """Algorithm of the policy, if it is code of your own: module:name."""
+    wrapper: tuple[str, ...] | None = None
+    """Wrappers of the environment, if the run has any: module:Wrapper."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -62,13 +64,12 @@ def main(argv: Sequence[str]) -> int:
     from muster.envs import make_envs
     from muster.recipes.policy import load_policy
 
-    policy = load_policy(options.run, options.model, options.env, options.algo)
+    policy = load_policy(options.run, options.model, options.env, options.algo, options.wrapper)
     if policy.backend == "envpool":
         _check_envpool(policy.env, options)
     mode = "rgb_array" if options.video else "human"
-    envs = make_envs(
-        policy.env, 1, options.seed, policy.backend, **_can_draw(policy.env, policy.backend, mode)
-    )
+    drawing = _can_draw(policy.env, policy.backend, mode)
+    envs = make_envs(policy.setup, 1, options.seed, policy.backend, **drawing)
     if options.video is None:
         with envs:
             _play(policy, envs, options.episodes)

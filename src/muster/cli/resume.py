@@ -16,8 +16,8 @@ Seed, network, environments and slots cannot change. --env-steps is the new
 total.
 
 --env module:Id   needed where the environment is code of your own, and --model
-                  module:Class or --algo module:name likewise: a file does not
-                  decide which code is run
+                  module:Class, --algo module:name or --wrapper module:Name
+                  likewise: a file does not decide which code is run
 All options, with the run's own values: muster resume RUN --help"""
 
 

@@ -152,6 +152,8 @@ def _run(
         for name, value in names.items()
         if is_code(value) and not is_procgen(str(value))
     )
+    if options.get("wrapper"):
+        run += f" --wrapper {' '.join(options['wrapper'])}"
     print(f"{command} play {run}")
     if result.stop_signal is not None:
         print(f"{command} resume {run}")

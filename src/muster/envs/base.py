@@ -94,6 +94,7 @@ class VectorEnv(ABC):
         backend: What runs them: "gymnasium" or "envpool".
         single_observation_space: What one row of an observation is in (floats are float32).
         single_action_space: What one action is in (discrete actions count from 0).
+        env_action_space: What one action is in to the environment itself.
     """
 
     backend: str
@@ -118,6 +119,7 @@ class VectorEnv(ABC):
         self._actions = action_rows(action_space, num_envs, checks)
         self.single_observation_space: gym.Space[Any] = self._observations.space
         self.single_action_space: gym.Space[Any] = self._actions.space
+        self.env_action_space = action_space
         self._checks = checks
         self._numbers = [-1] * num_envs  # of the running episodes
         self._obs: Any = None
@@ -194,6 +196,10 @@ class VectorEnv(ABC):
     def episode_seed(self, env: int, number: int) -> int:
         """Return an episode's seed, derived from "env", the env's number, "episode", `number`."""
         return self._seeds[env](number)
+
+    def in_env_numbers(self, actions: Array) -> Array:
+        """Return actions [N, ...] of the policy as the environment itself has them."""
+        return self._actions.in_env_numbers(actions)
 
     def _require_ready(self, call: str) -> None:
         if self._unready is not None:

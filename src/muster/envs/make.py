@@ -27,6 +27,7 @@ from muster.envs.errors import (
     one_line,
 )
 from muster.envs.procgen import find_procgen, is_procgen
+from muster.envs.setup import EnvSetup
 from muster.envs.vector import GymnasiumVectorEnv
 from muster.errors import MusterError, OptionError
 from muster.framework.names import name_of
@@ -48,7 +49,7 @@ _PLUGINS = {
 
 
 def make_envs(
-    env_id: str | Callable[..., gym.Env[Any, Any]],
+    env_id: str | EnvSetup | Callable[..., gym.Env[Any, Any]],
     num_envs: int = 1,
     seed: int = 0,
     backend: str = "auto",
@@ -59,7 +60,7 @@ def make_envs(
 
     Args:
         env_id: An id of Gymnasium, such as "CartPole-v1"; "module:Id-v0" imports the module first;
-            or an id of EnvPool; or a function that returns a new `gymnasium.Env`.
+            or an id of EnvPool; or a function that returns a new `gymnasium.Env`; or an `EnvSetup`.
         num_envs: How many.
         seed: Where every random number in them comes from.
         backend: "gymnasium", "envpool", or "auto": Gymnasium, unless only EnvPool has the id. What
@@ -83,15 +84,22 @@ def make_envs(
             f"the backends are {', '.join(BACKENDS)}",
             'backend="auto"',
         )
+    setup = env_id if isinstance(env_id, EnvSetup) else None
+    if isinstance(env_id, EnvSetup):
+        env_kwargs = {**env_id.kwargs, **env_kwargs}
+        env_id = env_id.id
     if not isinstance(env_id, str):
         make_one = _from_factory(env_id, backend, env_kwargs)
         return GymnasiumVectorEnv(name_of(env_id), make_one, num_envs, seed, first_env=first_env)
     if is_procgen(env_id):
+        if setup is not None:
+            setup.refuse_wrappers()
         return _make_procgen(env_id, num_envs, seed, backend, first_env, env_kwargs)
     missing: MusterError | None = None
     if backend != "envpool":
         try:
             make_one = env_maker(env_id, env_kwargs)
+            make_one = make_one if setup is None else setup.maker(make_one)
             return GymnasiumVectorEnv(env_id, make_one, num_envs, seed, first_env=first_env)
         except (UnknownEnvError, MissingPackageError) as error:
             if backend == "gymnasium" or not _has_envpool():
@@ -104,6 +112,8 @@ def make_envs(
 
     pooled = import_envpool().list_all_envs()
     if env_id in pooled:
+        if setup is not None:
+            setup.refuse_wrappers()
         return EnvPoolVectorEnv(env_id, num_envs, seed, env_kwargs, first_env)
     if isinstance(missing, MissingPackageError):
         raise missing

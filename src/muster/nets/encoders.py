@@ -30,7 +30,7 @@ class Flatten(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """Return [B, out_features]."""
-        return obs.reshape(len(obs), self.out_features).float()
+        return obs.reshape(obs.shape[0], self.out_features).float()
 
 
 class OneHot(nn.Module):
@@ -52,8 +52,8 @@ class OneHot(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """Return [B, out_features]."""
-        at = obs.reshape(len(obs), -1).long() + self.offsets
-        zeros = torch.zeros(len(obs), self.out_features, device=at.device)
+        at = obs.reshape(obs.shape[0], -1).long() + self.offsets
+        zeros = torch.zeros(at.shape[0], self.out_features, device=at.device)
         return zeros.scatter_(1, at, 1.0)
 
 

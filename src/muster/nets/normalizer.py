@@ -42,7 +42,7 @@ class RunningNorm(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """Return float32 [B, d] of rows [B, ...]."""
-        flat = rows.reshape(len(rows), -1).float()
+        flat = rows.reshape(rows.shape[0], -1).float()
         return ((flat - self.offset) * self.factor).clamp(-LIMIT, LIMIT)
 
     def merge(self, count: float, mean: NDArray[np.float64], m2: NDArray[np.float64]) -> None:

@@ -167,7 +167,7 @@ class RecurrentActorCritic(nn.Module):
             cut: bool [length * B], where the gradient goes back no further than to this step.
         """
         features: Tensor = self.trunk(self.encoder(obs))
-        n = len(features) // length
+        n = features.shape[0] // length
         if state is None:
             state = features.new_zeros(n, self.state_width)
         begins, cuts = (None if each is None else each.view(length, n, 1) for each in (first, cut))

@@ -38,9 +38,12 @@ def check_beforehand(settings: Settings, *, is_new: bool) -> None:
 def check_env(env: str, settings: Settings) -> None:
     """Refuse an environment that is not known, or whose observations would not fit into memory."""
     from muster.envs import make_envs
+    from muster.recipes.env_options import WRAPPERS, setup_of
     from muster.recipes.memory import check_memory
 
-    with make_envs(env, backend=settings.options.backend) as envs:
+    WRAPPERS.load(settings.options.wrapper)
+    setup = setup_of(env, settings.options)
+    with make_envs(setup, backend=settings.options.backend) as envs:
         spaces = envs.single_observation_space, envs.single_action_space
         try:
             settings.config.check_actions(spaces[1])

@@ -101,7 +101,7 @@ def _evaluated(job: Job, agent: Any, stop: StopRequest) -> Evaluation | None:
     try:
         return evaluate_policy(
             agent,
-            job.env,
+            job.setup,
             options.eval_episodes,
             options.seed,
             stop.is_requested,

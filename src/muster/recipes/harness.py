@@ -129,7 +129,7 @@ class Harness:
         options = self._job.options
         self._evaluator = Evaluator(
             self._agent,
-            self._job.env,
+            self._job.setup,
             episodes=options.eval_episodes,
             stop_at=options.stop_at,
             seed=options.seed,

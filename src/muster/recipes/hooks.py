@@ -9,81 +9,18 @@ first of workers in step. A file of a run may name them, but never makes them ru
 """
 
 import inspect
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from typing import Any
 
 from muster.errors import OptionError
 from muster.framework import Context, Middleware
-from muster.recipes.own_modules import check_spec, is_code, load_code
-
-_EXAMPLE = "--use my_module:my_hook"
-_hooks: dict[str, Middleware] = {}
-
-
-def names_of_hooks(given: Any) -> Any:
-    """Register functions that were given as hooks, and return the names of all that were given."""
-    if callable(given) or isinstance(given, str):
-        given = [given]
-    if not isinstance(given, Iterable):
-        return given
-    return tuple(_name_of(each) for each in given)
-
-
-def check_hooks(names: tuple[str, ...]) -> None:
-    """Refuse what cannot name code. Imports nothing.
-
-    Raises:
-        OptionError: It is no name of a module and a function in it.
-    """
-    if not isinstance(names, tuple | list):
-        raise _not_possible(names)
-    for name in names:
-        if not is_code(name):
-            raise _not_possible(name)
-        check_spec("hook", name.replace("<locals>", "locals").replace("<lambda>", "f"), _EXAMPLE)
-
-
-def load_hooks(names: tuple[str, ...]) -> None:
-    """Have the hooks of these names ready: `module:function` is imported."""
-    for name in names:
-        if name not in _hooks:
-            _hooks[name] = _checked(name, load_code("hook", name, "--use {}"))
-
-
-def refuse_hooks_of_a_file(names: tuple[str, ...], path: object) -> None:
-    """Refuse to load the hooks that a run's own config names, unless they were loaded already."""
-    absent = [name for name in names if name not in _hooks]
-    if absent:
-        raise OptionError(
-            f"the run in {path} uses {absent[0]!r:.80}, which is code",
-            "a file may come from anybody, so it cannot say which code is run",
-            f"--use {' '.join(names):.120}, or use=[...] from Python, if you trust it",
-        )
-
-
-def own_hooks(names: tuple[str, ...]) -> dict[str, Middleware]:
-    """Return the hooks of these names, to be sent to nodes."""
-    return {name: _hooks[name] for name in names}
-
-
-def install_hooks(hooks: dict[str, Middleware]) -> None:
-    """Register on a node what another process has checked and sent."""
-    _hooks.update(hooks)
+from muster.recipes.own_functions import OwnFunctions
 
 
 def hooks_of(names: tuple[str, ...]) -> list[Middleware]:
     """Return the middleware of these names, as a run uses it."""
-    return [_at_the_end(name, _hooks[name]) for name in names]
-
-
-def _name_of(hook: Any) -> Any:
-    if isinstance(hook, str) or not callable(hook):
-        return hook
-    home = getattr(hook, "__module__", None) or type(hook).__module__
-    name = getattr(hook, "__qualname__", None) or type(hook).__qualname__
-    full = f"{home}:{name}"
-    _hooks[full] = _checked(full, hook)
-    return full
+    known = HOOKS.known(names)
+    return [_at_the_end(name, known[name]) for name in names]
 
 
 def _checked(name: str, hook: Any) -> Middleware:
@@ -115,9 +52,5 @@ def _at_the_end(name: str, hook: Any) -> Middleware:
     return at_the_end
 
 
-def _not_possible(given: object) -> OptionError:
-    return OptionError(
-        f"use={given!r:.80} is not possible",
-        "a hook is a function of ctx, or its module and name",
-        _EXAMPLE,
-    )
+HOOKS = OwnFunctions("hook", "use", "a function of ctx, or its module and name", _checked)
+"""The hooks that this process knows."""

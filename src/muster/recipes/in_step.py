@@ -62,7 +62,7 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
         return start_from.parts["rollouts"] if options.resume else None
 
     worker = SlotWorker(
-        agent, job.env, options.num_envs, options.seed, begin, backend=options.backend
+        agent, job.setup, options.num_envs, options.seed, begin, backend=options.backend
     )
     speed = Speed(InStepWork(worker, job), job, worker.env_steps(worker.rollout))
 

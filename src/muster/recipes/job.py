@@ -9,9 +9,11 @@ import gymnasium as gym
 
 from muster.devices import device_in_turn
 from muster.envs import VectorEnv, make_envs
+from muster.envs.setup import EnvSetup
 from muster.framework import Context
 from muster.framework.node import replacements
 from muster.recipes.algorithms import make_agent
+from muster.recipes.env_options import setup_of
 from muster.recipes.models import load_model
 from muster.recipes.options import TrainOptions
 from muster.recipes.own_code import OwnCode
@@ -75,6 +77,11 @@ class Job:
             self.__dict__.update(state, cfg=cloudpickle.loads(state["cfg"]))
 
     @property
+    def setup(self) -> EnvSetup | str:
+        """What environments are made from: the id, with arguments and wrappers if there are any."""
+        return setup_of(self.env, self.options)
+
+    @property
     def env_steps(self) -> int:
         """Environment steps that the run is to make, in all."""
         asked = self.options.env_steps
@@ -112,7 +119,7 @@ class Job:
         """Make environments of the run, on its backend; with its seed if no other is given."""
         seed = self.options.seed if seed is None else seed
         backend = self.options.backend
-        return make_envs(self.env, count, seed, backend=backend, first_env=first_env)
+        return make_envs(self.setup, count, seed, backend=backend, first_env=first_env)
 
     def spaces(self) -> Spaces:
         """Return the spaces of one observation and one action of the run's environment."""

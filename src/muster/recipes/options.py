@@ -8,7 +8,8 @@ from muster.algos.options import check_choice, check_flag, check_number, check_t
 from muster.devices import check_name
 from muster.errors import OptionError
 from muster.framework.parallel import ENGINES
-from muster.recipes.hooks import check_hooks
+from muster.recipes.env_options import WRAPPERS, parse_env_kwargs
+from muster.recipes.hooks import HOOKS
 from muster.recipes.resources import parse_resources
 from muster.spelling import nearest
 
@@ -24,7 +25,7 @@ class TrainOptions:
     """Options of `muster train` that all algorithms share."""
 
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = frozenset(
-        {"seed", "num_envs", "backend", "learner_slots"}
+        {"seed", "num_envs", "backend", "learner_slots", "wrapper", "env_kwargs"}
     )
     """What makes a run what it is: refused if a resumed run is told another value."""
 
@@ -50,6 +51,10 @@ class TrainOptions:
     """With --engine ray, what nodes have for themselves: learner:num_gpus=1 actor:num_cpus=2."""
     backend: Backend = "auto"
     """What runs the environment. auto: Gymnasium, or EnvPool if only that has it here."""
+    wrapper: tuple[str, ...] = ()
+    """Wrappers around the environment, as module:Wrapper, innermost first: docs/own_envs.md."""
+    env_kwargs: tuple[str, ...] = ()
+    """Arguments of the environment, as key=value."""
     num_envs: int = 1
     """Environments that step together: in step in all, else in each process that acts."""
     device: str = "cpu"
@@ -107,7 +112,9 @@ class TrainOptions:
         for name in ("run_dir", "from_checkpoint", "address"):
             check_text(name, getattr(self, name))
         check_name(self.device)
-        check_hooks(self.use)
+        HOOKS.check(self.use)
+        WRAPPERS.check(self.wrapper)
+        parse_env_kwargs(self.env_kwargs)
         if self.resume and self.run_dir is None:
             raise OptionError(
                 "--resume does not say which run",

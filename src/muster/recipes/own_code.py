@@ -17,7 +17,8 @@ from gymnasium.envs.registration import EnvSpec
 from muster.errors import OptionError
 from muster.nets import registry
 from muster.recipes import algorithms
-from muster.recipes.hooks import install_hooks, own_hooks
+from muster.recipes.env_options import WRAPPERS
+from muster.recipes.hooks import HOOKS
 from muster.recipes.own_modules import modules_here
 
 _MAIN = "__main__"
@@ -35,10 +36,19 @@ class OwnCode:
     """The algorithm; None if it is muster's own."""
     hooks: bytes | None
     """Middleware of the user's own, by name; None if there is none."""
+    wrappers: bytes | None
+    """Wrappers around the environment, by name; None if there is none."""
 
     @classmethod
-    def of(cls, algo: str, env: str, model: str | None, use: tuple[str, ...]) -> "OwnCode":
-        """Return what nodes need for this algorithm, environment, model and these hooks.
+    def of(
+        cls,
+        algo: str,
+        env: str,
+        model: str | None,
+        use: tuple[str, ...],
+        wrapper: tuple[str, ...] = (),
+    ) -> "OwnCode":
+        """Return what nodes need for this algorithm, environment, model, hooks and wrappers.
 
         Raises:
             OptionError: It holds something that cannot be sent to another process.
@@ -52,7 +62,10 @@ class OwnCode:
             None if spec is None else pickled(f"the environment {env!r:.80}", _sendable(spec)),
             None if factory is None else pickled(f"the model {model!r:.80}", factory),
             None if algorithm is None else pickled(f"the algorithm {algo!r:.80}", algorithm),
-            pickled(f"the hook {use[0]!r:.80}", own_hooks(use)) if use else None,
+            pickled(f"the hook {use[0]!r:.80}", HOOKS.known(use)) if use else None,
+            pickled(f"the wrapper {wrapper[0]!r:.80}", WRAPPERS.known(wrapper))
+            if wrapper
+            else None,
         )
 
     def install(self, algo: str, model: str | None) -> None:
@@ -64,7 +77,9 @@ class OwnCode:
         if self.algorithm is not None:
             algorithms.install(algo, cloudpickle.loads(self.algorithm))
         if self.hooks is not None:
-            install_hooks(cloudpickle.loads(self.hooks))
+            HOOKS.install(cloudpickle.loads(self.hooks))
+        if self.wrappers is not None:
+            WRAPPERS.install(cloudpickle.loads(self.wrappers))
         if self.env is not None:
             spec: EnvSpec = cloudpickle.loads(self.env)
             if spec.id not in gym.registry:

@@ -1,7 +1,7 @@
 """`load_policy`: a saved policy that acts as it did when it was evaluated."""
 
 import functools
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ import numpy as np
 
 from muster.envs import make_envs
 from muster.envs.make import BACKENDS
+from muster.envs.setup import EnvSetup
+from muster.errors import OptionError
 from muster.nets.registry import Factory
 from muster.recipes.algorithms import (
     configuration_of,
@@ -17,6 +19,7 @@ from muster.recipes.algorithms import (
     load_algorithm,
     refuse_algorithm_of_a_file,
 )
+from muster.recipes.env_options import WRAPPERS, setup_of
 from muster.recipes.models import load_model, refuse_code_of_a_file
 from muster.recipes.saved import refuse_env_of_a_file, saved_config
 from muster.run import Checkpoint, RunDirectory, RunDirectoryError
@@ -30,6 +33,8 @@ class LoadedPolicy:
         env: Id of the environment it was trained on.
         backend: What ran that environment: "gymnasium" or "envpool".
         checkpoint: Where its weights came from; None if they were never saved apart from the run.
+        setup: What `make_envs` makes its environments from: the id, with the run's own arguments
+            and wrappers if it has any.
     """
 
     def __init__(
@@ -39,12 +44,19 @@ class LoadedPolicy:
         env: str,
         backend: str,
         checkpoint: Checkpoint | None = None,
+        setup: EnvSetup | str | None = None,
     ) -> None:
         self.env = env
+        self.setup = env if setup is None else setup
         self.backend = backend
         self.checkpoint = checkpoint
         self._agent = agent
         self._obs_space = obs_space
+
+    @property
+    def agent(self) -> Any:
+        """Who acts: as the algorithm made it, with the weights of the policy."""
+        return self._agent
 
     @property
     def model(self) -> Any:
@@ -88,6 +100,7 @@ def load_policy(
     model: str | Factory | None = None,
     env: str | None = None,
     algo: str | None = None,
+    wrapper: Any = None,
 ) -> LoadedPolicy:
     """Load the policy of a run (its best checkpoint, else the last), or of one checkpoint.
 
@@ -97,6 +110,7 @@ def load_policy(
             knows its name, but a file is never the reason that code is loaded.
         env: Id of the environment, if it is `module:Id`, for the same reason.
         algo: The algorithm, if it is `module:name`, for the same reason.
+        wrapper: The wrappers around the environment, if the run has any, for the same reason.
     """
     run = RunDirectory.open(path)
     config = saved_config(run)
@@ -120,7 +134,8 @@ def load_policy(
         refuse_code_of_a_file(cfg.model, path)
     checkpoint = run.checkpoints.load(run.checkpoint or run.best.path())
     env = _env_of(config, path) if env is None else env
-    envs = make_envs(env, backend=_backend_of(config))
+    setup = setup_of(env, _env_options(config, WRAPPERS.names(wrapper), run.path))
+    envs = make_envs(setup, backend=_backend_of(config))
     try:
         agent = load(algo, "agent")(
             cfg,
@@ -131,7 +146,35 @@ def load_policy(
     finally:
         envs.close()
     agent.load_parts({"policy": checkpoint.parts["policy"]})
-    return LoadedPolicy(agent, envs.single_observation_space, env, envs.backend, checkpoint)
+    spaces = envs.single_observation_space
+    return LoadedPolicy(agent, spaces, env, envs.backend, checkpoint, setup)
+
+
+@dataclass(frozen=True)
+class _EnvOptions:
+    """What a run's file says of its environment."""
+
+    wrapper: tuple[str, ...] = ()
+    env_kwargs: tuple[str, ...] = ()
+
+
+def _env_options(config: dict[str, Any], wrapper: Any, path: object) -> _EnvOptions:
+    """Return the wrappers and arguments of a run's environment; its wrappers are loaded."""
+    names = [field.name for field in fields(_EnvOptions)]
+    saved = from_dict({name: config[name] for name in names if name in config}, _EnvOptions)
+    if wrapper is None:
+        WRAPPERS.refuse_of_a_file(saved.wrapper, path)
+        return saved
+    if tuple(wrapper) != saved.wrapper:
+        raise OptionError(
+            f"wrapper={wrapper!r:.80} is not possible: the run in {path} has "
+            f"wrapper={saved.wrapper!r:.80}",
+            "the policy was trained on what these make of the environment",
+            f"--wrapper {' '.join(saved.wrapper):.120}" if saved.wrapper else "leave wrapper out",
+        )
+    WRAPPERS.check(saved.wrapper)
+    WRAPPERS.load(saved.wrapper)
+    return saved
 
 
 def _backend_of(config: dict[str, Any]) -> str:

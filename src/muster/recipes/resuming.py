@@ -13,7 +13,8 @@ from typing import Any
 
 from muster.errors import OptionError
 from muster.recipes.algorithms import check_algorithm, refuse_algorithm_of_a_file
-from muster.recipes.hooks import refuse_hooks_of_a_file
+from muster.recipes.env_options import WRAPPERS
+from muster.recipes.hooks import HOOKS
 from muster.recipes.models import refuse_code_of_a_file
 from muster.recipes.own_modules import is_code
 from muster.recipes.saved import HISTORY, refuse_env_of_a_file, saved_config
@@ -132,7 +133,9 @@ def plan_resume(
     if is_code(saved.options.get("model")) and told.get("model") is None:
         refuse_code_of_a_file(saved.options["model"], saved.path)
     if told.get("use") is None:
-        refuse_hooks_of_a_file(tuple(saved.options.get("use", ())), saved.path)
+        HOOKS.refuse_of_a_file(tuple(saved.options.get("use", ())), saved.path)
+    if told.get("wrapper") is None:
+        WRAPPERS.refuse_of_a_file(tuple(saved.options.get("wrapper", ())), saved.path)
     settings = resolve(saved.algo, saved.env, told, base=saved.options)
     before = resolve(saved.algo, saved.env, {}, base=saved.options)
     changes = {

@@ -27,7 +27,7 @@ def evaluate(task: Task, job: Job) -> None:
         try:
             found = evaluate_policy(
                 agent,
-                job.env,
+                job.setup,
                 job.options.eval_episodes,
                 job.options.seed,
                 lambda: ctx.finish,

@@ -172,12 +172,13 @@ def read_file(path: str | Path, algo: str, env: str) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise _about_file(path, error) from error
     found = {key: getattr(typed, key) for key in data}
-    if found.get("use"):
-        raise OptionError(
-            f"{str(path)!r:.120}: use names {found['use'][0]!r:.80}, which is code",
-            "a file may come from anybody, so it cannot say which code is run",
-            f"take the key out of the file, and give --use {' '.join(found['use']):.80}",
-        )
+    for key in ("use", "wrapper"):
+        if found.get(key):
+            raise OptionError(
+                f"{str(path)!r:.120}: {key} names {found[key][0]!r:.80}, which is code",
+                "a file may come from anybody, so it cannot say which code is run",
+                f"take the key out of the file, and give --{key} {' '.join(found[key]):.80}",
+            )
     if is_code(found.get("model")):
         raise OptionError(
             f"{str(path)!r:.120}: the model {found['model']!r:.80} is code",

@@ -19,19 +19,21 @@ from muster.nets.threads import one_torch_thread
 from muster.recipes.algorithms import load, load_algorithm, nodes_of, program_of
 from muster.recipes.beforehand import check_beforehand
 from muster.recipes.completing import complete, limit_reached
+from muster.recipes.env_options import WRAPPERS, setup_of
 from muster.recipes.failure import keep_failure
+from muster.recipes.given import as_written
 from muster.recipes.graceful import StopRequest
-from muster.recipes.hooks import load_hooks, names_of_hooks
+from muster.recipes.hooks import HOOKS
 from muster.recipes.job import Job
 from muster.recipes.memory import check_memory, check_shared_memory
-from muster.recipes.models import load_model, name_of_model
+from muster.recipes.models import load_model
 from muster.recipes.own_code import OwnCode
 from muster.recipes.policy import LoadedPolicy, load_policy
 from muster.recipes.progress import name_of_terminal
 from muster.recipes.result import RunResult
 from muster.recipes.resuming import Resumption, plan_resume
 from muster.recipes.saved import HISTORY, saved_config
-from muster.recipes.settings import Settings, plain_value, read_file, resolve
+from muster.recipes.settings import Settings, read_file, resolve
 from muster.run import Checkpoint, RunDirectory
 from muster.shown import shown
 
@@ -54,24 +56,21 @@ def train(
             in a run that is resumed, from the run.
     """
     load_algorithm(algo)
-    if "model" in options:
-        options["model"] = name_of_model(options["model"])
-    if "use" in options:
-        options["use"] = names_of_hooks(options["use"])
-    options = {name: plain_value(value) for name, value in options.items()}
-    plan = _plan(algo, env, options, config)
+    plan = _plan(algo, env, as_written(options), config)
     algo, env, settings = plan.algo, plan.env, plan.settings
     check_beforehand(settings, is_new=plan.resumption is None)
     load_model(settings.config.model)
+    WRAPPERS.load(settings.options.wrapper)
     try:
         # What is wrong is said before anything is written.
         agent, backend = _try_out(algo, env, settings)
     except UnknownEnvError as error:
         raise error.to_try("muster.train({!r}, {!r})", algo) from None
-    load_hooks(settings.options.use)
+    HOOKS.load(settings.options.use)
     own_code = None
     if settings.on_nodes:
-        own_code = OwnCode.of(algo, env, settings.config.model, settings.options.use)
+        given = settings.options
+        own_code = OwnCode.of(algo, env, settings.config.model, given.use, given.wrapper)
     settings = replace(settings, options=replace(settings.options, backend=backend))
     plan = replace(plan, settings=settings)
     stop = StopRequest()
@@ -115,7 +114,8 @@ def train(
         result = replace(result, stop_signal=stop.signal)
         run.write_result(result.as_json())
     if not isinstance(result.policy, LoadedPolicy):  # of this process: the agent itself
-        policy = LoadedPolicy(result.policy, agent.obs_space, env, backend)
+        setup = setup_of(env, settings.options)
+        policy = LoadedPolicy(result.policy, agent.obs_space, env, backend, setup=setup)
         result = replace(result, policy=policy)
     return result
 
@@ -224,7 +224,8 @@ def _try_out(algo: str, env: str, settings: Settings) -> tuple[Any, Any]:
         OptionError: Something does not fit.
     """
     seed = settings.options.seed
-    with make_envs(env, seed=seed, backend=settings.options.backend) as envs:
+    setup = setup_of(env, settings.options)
+    with make_envs(setup, seed=seed, backend=settings.options.backend) as envs:
         spaces = envs.single_observation_space, envs.single_action_space
         backend = envs.backend
     settings.config.check_actions(spaces[1])

@@ -26,10 +26,13 @@ from muster.tuning.errors import SpaceError
 MOST_TRIALS = 10_000
 """Trials of one study: each is a run with a directory of its own."""
 
+FUNCTIONS = ("use", "wrapper")
+"""Options that name functions of the user's own: a study's file never makes them run."""
+
 NOT_TUNED = frozenset(
     {"env_steps", "stop_at", "seconds", "seed", "engine", "address", "resources", "run_dir"}
     | {"resume", "from_checkpoint", "eval_every", "eval_episodes", "eval_max_steps", "quiet"}
-    | {"eval_seconds", "checkpoint_every", "save_replay", "use", "wandb"}
+    | {"eval_seconds", "checkpoint_every", "save_replay", "wandb", *FUNCTIONS}
 )
 """Options that say how a run is made or judged, not how it learns: the same for all trials."""
 

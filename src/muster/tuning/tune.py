@@ -8,12 +8,10 @@ from typing import Any
 from muster.algos.options import check_flag, check_whole
 from muster.errors import OptionError
 from muster.recipes.algorithms import check_algorithm, load_algorithm
+from muster.recipes.given import as_written
 from muster.recipes.graceful import StopRequest
-from muster.recipes.hooks import names_of_hooks
-from muster.recipes.models import name_of_model
 from muster.recipes.options import MOST_WORKERS
 from muster.recipes.own_modules import is_code
-from muster.recipes.settings import plain_value
 from muster.shown import shown
 from muster.tuning.conduct import Conductor
 from muster.tuning.errors import TrialsFailedError
@@ -21,6 +19,7 @@ from muster.tuning.plan import default_jobs, plan, settings_of
 from muster.tuning.progress import StudyProgress
 from muster.tuning.ranking import TuneResult, add_confirmations, best_config, rank
 from muster.tuning.searching import searcher_of
+from muster.tuning.space import FUNCTIONS
 from muster.tuning.study import Study, StudyRecord, check_free
 
 
@@ -147,11 +146,7 @@ def _refuse_if_all_failed(study: Study) -> None:
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:
-    if "model" in options:
-        options["model"] = name_of_model(options["model"])
-    if "use" in options:
-        options["use"] = names_of_hooks(options["use"])
-    plain = {name: plain_value(value) for name, value in options.items()}
+    plain = as_written(options)
     if plain.get("from_checkpoint") is not None:
         plain["from_checkpoint"] = os.path.abspath(plain["from_checkpoint"])
     return {
@@ -162,7 +157,7 @@ def _plain(options: dict[str, Any]) -> dict[str, Any]:
 def _refuse_changes(changed: dict[str, Any], options: dict[str, Any]) -> None:
     """Refuse what a study that is resumed cannot be told; the code of before is named again."""
     names = [name for name, value in changed.items() if value is not None]
-    names += [name for name in options if name not in ("model", "use")]
+    names += [name for name in options if name not in ("model", *FUNCTIONS)]
     if names:
         raise OptionError(
             f"a study that is resumed cannot be told {names[0]}",
@@ -188,9 +183,9 @@ def _check_same(
     models = {each.get("model") for each in tried}
     if "model" in record.space:
         models |= set(record.space["model"].samples)
-    hooks = record.options.get("use") or ()
-    mine = {options.get("model"), *(options.get("use") or ())}
-    for code in [*sorted(str(each) for each in models if is_code(each)), *hooks]:
+    functions = [each for name in FUNCTIONS for each in record.options.get(name) or ()]
+    mine = {options.get("model"), *(each for name in FUNCTIONS for each in options.get(name) or ())}
+    for code in [*sorted(str(each) for each in models if is_code(each)), *functions]:
         if code not in mine:
             raise _names_code(code)
 
@@ -199,5 +194,5 @@ def _names_code(code: str) -> OptionError:
     return OptionError(
         f"the study runs code of your own, {code!r:.80}",
         "a file may come from anybody, so it cannot say which code is run",
-        "name it again: muster tune ALGO ENV --resume DIR --model ... --use ...",
+        "name it again: muster tune ALGO ENV --resume DIR --model ... --use ... --wrapper ...",
     )

@@ -66,7 +66,7 @@ class SlotWorker:
 
     Args:
         agent: What acts and learns; the same on every member.
-        env: Id of the environment.
+        env: Id of the environment, or what else `make_envs` takes.
         num_envs: Environments of all members together.
         seed: Of the run.
         begin: Called if the worker begins and does not take over: makes the agent what it is to
@@ -77,7 +77,7 @@ class SlotWorker:
     def __init__(
         self,
         agent: InStepAgent,
-        env: str,
+        env: Any,
         num_envs: int,
         seed: int,
         begin: Callable[[], Mapping[str, Any] | None] | None = None,

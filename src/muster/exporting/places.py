@@ -1,0 +1,54 @@
+"""Where an export is written, looked at before anything is computed."""
+
+import os
+from pathlib import Path
+
+from muster.errors import OptionError
+from muster.exporting.names import ABOUT, FORMATS
+from muster.shown import shown
+
+_MOST = 2 << 30
+
+
+def checked_out(to: str, out: str | Path | None, run: Path) -> Path:
+    """Return the file that an export goes to.
+
+    Args:
+        to: Its format.
+        out: What was asked for.
+        run: The run directory, where it goes if nothing was.
+
+    Raises:
+        OptionError: It has another ending, its folder is not there, or it is some other file.
+    """
+    ending = FORMATS[to]
+    path = Path(os.path.abspath(run / f"policy{ending}" if out is None else out))
+    name = f"{path.stem or 'policy'}{ending}"
+    if path.suffix != ending:
+        raise OptionError(
+            f"out={str(out)!r:.200} is not possible",
+            f"a file of {to} ends in {ending}: others find out by it what it is",
+            f"out={shown(path.with_name(name))!r}",
+        )
+    if not path.parent.is_dir():
+        raise OptionError(
+            f"out={str(out)!r:.200} is not possible",
+            f"there is no folder {shown(path.parent)}",
+            f"out={name!r}",
+        )
+    if os.path.lexists(path) and not _is_export(path):
+        raise OptionError(
+            f"{shown(path)} is there, and is not an export of muster",
+            "an export takes the place of an older export only",
+            f"out={'my_' + name!r}",
+        )
+    return path
+
+
+def _is_export(path: Path) -> bool:
+    try:
+        if not path.is_file() or path.stat().st_size > _MOST:
+            return False
+        return ABOUT.encode() in path.read_bytes()  # neither format compresses it
+    except OSError:
+        return False

@@ -1,0 +1,112 @@
+"""What users change about an environment: `--wrapper module:Wrapper`, `--env-kwargs key=value`.
+
+    wrapper      a gymnasium.Wrapper, or a function of an environment; the first is innermost
+    env_kwargs   arguments of gymnasium.make, each a text `key=value` whose value is YAML
+
+Both are a part of what a run is: recorded in `config.yaml`, and the same when it is resumed, played
+or evaluated. Wrappers travel to nodes as hooks do.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from muster.envs.setup import EnvSetup, Wrap
+from muster.errors import OptionError
+from muster.recipes.own_functions import OwnFunctions
+from muster.run.yaml_text import load
+
+_OURS = ("seed", "num_envs", "backend", "first_env")
+
+
+class ChangesEnv(Protocol):
+    """Options that say how an environment is made."""
+
+    @property
+    def wrapper(self) -> tuple[str, ...]:
+        """Names of wrappers."""
+
+    @property
+    def env_kwargs(self) -> tuple[str, ...]:
+        """Arguments, each `key=value`."""
+
+
+def setup_of(env: str, options: ChangesEnv) -> EnvSetup | str:
+    """Return what `make_envs` makes the environments of a run from; wrappers are loaded."""
+    if not options.wrapper and not options.env_kwargs:
+        return env
+    known = WRAPPERS.known(options.wrapper)
+    wrappers = tuple((name, known[name]) for name in options.wrapper)
+    return EnvSetup(env, parse_env_kwargs(options.env_kwargs), wrappers)
+
+
+def texts_of_kwargs(given: Any) -> Any:
+    """Return arguments that were given as a dict as texts `key=value`; others as they are."""
+    if not isinstance(given, Mapping):
+        return given
+    return tuple(_text(key, value) for key, value in given.items())
+
+
+def parse_env_kwargs(texts: Any) -> dict[str, Any]:
+    """Return arguments by name.
+
+    Raises:
+        OptionError: A text is not `key=value`, or muster itself gives this argument.
+    """
+    if not isinstance(texts, tuple | list):
+        raise _unreadable(texts)
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=") if isinstance(text, str) else ("", "", "")
+        if not equals or not key.isidentifier():
+            raise _unreadable(text)
+        if key in _OURS:
+            raise OptionError(
+                f"env_kwargs={text!r:.80} is not possible",
+                f"muster gives environments their {key} itself",
+                f"{key}=..., as an option of the run" if key in ("seed", "num_envs") else "none",
+            )
+        try:
+            found[key] = load(f"value: {value}\n")["value"]
+        except OptionError as error:
+            raise _unreadable(text) from error
+    return found
+
+
+def _text(key: Any, value: Any) -> str:
+    try:
+        written = json.dumps(value)  # which is YAML, too, on one line
+        if load(f"value: {written}\n")["value"] != value:
+            raise ValueError(f"{value!r:.80} is read again as something else")
+    except (TypeError, ValueError) as error:  # an OptionError is a ValueError
+        raise OptionError(
+            f"env_kwargs={{{key!r}: {value!r:.80}}} is not possible",
+            "values are numbers, texts, booleans and lists of these: a run's file holds them",
+            "a function as env that is registered, and makes the environment with the value",
+        ) from error
+    return f"{key}={written}"
+
+
+def _unreadable(text: object) -> OptionError:
+    return OptionError(
+        f"env_kwargs={text!r:.80} is not possible",
+        "arguments of the environment are key=value, and the value is a number, a word or YAML",
+        "--env-kwargs gravity=9.8 continuous=true",
+    )
+
+
+def _checked(name: str, wrapper: Any) -> Wrap:
+    if not callable(wrapper):
+        raise OptionError(
+            f"the wrapper {name!r:.120} is not possible",
+            f"it is a class or function of an environment, and this is {wrapper!r:.120}",
+            "class MyWrapper(gymnasium.Wrapper): ...",
+        )
+    found: Wrap = wrapper
+    return found
+
+
+WRAPPERS: OwnFunctions[Wrap] = OwnFunctions(
+    "wrapper", "wrapper", "a class or function of an environment, or its module and name", _checked
+)
+"""The wrappers that this process knows."""
