@@ -113,12 +113,11 @@ class ReplayAgent(ABC):
         )
 
     def random_state(self) -> Any:
-        """Return the generator's state that an update draws from and acting moves; None if none."""
-        return None
+        """Return the state of a generator that an update draws from and acting moves, too.
 
-    def load_random_state(self, state: Any) -> None:
-        """Let the next update draw what another agent's would, whose `random_state` this is."""
-        raise NotImplementedError  # who has one takes one
+        None if there is none. Who returns one has `load_random_state`, for replicas.
+        """
+        return None
 
     @abstractmethod
     def parts(self) -> dict[str, dict[str, Any]]:
