@@ -114,7 +114,7 @@ def check_name(name: str) -> None:
     near = nearest(name, (*known, "resnet8", "resnet20", "resnet56"))
     raise OptionError(
         f"there is no model {name!r:.120}",
-        f"there are {', '.join(known)}, resnet<6n + 2>; or your module:Class",
+        f"there are {', '.join(known)}, resnet20, module:Class",
         'model="{}"'.format(near or "my_module:MyNetwork"),
     )
 
