@@ -75,4 +75,4 @@ def choices():
 
 
 for make in (masked, parts, uneven, grid, images, choices):
-    gym.register(f"Export{make.__name__.capitalize()}-v0", make)
+    gym.register(f"X{make.__name__.capitalize()}-v0", make)

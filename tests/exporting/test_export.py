@@ -44,26 +44,26 @@ def session_of(path):
 
 SLOW = pytest.mark.slow
 KINDS = [
-    pytest.param("ppo", "ExportUneven-v0", {**IN_STEP, "normalize_obs": True}, id="normalised-bounds"),
-    pytest.param("ppo", "ExportMasked-v0", {**IN_STEP, "model": "lstm"}, id="lstm-masked", marks=SLOW),
-    pytest.param("dqn", "ExportParts-v0", {**REPLAY, "dueling": True, "noisy": True, "quantiles": 3},
+    pytest.param("ppo", "XUneven-v0", {**IN_STEP, "normalize_obs": True}, id="normalised-bounds"),
+    pytest.param("ppo", "XMasked-v0", {**IN_STEP, "model": "lstm"}, id="lstm-masked", marks=SLOW),
+    pytest.param("dqn", "XParts-v0", {**REPLAY, "dueling": True, "noisy": True, "quantiles": 3},
                  id="dict-noisy-quantiles", marks=SLOW),
-    pytest.param("r2d2", "ExportParts-v0", {**REPLAY, **SEQUENCES, "batch_size": 4}, id="r2d2-dict",
+    pytest.param("r2d2", "XParts-v0", {**REPLAY, **SEQUENCES, "batch_size": 4}, id="r2d2-dict",
                  marks=SLOW),
-    pytest.param("sac", "ExportGrid-v0", REPLAY, id="sac-grid", marks=SLOW),
-    pytest.param("ppo", "ExportChoices-v0", {**IN_STEP, "model": "gru"}, id="gru-choices", marks=SLOW),
-    pytest.param("ppo", "ExportImages-v0", IN_STEP, id="cnn", marks=SLOW),
-    pytest.param("ppo", "ExportImages-v0", {**IN_STEP, "model": "impala_cnn"}, id="big-cnn", marks=SLOW),
-    pytest.param("ppo", "ExportImages-v0", {**IN_STEP, "model": "resnet8"}, id="resnet", marks=SLOW),
-    pytest.param("ppo", "ExportImages-v0", {**IN_STEP, "model": "lstm"}, id="cnn-lstm", marks=SLOW),
-    pytest.param("dqn", "ExportImages-v0", {**REPLAY, **SEQUENCES, "model": "gru", "last_action": True},
+    pytest.param("sac", "XGrid-v0", REPLAY, id="sac-grid", marks=SLOW),
+    pytest.param("ppo", "XChoices-v0", {**IN_STEP, "model": "gru"}, id="gru-choices", marks=SLOW),
+    pytest.param("ppo", "XImages-v0", IN_STEP, id="cnn", marks=SLOW),
+    pytest.param("ppo", "XImages-v0", {**IN_STEP, "model": "impala_cnn"}, id="big-cnn", marks=SLOW),
+    pytest.param("ppo", "XImages-v0", {**IN_STEP, "model": "resnet8"}, id="resnet", marks=SLOW),
+    pytest.param("ppo", "XImages-v0", {**IN_STEP, "model": "lstm"}, id="cnn-lstm", marks=SLOW),
+    pytest.param("dqn", "XImages-v0", {**REPLAY, **SEQUENCES, "model": "gru", "last_action": True},
                  id="dqn-cnn-gru", marks=SLOW),
-    pytest.param("apex", "ExportParts-v0", REPLAY, id="apex", marks=SLOW),
-    pytest.param("a2c", "ExportParts-v0", {"env_steps": 128}, id="a2c", marks=SLOW),
-    pytest.param("impala", "ExportMasked-v0", {"env_steps": 128}, id="impala", marks=SLOW),
-    pytest.param("appo", "ExportMasked-v0", {"env_steps": 128, "model": "lstm"}, id="appo", marks=SLOW),
-    pytest.param("a3c", "ExportGrid-v0", {"env_steps": 128}, id="a3c", marks=SLOW),
-    pytest.param("pqn", "ExportParts-v0", {"env_steps": 128}, id="pqn", marks=SLOW),
+    pytest.param("apex", "XParts-v0", REPLAY, id="apex", marks=SLOW),
+    pytest.param("a2c", "XParts-v0", {"env_steps": 128}, id="a2c", marks=SLOW),
+    pytest.param("impala", "XMasked-v0", {"env_steps": 128}, id="impala", marks=SLOW),
+    pytest.param("appo", "XMasked-v0", {"env_steps": 128, "model": "lstm"}, id="appo", marks=SLOW),
+    pytest.param("a3c", "XGrid-v0", {"env_steps": 128}, id="a3c", marks=SLOW),
+    pytest.param("pqn", "XParts-v0", {"env_steps": 128}, id="pqn", marks=SLOW),
 ]  # fmt: skip
 
 
@@ -87,7 +87,7 @@ def pendulum(tmp_path_factory):
 def counted(tmp_path_factory):
     """Return the run of a PPO whose actions are 5, 6 and 7, of a Dict observation."""
     run = tmp_path_factory.mktemp("parts") / "run"
-    return trained(run, "ppo", "ExportParts-v0", model="lstm", **IN_STEP)
+    return trained(run, "ppo", "XParts-v0", model="lstm", **IN_STEP)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_a_file_says_what_it_is_and_actions_have_the_numbers_of_the_environment(
     result = exported
     session = session_of(result.path)
     about = json.loads(session.get_modelmeta().custom_metadata_map["muster.json"])
-    assert (about["env"], about["algo"]) == ("ExportParts-v0", "ppo")
+    assert (about["env"], about["algo"]) == ("XParts-v0", "ppo")
     assert about["policy_sha256"] == result.policy_sha256
     assert list(about["inputs"]) == ["action", "image", "memory", "switches", "memory_"]
     assert about["inputs"]["image"] == {"shape": ["batch", 12, 12, 3], "dtype": "uint8"}
@@ -238,4 +238,4 @@ def test_the_program_of_the_docs_needs_neither_torch_nor_muster(exported):
         [sys.executable, "-c", f"{only}#{program.replace(act, mine)}"],
         cwd=exported.path.parent, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
-    assert (done.stdout, done.stderr) == ("ExportParts-v0 [True, True, True]\n", "")
+    assert (done.stdout, done.stderr) == ("XParts-v0 [True, True, True]\n", "")
