@@ -59,7 +59,7 @@ def locks(request):
     return request.param
 
 
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", [pytest.param("new", marks=pytest.mark.slow), "resume"])
 def test_of_several_at_once_exactly_one_writes_and_the_others_are_told_who(tmp_path, call, locks):
     if call == "resume":
         RunDirectory.create(tmp_path / "run", "e", "a", 0).close()
