@@ -77,6 +77,7 @@ class Claim:
         self._directory = directory
         self._lock = lock or FileLock(directory / LOCK)
         self._mine: RunWriter | None = None
+        self._locked_by: int | None = None
         self._released = threading.Event()
         self._beating: threading.Thread | None = None
 
@@ -86,15 +87,12 @@ class Claim:
         Raises:
             RunLockedError: Another process has it; the message says which.
         """
-        try:
-            self._lock.acquire()
-        except RunLockedError as error:
-            raise self._in_use(self._holder(), error.pid) from None
-        try:
-            self._mine = self._write_record()
-        except BaseException:
-            self._lock.release()
-            raise
+        deadline = time.monotonic() + _RECORD_WITHIN_SECONDS
+        while not self._try_to_acquire():
+            # Who has it has not said so yet, or had it for a moment only: ask again.
+            if time.monotonic() >= deadline:
+                raise in_use(self._directory, None, self._locked_by)
+            time.sleep(0.01)
         self._released.clear()
         self._beating = threading.Thread(target=self._beat, name="muster-claim", daemon=True)
         self._beating.start()
@@ -123,27 +121,35 @@ class Claim:
         """What tells this claim's record from others; None without it."""
         return None if self._mine is None else self._mine.nonce
 
-    def _write_record(self) -> RunWriter:
-        mine = RunWriter.here()
-        for _ in range(2):
-            if _create(self._directory / WRITER, mine):
-                return mine
-            holder, age = _read(self._directory)
-            if _lives(holder, age):
-                raise self._in_use(holder or self._holder())
-            self._set_aside(holder)
-        raise self._in_use(self._holder())  # somebody was faster
-
-    def _holder(self) -> RunWriter | None:
-        """Return who has it; one that has just taken it is given time to write its record."""
-        deadline = time.monotonic() + _RECORD_WITHIN_SECONDS
-        while True:
+    def _try_to_acquire(self) -> bool:
+        """Take it if it is free; raise if a writer that lives has it; False if nobody can tell."""
+        self._locked_by = None
+        try:
+            self._lock.acquire()
+        except RunLockedError as error:
             holder, age = _read(self._directory)
             if holder is not None and _lives(holder, age):
-                return holder
-            if time.monotonic() >= deadline:
-                return None
-            time.sleep(0.01)
+                raise in_use(self._directory, holder) from None
+            self._locked_by = error.pid
+            return False
+        try:
+            self._mine = self._written_record()
+        finally:
+            if self._mine is None:
+                self._lock.release()
+        return self._mine is not None
+
+    def _written_record(self) -> RunWriter | None:
+        """Create the record; None if another one was there, which is dead or not yet readable."""
+        mine = RunWriter.here()
+        if _create(self._directory / WRITER, mine):
+            return mine
+        holder, age = _read(self._directory)
+        if not _lives(holder, age):
+            self._set_aside(holder)
+        elif holder is not None:
+            raise in_use(self._directory, holder)
+        return None
 
     def _set_aside(self, dead: RunWriter | None) -> None:
         """Take the record of a dead writer away, unless a live one has come in its place."""
@@ -156,7 +162,7 @@ class Claim:
         moved = _parsed(aside)
         if moved is not None and moved != dead:
             os.rename(aside, record)  # it is of somebody who was faster
-            raise self._in_use(moved)
+            raise in_use(self._directory, moved)
         os.unlink(aside)
 
     def _beat(self) -> None:
@@ -164,19 +170,30 @@ class Claim:
             with contextlib.suppress(OSError):
                 os.utime(self._directory / WRITER)
 
-    def _in_use(self, holder: RunWriter | None, pid: int | None = None) -> RunLockedError:
+
+def in_use(
+    directory: Path, holder: RunWriter | None, locked_by: int | None = None
+) -> RunLockedError:
+    """Return the error that says who writes into a directory, as far as it is known.
+
+    Args:
+        directory: The run directory.
+        holder: Who wrote the record; None if there is none that can be read.
+        locked_by: The process id in the lock file, where that is all there is.
+    """
+    pid = locked_by if holder is None else holder.pid
+    if holder is not None:
+        who = str(holder)
+    else:
         who = "another process" if pid is None else f"process {pid}"
-        fix = "wait for it or stop it" + (f" (kill {pid})" if pid is not None else "")
-        if holder is not None:
-            who, pid = str(holder), holder.pid
-            fix = f"wait for it or stop it (kill {pid}"
-            fix += ")" if holder.system == _system() else f" on {holder.host})"
-        return RunLockedError(
-            f"{self._directory} is in use: {who}, is writing to it",
-            "a run has one writer, or checkpoints and metrics of two would be mixed",
-            f"{fix}, or give another --run-dir",
-            pid=pid,
-        )
+    there = "" if holder is None or holder.system == _system() else f" on {holder.host}"
+    kill = "" if pid is None else f" (kill {pid}{there})"
+    return RunLockedError(
+        f"{directory} is in use: {who}, is writing to it",
+        "a run has one writer, or checkpoints and metrics of two would be mixed",
+        f"wait for it or stop it{kill}, or give another --run-dir",
+        pid=pid,
+    )
 
 
 def check_claim(directory: Path, nonce: str) -> None:

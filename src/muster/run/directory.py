@@ -25,7 +25,7 @@ import numpy as np
 from muster.run import config_io
 from muster.run.best import FOLDER, BestCheckpoint
 from muster.run.checkpoint import CheckpointStore
-from muster.run.claim import LOCK, WRITER, Claim, check_claim, claim_of
+from muster.run.claim import LOCK, WRITER, Claim, check_claim, claim_of, in_use, living_writer
 from muster.run.errors import RunDirectoryError
 from muster.run.files import read_regular, write_atomic
 from muster.run.machine import describe_machine
@@ -320,9 +320,9 @@ def check_new(path: str | Path) -> Path:
             f"--run-dir {shlex.quote(str(path.resolve()))}, if that is meant",
         )
     if path.is_dir() and _content(path):
-        if (path / LOCK).exists():
-            _claimed(path).release()  # a run that is going on says so
-        raise _taken(path)
+        # Only read: whoever claims it to find out keeps others from it for that moment.
+        writer = living_writer(path)
+        raise _taken(path) if writer is None else in_use(path, writer)
     return path
 
 
@@ -330,8 +330,7 @@ def _make_given(path: Path) -> None:
     check_new(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.is_dir():
-            path.mkdir(mode=0o700)
+        path.mkdir(mode=0o700, exist_ok=True)  # another run may begin at the same moment
     except OSError as error:
         raise _unmade(path, error) from error
 
@@ -354,8 +353,12 @@ def _taken(path: Path) -> RunDirectoryError:
 
 
 def _content(path: Path) -> list[str]:
-    """What is in a directory, but for what a run leaves that is killed while it is being made."""
-    names = [name for name in os.listdir(path) if name not in (LOCK, WRITER, ".env.json.partial")]
+    """What is in a directory, but for claims and what a run leaves that is killed at its start."""
+    left = (LOCK, WRITER, ".env.json.partial")
+    # A claim also writes `.writer.json.<hex>` for a moment: to see the time, to move a record.
+    names = [
+        name for name in os.listdir(path) if name not in left and not name.startswith(f"{WRITER}.")
+    ]
     folders = [name for name in _FOLDERS if (path / name).is_dir()]
     empty = [name for name in folders if not any((path / name).iterdir())]
     return [name for name in names if name not in empty]
