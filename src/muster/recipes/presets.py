@@ -1,5 +1,9 @@
-"""Options that are known to work well for an environment. What a user gives comes before them."""
+"""Options that are known to work well for an environment. What a user gives comes before them.
 
+A preset belongs to an algorithm and to an id, or a pattern of ids for a family of environments.
+"""
+
+from fnmatch import fnmatchcase
 from typing import Any
 
 from muster.recipes.algorithms import configuration_of
@@ -190,17 +194,14 @@ _ATARI = {
     "model": "nature_cnn",
     "num_envs": 8,
 }
-_PRESETS.update(
-    {("ppo", f"{name}-{v}"): _MUJOCO for name in ("HalfCheetah", "Hopper") for v in ("v4", "v5")}
-)
+_PRESETS.update({("ppo", f"{name}-v[45]"): _MUJOCO for name in ("HalfCheetah", "Hopper")})
 # CleanRL's: the temperature comes down from 1 three times as fast as with SAC's own 3e-4, and until
 # it has, HalfCheetah learns nothing.
 _SAC_MUJOCO = {"eval_episodes": 20, "eval_every": 20_000, "lr_critic": 1e-3, "lr_temperature": 1e-3}
 _PRESETS.update(
     {
-        ("sac", f"{name}-{v}"): _SAC_MUJOCO
+        ("sac", f"{name}-v[45]"): _SAC_MUJOCO
         for name in ("Ant", "HalfCheetah", "Hopper", "Humanoid", "Walker2d")
-        for v in ("v4", "v5")
     }
 )
 _PRESETS[("ppo", "Breakout-v5")] = _ATARI
@@ -208,7 +209,7 @@ _PRESETS[("ppo", "Breakout-v5")] = _ATARI
 _PRESETS[("ppo", "Pong-v5")] = {**_ATARI, "horizon": 2_000_000, "lr": 5e-4, "stop_at": 18.0}
 
 # Cobbe et al. 2020, but for the number of environments and of steps.
-_PRESETS[("ppo", "procgen")] = {
+_PRESETS[("ppo", "procgen*")] = {
     "epochs": 3,
     "eval_episodes": 20,
     "eval_every": 0,
@@ -227,5 +228,9 @@ _PRESETS[("ppo", "procgen")] = {
 def preset(algo: str, env: str) -> dict[str, Any]:
     """Return the options for this algorithm and environment, or none."""
     config: Any = configuration_of(algo)
-    family = "procgen" if env.startswith("procgen") else env
-    return {**config.OF_RUNS, **_PRESETS.get((algo, family), {})}
+    found = (
+        options
+        for (name, ids), options in _PRESETS.items()
+        if name == algo and fnmatchcase(env, ids)
+    )
+    return {**config.OF_RUNS, **next(found, {})}
