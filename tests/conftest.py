@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from ray_head import ray_head  # noqa: F401
+from warm_python import WarmPython
 
 # As in an activated environment: a shell finds `muster` and `pip` of this Python by their names.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -42,6 +43,14 @@ def usual_signals():
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture(scope="session")
+def warm_python():
+    """Give a Python that begins programs at once, to tests that are not about their beginning."""
+    python = WarmPython()
+    yield python
+    python.close()
 
 
 REGISTRIES = (("muster.nets.registry", "_models"), ("muster.recipes.algorithms", "_own"))

@@ -1,11 +1,11 @@
 """The pages under docs/: their programs run, their commands parse, and they name what there is."""
 
 import dataclasses
+import io
 import json
 import re
 import shlex
-import subprocess
-import sys
+from contextlib import chdir, redirect_stdout, suppress
 from pathlib import Path
 
 import gymnasium as gym
@@ -38,14 +38,8 @@ def name_of(page):
 
 
 @pytest.mark.parametrize(("code", "printed"), blocks("python"))
-def test_a_program_of_the_docs_runs_and_prints_what_they_say(code, printed, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-W", "ignore::ResourceWarning", "-c", code],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+def test_a_program_of_the_docs_runs_and_prints_what_they_say(code, printed, tmp_path, warm_python):
+    done = warm_python.run(code, cwd=tmp_path, warnings=["error", "ignore::ResourceWarning"])
     assert (done.returncode, done.stderr) == (0, "")
     assert printed, "the page does not say what it prints"
     assert done.stdout.splitlines()[-1] == printed
@@ -55,15 +49,14 @@ def test_a_program_of_the_docs_runs_and_prints_what_they_say(code, printed, tmp_
 def options_of():
     def ask(verb, algo):
         words = [verb, algo, "CartPole-v1"] if verb in ("train", "tune") else [verb]
-        done = subprocess.run(
-            [sys.executable, "-m", "muster.cli.main", *words, "--help"],
-            cwd=ROOT / "examples",  # where the algorithm of docs/own_algorithm.md is
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=True,
-        )
-        return set(re.findall(r"--[a-z][a-z0-9-]*", done.stdout))
+        # In the folder of the algorithm of docs/own_algorithm.md.
+        with (
+            chdir(ROOT / "examples"),
+            redirect_stdout(io.StringIO()) as shown,
+            suppress(SystemExit),
+        ):
+            main([*words, "--help"])
+        return set(re.findall(r"--[a-z][a-z0-9-]*", shown.getvalue()))
 
     known = {}
 
