@@ -1,13 +1,13 @@
 """Distributed deep-RL training: write the loop once as middleware, run it anywhere.
 
-Importing this loads nothing: each name loads the part that it is in when it is asked for. So the
-command line listens to Ctrl-C, and answers a typo, a few milliseconds after Python has started.
+Importing muster loads nothing: each name imports its module on first use. So the command line
+handles Ctrl-C, and reports a typo, a few milliseconds after Python has started.
 """
 
 from muster.lazy import load_when_asked_for
 from muster.version import __version__
 
-TYPE_CHECKING = False  # True to type checkers; `typing` takes longer to load than all else here
+TYPE_CHECKING = False  # True to type checkers; `typing` takes longer to import than all else here
 if TYPE_CHECKING:
     from muster.errors import (
         ClusterError,
@@ -87,7 +87,7 @@ _HOMES = {
     "muster.report.listing": ("runs",),
     "muster.tuning.tune": ("tune",),
 }
-"""Module: the names of this package that are in it."""
+"""Module -> the names of this package that it defines."""
 
 
 __getattr__ = load_when_asked_for(

@@ -3,8 +3,8 @@
 
 def main() -> int:
     """Run the command line of this process and return its exit code."""
-    # Before the rest is loaded: a signal in an import would be answered by a traceback. The kernel
-    # ends the process until `leaving` is loaded; `signal` itself would load enum and re first.
+    # Before other imports: a signal during an import would cause a traceback. The kernel ends the
+    # process until `leaving` is loaded; importing `signal` itself would load enum and re first.
     import _signal  # type: ignore[import-not-found, unused-ignore]
 
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:

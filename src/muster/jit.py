@@ -23,7 +23,7 @@ Rounding = Literal["exact", "contract", "reorder"]
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
-# Without "nnan" and "ninf": NaN and infinity have to come through, they are looked for.
+# Without "nnan" and "ninf": NaN and infinity must be preserved, because callers check for them.
 _FASTMATH: dict[Rounding, set[str]] = {
     "exact": set(),
     "contract": {"contract"},
@@ -36,13 +36,13 @@ _log = logging.getLogger("muster")
 def jit(
     numpy_twin: Kernel, rounding: Rounding = "exact", *, releases_lock: bool = False
 ) -> Callable[[Kernel], Kernel]:
-    """Return a decorator that compiles loops, or puts `numpy_twin` in their place.
+    """Return a decorator that compiles loops, or replaces them by `numpy_twin`.
 
     Args:
-        numpy_twin: Does the same in NumPy, with the same arguments.
-        rounding: `exact` rounds as written, so the twin can give the same bits. `contract` lets a
-            product and a sum round once. `reorder` also lets sums be taken in another order, which
-            vectorises reductions. Whichever: the same in every call and process on one kind of CPU.
+        numpy_twin: The NumPy equivalent, with the same arguments.
+        rounding: `exact` rounds as written, so the twin can give the same bits. `contract` allows a
+            product and a sum to round once. `reorder` also allows sums in another order, which
+            vectorises reductions. Each is the same in every call and process on one kind of CPU.
         releases_lock: Let other threads run Python meanwhile. Not for calls of microseconds:
             beside a busy thread it takes milliseconds to get the lock back.
     """
@@ -57,7 +57,7 @@ def jit(
 
 
 def compiled_before(kernel: Callable[..., Any]) -> bool:
-    """Whether a kernel or another of its package was compiled here; one in NumPy need not be."""
+    """Whether the package's kernels were compiled here before; always True for NumPy twins."""
     statistics = getattr(kernel, "stats", None)
     return statistics is None or any(Path(statistics.cache_path).glob("*.nbi"))
 
@@ -65,7 +65,7 @@ def compiled_before(kernel: Callable[..., Any]) -> bool:
 def _compile(loops: Callable[..., Any], rounding: Rounding, releases_lock: bool) -> Any:
     try:
         numba = importlib.import_module("numba")
-    except ImportError as error:  # absent, or not made for this NumPy
+    except ImportError as error:  # not installed, or not built for this NumPy
         _tell_once(f"numba cannot be imported ({error})")
         return None
     if numba.config.DISABLE_JIT:  # the loops would run as Python, a thousand times slower
@@ -75,19 +75,20 @@ def _compile(loops: Callable[..., Any], rounding: Rounding, releases_lock: bool)
         error_model="numpy",
         fastmath=_FASTMATH[rounding],
         nogil=releases_lock,
-        no_cfunc_wrapper=True,  # nobody calls it from C, and that is faster to compile
+        no_cfunc_wrapper=True,  # never called from C, and compiling is faster without it
     )
     try:
         return compile_and_keep(loops)
     except RuntimeError:  # "cannot cache function ...: no locator available"
         pass
-    # Neither beside the code nor in the home: all may be read-only, as in many containers.
+    # Neither beside the code nor in the home directory: both may be read-only, as in many
+    # containers.
     place = _own_temporary()
     if place is not None:
         before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(place)
         with contextlib.suppress(RuntimeError):
             return compile_and_keep(loops)
-        numba.config.CACHE_DIR = before  # it was not for want of a place
+        numba.config.CACHE_DIR = before  # the missing directory was not the reason
     _tell_once("numba has nowhere to keep what it compiles; set NUMBA_CACHE_DIR")
     return None
 
@@ -95,7 +96,7 @@ def _compile(loops: Callable[..., Any], rounding: Rounding, releases_lock: bool)
 def _own_temporary() -> Path | None:
     """Return a directory for temporary files that only this user can write to, or None.
 
-    What lies in it is run, so one that another user has put there is left alone.
+    Its files are executed as code, so a directory that another user made is not used.
     """
     place = Path(tempfile.gettempdir(), f"muster-{os.getuid()}")
     try:

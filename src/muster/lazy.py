@@ -1,11 +1,11 @@
-"""Packages whose names are imported when they are asked for: a typo need not wait for torch.
+"""Packages that import a name on first use, so that a typo is reported before torch is imported.
 
 A type checker and a reader see plain imports, under `if TYPE_CHECKING:`.
 """
 
 import importlib
 
-TYPE_CHECKING = False  # True to type checkers; this is loaded before the command hears Ctrl-C
+TYPE_CHECKING = False  # True to type checkers; loaded before the command handles Ctrl-C
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
@@ -16,8 +16,8 @@ def load_when_asked_for(package: str, modules: "Mapping[str, str]") -> "Callable
 
     Args:
         package: Its `__name__`.
-        modules: A name that it has, and the module that this name is in. No module of the package
-            may be called like such a name: once it is imported it would stand in its place.
+        modules: Maps each name of the package to the module that defines it. No module of the
+            package may have the same name: once imported, it would replace the attribute.
     """
 
     def __getattr__(name: str) -> "Any":

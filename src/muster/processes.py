@@ -1,12 +1,12 @@
-"""What the system knows of a process by its id."""
+"""Facts about a process, by its id."""
 
 from pathlib import Path
 
 
 def start_of(pid: int) -> int:
-    """Return when a process started, in clock ticks since boot; 0 if there is none.
+    """Return when a process started, in clock ticks since boot; 0 if it does not exist.
 
-    A process id may belong to another process by now; id and start together do not.
+    The system reuses process ids; id and start time together identify a process.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,8 +1,8 @@
-"""One seed for a run, and from it a seed of its own for everybody who draws random numbers.
+"""One seed for a run, from which every consumer of random numbers derives its own seed.
 
-    derive_seed(seed, "env", 3, "episode", 17) -> what env 3 is reset with for its episode 17
+    derive_seed(seed, "env", 3, "episode", 17) -> seed of the reset of env 3 for its episode 17
 
-A consumer is named by its path, so that adding one never shifts the numbers of another. The result
+A consumer is named by its path, so a new consumer never shifts the numbers of another. The result
 depends on the seed and the path only: not on the process, the order of calls, Python's hash seed,
 or the number of workers.
 """
@@ -21,8 +21,8 @@ def derive_seed(seed: int, *path: str | int) -> int:
 
     Args:
         seed: The seed of the run: any integer.
-        path: Names and numbers that say who asks, such as `"env", 3, "episode", 17`. The string
-            "3" and the integer 3 are different.
+        path: Names and numbers that identify the consumer, such as `"env", 3, "episode", 17`. The
+            string "3" and the integer 3 are different.
     """
     return _hash("".join([_encode(part) for part in (seed, *path)]))
 

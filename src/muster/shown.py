@@ -7,18 +7,18 @@ from pathlib import Path
 
 
 def shown(path: str | Path) -> str:
-    """Return a path from the current folder, if it is in there; otherwise the whole path."""
+    """Return a path relative to the current folder, if it is inside; otherwise the whole path."""
     try:
         return str(Path(path).relative_to(os.getcwd()))
-    except (ValueError, OSError):  # elsewhere; the current folder is gone
+    except (ValueError, OSError):  # outside; or the current folder was deleted
         return str(path)
 
 
 def program(name: str) -> str:
-    """Return what calls a program of this Python's environment, such as `pip`.
+    """Return how to call a program of this Python's environment, such as `pip`.
 
-    That is its name in an activated environment, and its path where the shell would find another
-    program under this name, or none: after `make train` that is `.venv/bin/muster`.
+    In an activated environment that is the name. Where the shell would find another program of this
+    name, or none, it is the path: after `make train`, `.venv/bin/muster`.
     """
     ours = Path(sys.executable).parent / name
     found = shutil.which(name)

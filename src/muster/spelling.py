@@ -1,4 +1,4 @@
-"""What a name that is not known was probably meant to be: one rule for options, models and files.
+"""The nearest match of a misspelt name: one rule for options, models and files.
 
 "lrr" -> "lr",  "bacth_size" -> "batch_size",  "learning_rate" of other frameworks -> "lr"
 """
@@ -41,20 +41,20 @@ _ELSEWHERE = {
     "update_epochs": "epochs",
     "vf_coef": "value_coef",
 }
-"""What an option is called in other frameworks, and here."""
+"""The name of an option in other frameworks, and its name here."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that this one is a slip of, or None if none is near.
+    """Return the known name of which `name` is a misspelling, or None if none is near.
 
-    A slip of one key (a letter dropped, doubled, changed, or two swapped) is found in names of any
-    length; difflib alone has no answer to "rl" for "lr".
+    A slip of one key (a letter dropped, doubled, changed, or two swapped) is recognised in names of
+    any length; difflib alone finds no match of "rl" for "lr".
     """
     candidates = sorted(known)
     same = [each for each in candidates if each.lower() == name.lower()]
     if same:
         return same[0]
-    for form in (str, lambda text: text.replace("_", "-")):  # of Python, and of a command line
+    for form in (str, lambda text: text.replace("_", "-")):  # Python's spelling, the command line's
         here = form(_ELSEWHERE.get(name.replace("-", "_"), ""))
         if here in candidates:
             return here
@@ -66,7 +66,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def is_one_slip(one: str, other: str) -> bool:
-    """Whether the two differ by one slip: a letter more, less or other, or two swapped."""
+    """Whether the two differ by one slip: a letter added, dropped or changed, or two swapped."""
     if abs(len(one) - len(other)) > 1:
         return False
     start = 0

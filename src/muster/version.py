@@ -1,3 +1,3 @@
-"""The version of muster. By itself, so that every room can ask for it."""
+"""The version of muster. A separate module, so that every package can import it."""
 
 __version__ = "0.1.0"

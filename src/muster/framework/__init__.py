@@ -1,4 +1,4 @@
-"""The loop and where it runs. Knows no reinforcement learning, no torch, no numpy."""
+"""The loop and where it runs. Depends on no reinforcement learning, no torch and no numpy."""
 
 from muster.framework.context import AbsentKeyError, Context
 from muster.framework.parallel import Parallel

@@ -1,8 +1,8 @@
-"""`Context`: what one loop knows, and what the next loop is given of it.
+"""`Context`: the data of one loop, and the keys that the next loop receives.
 
-A task makes one per loop. Middleware read and write it; at the end of the loop `next_context`
-carries the kept keys over. What a context has to remember beyond its own loop (which keys are kept,
-when a key was last seen) lives in one `_Memory` that all contexts of a task share.
+A task makes one context per loop. Middleware read and write it; at the end of the loop
+`next_context` copies the kept keys to a new one. State that outlives a loop (which keys are kept,
+when a key was last seen) is in one `_Memory`, shared by all contexts of a task.
 """
 
 import difflib
@@ -15,21 +15,21 @@ from muster.errors import MiddlewareError, MusterError, MusterWarning, OptionErr
 ALWAYS_KEPT = frozenset({"total_step", "finish"})
 
 _REMEMBERED_KEYS = 1024
-"""How many dropped keys are remembered for messages; programs that invent key names stay
-bounded."""
+"""How many dropped keys are remembered for messages; bounds the memory of programs that generate
+key names."""
 
 _OPAQUE = object()
-"""Stands for a value that is not worth keeping alive only to compare it in a hint."""
+"""Replaces a value that should not be kept alive only to be compared in a hint."""
 
 
 class AbsentKeyError(MusterError, AttributeError, KeyError):
-    """A key was read that this loop has not set: as `ctx.name` or as `ctx["name"]`."""
+    """Raised on reading, as `ctx.name` or `ctx["name"]`, a key that this loop has not set."""
 
     def __init__(self, key: object, set_in_loop: int | None, present: tuple[object, ...]) -> None:
         Exception.__init__(self, key, set_in_loop, present)
 
     def __str__(self) -> str:
-        # Built only when somebody reads it: hasattr(ctx, ...) raises and drops one all the time.
+        # Built only when read: every hasattr(ctx, ...) of an absent key raises and discards one.
         key, set_in_loop, present = self.args
         if set_in_loop is not None:
             return (
@@ -43,24 +43,25 @@ class AbsentKeyError(MusterError, AttributeError, KeyError):
 
 
 class _Memory:
-    """What the contexts of one task have in common."""
+    """State shared by all contexts of one task."""
 
     __slots__ = ("dropped_from", "hinted", "kept", "previous", "shared")
 
     def __init__(self) -> None:
         self.kept: set[str] = set(ALWAYS_KEPT)
         self.shared: set[str] | None = None
-        # Of keys that were not kept: the last loop that had one, and what the previous loop set.
+        # For keys that were not kept: the last loop that had the key, and the previous loop's
+        # values.
         self.dropped_from: dict[object, int] = {}
         self.previous: dict[object, Any] = {}
         self.hinted: set[object] = set()
 
 
 class Context(dict[str, Any]):
-    """A dict whose keys are also attributes, made anew for every loop.
+    """A dict whose keys are also attributes; every loop gets a new one.
 
-    `total_step` counts the loops done before this one, and `finish` makes this loop the last when
-    it is set to True. Both are always there. Any other key lives for one loop, unless it is kept.
+    `total_step` counts the loops completed before this one. Setting `finish` to True makes this
+    loop the last. Both always exist. Any other key lives for one loop, unless it is kept.
     """
 
     __slots__ = ("_defaults", "_memory")
@@ -89,18 +90,18 @@ class Context(dict[str, Any]):
         self._memory.kept.difference_update(names)
 
     def share(self, *names: str) -> None:
-        """Name what other nodes are sent at the end of the loop, here and in every later loop.
+        """Name the keys to send to other nodes at the end of this loop and every later one.
 
-        Where this is never called, all that can be sent is sent. A single process has nobody to
-        send to.
+        If `share` is never called, every value that can be sent is sent. Has no effect in a single
+        process.
         """
         _check_names("share", names)
         self._memory.shared = (self._memory.shared or set()) | set(names)
 
     def log(self, name: str, value: float) -> None:
-        """Note a number under a name, for whoever writes metrics: `ctx.logged` holds the newest.
+        """Record a number for the metrics writer; `ctx.logged` holds the newest value of each name.
 
-        It is kept from loop to loop until it is written.
+        The number is kept from loop to loop until it is written.
         """
         try:
             number = float(value)
@@ -117,7 +118,7 @@ class Context(dict[str, Any]):
         self["logged"][name] = number
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """Return the value of `key`; when it is absent, set it to `default` first."""
+        """Return the value of `key`; if it is absent, set it to `default` first."""
         if key in self:
             return self[key]
         memory = self._memory
@@ -159,8 +160,8 @@ class Context(dict[str, Any]):
         def __getattr__(self, name: str) -> Any: ...
 
     else:
-        # Python asks for this only after the usual look-up failed, so methods and slots come first;
-        # dict's own __getitem__ calls __missing__. Nothing here costs a Python frame.
+        # Python calls this only after the normal look-up failed, so methods and slots come first;
+        # dict's own __getitem__ calls __missing__. So no look-up costs a Python frame.
         __getattr__ = dict.__getitem__
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -188,7 +189,7 @@ class Context(dict[str, Any]):
         return f"Context({dict.__repr__(self)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy stands by itself: it takes the values along and not the memory of its task.
+        # A copy is independent: it takes the values but not the memory of its task.
         return Context, (), None, None, iter(self.items())
 
 
@@ -196,7 +197,7 @@ _OWN_NAMES = frozenset(dir(Context)) - ALWAYS_KEPT
 
 
 def next_context(ctx: Context) -> Context:
-    """Make the context of the loop after `ctx`: the kept keys, one more `total_step`."""
+    """Make the context of the loop after `ctx`: the kept keys, with `total_step` plus one."""
     memory = ctx._memory
     kept = memory.kept
     following = _bare(type(ctx))
@@ -221,7 +222,7 @@ def recast(ctx: Context, kind: type[Context]) -> Context:
 
 
 def shared_keys(ctx: Context) -> frozenset[str] | None:
-    """Return the keys named by `ctx.share`, or None where it was never called."""
+    """Return the keys named by `ctx.share`, or None if it was never called."""
     shared = ctx._memory.shared
     return None if shared is None else frozenset(shared)
 
@@ -231,7 +232,7 @@ def _bare(kind: type[Context]) -> Context:
 
 
 def _link(ctx: Context, memory: _Memory) -> None:
-    # Around Context.__setattr__, which would store a key.
+    # Bypasses Context.__setattr__, which would store a key.
     object.__setattr__(ctx, "_memory", memory)
     object.__setattr__(ctx, "_defaults", {})
 
@@ -246,7 +247,7 @@ def _remember_dropped(ctx: Context, key: str, value: Any, previous: dict[object,
 
 
 def _comparable(value: Any) -> Any:
-    """The value if it is small and plain; an array must not live on only for a hint."""
+    """The value if it is small and plain: a hint must not keep an array alive."""
     if _is_plain(value):
         return value
     if isinstance(value, list | tuple | set) and len(value) <= 16 and all(map(_is_plain, value)):

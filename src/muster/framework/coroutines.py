@@ -1,9 +1,9 @@
-"""One event loop, in a thread of its own, for every `async def` of a task.
+"""One event loop, in its own thread, for every `async def` of a task.
 
-It runs from the first coroutine to the end of the run, in serial mode too: what a middleware
-started with `asyncio.create_task` goes on while the others work, and a task can run where a loop
-is running already (a notebook). asyncio is imported with the first coroutine, because it takes a
-third of muster's import time.
+The loop runs from the first coroutine to the end of the run, also in serial mode. So a task that
+a middleware started with `asyncio.create_task` continues while others work, and a `Task` can run
+where an event loop is already running (a notebook). asyncio is imported with the first coroutine,
+because it takes a third of muster's import time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("muster")
 
 _PATIENCE_S = 10.0
-"""How long what is left on the event loop may take to end before a warning says so."""
+"""How long asyncio tasks may take to end before a warning says so."""
 
 _Outcome = tuple[Any, BaseException | None]
 
@@ -43,14 +43,14 @@ class Coroutines:
         self._cancelled = False
 
     def run(self, awaitable: Awaitable[Any], *, even_if_cancelled: bool = False) -> Any:
-        """Await it on the event loop; block until it has ended, and return or raise what it did.
+        """Await on the event loop, block until done, and return the result or raise the exception.
 
         Args:
-            awaitable: A coroutine, or anything else that can be awaited.
-            even_if_cancelled: Let it run to its end whatever happens: it cleans up.
+            awaitable: A coroutine, or any other awaitable.
+            even_if_cancelled: Let it run to its end in any case, because it cleans up.
 
         Raises:
-            RunCancelled: It was cancelled by `cancel`.
+            RunCancelled: `cancel` cancelled it.
         """
         if self.is_this_thread():
             _discard(awaitable)
@@ -100,17 +100,17 @@ class Coroutines:
             if signal is not None:
                 self._signals.abandoned = True
                 raise message
-            signal = message  # it must not leave before the coroutine has ended
+            signal = message  # raised only when the coroutine has ended
             self.cancel()
 
     def cancel(self) -> None:
-        """Cancel what is running and what is started from now on."""
+        """Cancel all running coroutines and all that are started from now on."""
         self._cancelled = True
         if self._ready.is_set():
             self._loop.call_soon_threadsafe(self._cancel_running)
 
     def close(self, wait: bool) -> None:
-        """Cancel what is left, close async generators, end the thread; wait for it if told to."""
+        """Cancel the rest, close async generators, end the thread and, if `wait`, wait for it."""
         if self._thread is None:
             return
         self._ready.wait()
@@ -126,7 +126,8 @@ class Coroutines:
 
     def _cancel_running(self) -> None:
         for task in self._running:
-            # Not at once: cancelled before its first step, it would leave its coroutine unawaited.
+            # Not at once: if cancelled before its first step, it would leave its coroutine
+            # unawaited.
             self._loop.call_soon(task.cancel)
 
     def _ensure_loop(self) -> None:
@@ -154,11 +155,11 @@ async def _outcome(awaitable: Awaitable[Any]) -> _Outcome:
     try:
         return await awaitable, None
     except (KeyboardInterrupt, SystemExit) as exit_request:
-        # Raised from a task, these two would end the event loop under everybody else's feet.
+        # Raised from a task, these two would end the event loop for every other coroutine.
         return None, exit_request
 
 
 def _discard(awaitable: Awaitable[Any]) -> None:
     close = getattr(awaitable, "close", None)
     if close is not None:
-        close()  # or Python warns, later and elsewhere, that nobody awaited it
+        close()  # or Python warns, later and elsewhere, that it was never awaited

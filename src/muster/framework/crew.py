@@ -1,4 +1,4 @@
-"""The threads of a run: lent out for work, back when it is done, gone when the run is."""
+"""The threads of a run: started on demand, reused while the run lasts, ended with it."""
 
 import contextvars
 import queue
@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable
 
 Work = Callable[[Callable[[], None]], None]
-"""Called on a crew thread with `go_home`, which it has to call once, after the last thing that it
-does for others and before it tells them: so whoever hears that the work is done finds the thread
-free again."""
+"""Called on a crew thread with `go_home`, which it has to call exactly once: after the last thing
+that it does for others and before it tells them. So a caller that learns that the work is done
+finds the thread free again."""
 
 
 class Crew:
-    """Threads that start when they are needed first, at most `limit` of them."""
+    """At most `limit` threads, each started when it is first needed."""
 
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
@@ -22,7 +22,7 @@ class Crew:
         self._hiring = threading.Lock()
 
     def start(self, work: Work) -> bool:
-        """Have a free thread do `work`. False if there is none and there may not be another."""
+        """Give `work` to a free thread. Return False if there is none and the limit is reached."""
         try:
             inbox = self._free.pop()
         except IndexError:
@@ -34,7 +34,7 @@ class Crew:
         return True
 
     def close(self, wait: bool) -> None:
-        """Send everybody home, and wait for them if they are known to come."""
+        """Tell every thread to end, and wait for them if `wait`."""
         for inbox in self._inboxes:
             inbox.put(None)
         if wait:
@@ -48,14 +48,14 @@ class Crew:
                 return None
             inbox: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
             member = threading.Thread(
-                target=contextvars.copy_context().run,  # the user's context variables hold here too
+                target=contextvars.copy_context().run,  # keeps the user's context variables
                 args=(self._serve, inbox),
                 name=f"muster-{number}",
-                daemon=True,  # so that a second Ctrl-C ends the program though a middleware hangs
+                daemon=True,  # so that a second Ctrl-C ends the program even if a middleware hangs
             )
             try:
                 member.start()
-            except RuntimeError:  # the system has no more threads; make do with those there are
+            except RuntimeError:  # the system allows no more threads; use the existing ones
                 return None
             self._members.append(member)
             self._inboxes.append(inbox)
@@ -67,4 +67,4 @@ class Crew:
 
         while (work := inbox.get()) is not None:
             work(go_home)
-            del work  # it holds a ctx, which must not live on while this thread idles
+            del work  # it refers to a ctx, which must not stay alive while this thread idles

@@ -1,9 +1,9 @@
 """Events between the parts of a program: listeners that are called, and waits that are woken.
 
-Whoever emits delivers, one event at a time for the whole task: an event that is emitted during a
-delivery, by a listener or by another thread, is put in a queue which the delivering thread
-empties. So every listener sees one order, none runs twice at once, and `emit` never waits for
-another thread (but it may be kept busy with what others emit meanwhile).
+The emitting thread delivers, one event at a time for the whole task. An event emitted during a
+delivery (by a listener, or by another thread) goes into a queue, which the delivering thread
+empties. So all listeners see the same order, none runs twice at once, and `emit` never waits for
+another thread, although it may have to deliver the events that others emit meanwhile.
 """
 
 import logging
@@ -31,10 +31,10 @@ class _Registration:
 
 
 class Events:
-    """The listeners and waits of one task, for use from any thread and from signal handlers."""
+    """The listeners and waits of one task; usable from any thread and from signal handlers."""
 
     def __init__(self) -> None:
-        # Reentrant, because a signal handler may emit in the middle of any of these methods.
+        # Reentrant, because a signal handler may emit during any of these methods.
         self._lock = threading.RLock()
         self._registered: dict[str, tuple[_Registration, ...]] = {}
         self._waiting: dict[str, tuple[queue.SimpleQueue[Payload | None], ...]] = {}
@@ -45,7 +45,7 @@ class Events:
     def on(self, name: str, listener: Listener, *, once: bool = False) -> None:
         """Call `listener` for every event of this name, or for the next one only.
 
-        Registering a listener again does not make it hear twice; the last registration holds.
+        A listener that is registered again is still called once; the last registration counts.
         """
         check_listener(name, listener)
         with self._lock:
@@ -56,7 +56,7 @@ class Events:
             self._registered[name] = (*others, _Registration(listener, once))
 
     def off(self, name: str, listener: Listener | None = None) -> None:
-        """Forget this listener, or all listeners of this name. Unknown ones are no error."""
+        """Remove this listener, or all listeners of this name. Unknown ones are not an error."""
         with self._lock:
             registered = self._registered.pop(name, ())
             left = tuple(each for each in registered if each.listener != listener)
@@ -64,7 +64,7 @@ class Events:
                 self._registered[name] = left
 
     def emit(self, name: str, payload: Payload) -> None:
-        """Wake every wait for `name`, then have its listeners called."""
+        """Wake every wait for `name`, then deliver the event to its listeners."""
         self._wake(name, payload)
         self._undelivered.append((name, payload))
         while self._undelivered:
@@ -79,10 +79,11 @@ class Events:
             finally:
                 if mine:
                     self._delivering = False
-            # Look again: somebody may have emitted after the last look and relied on this thread.
+            # Check again: another thread may have emitted after the last check and relied on this
+            # one.
 
     def emit_here(self, name: str, payload: Payload) -> None:
-        """Like `emit`, but done when it returns, even if another thread is delivering."""
+        """Like `emit`, but delivery is complete on return, even if another thread is delivering."""
         self._wake(name, payload)
         self._deliver(name, payload)
 
@@ -90,8 +91,8 @@ class Events:
         """Block until the next event of this name and return its arguments.
 
         Raises:
-            TimeoutError: `timeout` seconds passed without one.
-            RunCancelled: The run is being stopped, so none will come.
+            TimeoutError: `timeout` seconds passed without an event.
+            RunCancelled: The run is being stopped, so no event will come.
         """
         reply: queue.SimpleQueue[Payload | None] = queue.SimpleQueue()
         try:
@@ -109,7 +110,7 @@ class Events:
         return payload
 
     def cancel(self) -> None:
-        """Wake every wait, now and from now on, with RunCancelled."""
+        """Wake every wait, present and future, with RunCancelled."""
         with self._lock:
             self._cancelled = True
             for replies in self._waiting.values():
@@ -139,7 +140,7 @@ class Events:
             except Exception:
                 listener = name_of(registration.listener)
                 _log.exception("listener %r of event %r failed", listener, name)
-            except BaseException as error:  # sys.exit() or Ctrl-C: the others hear it first
+            except BaseException as error:  # sys.exit() or Ctrl-C: call the others first
                 exit_request = exit_request or error
         if exit_request is not None:
             raise exit_request

@@ -1,4 +1,4 @@
-"""One middleware made of several: what `task.serial` and `task.parallel` return."""
+"""Several middleware combined into one: the objects that `task.serial` and `parallel` return."""
 
 from collections.abc import Callable, Iterator
 
@@ -8,7 +8,7 @@ from muster.framework.step import Middleware, Open, Program, Rest, back, close
 
 
 class GroupRest(Rest):
-    """What is left of a group for the way back."""
+    """The part of a group that remains for the way back."""
 
     def __init__(self, opened: Open, ctx: Context, scope: Scope) -> None:
         self._opened = opened
@@ -24,13 +24,13 @@ class GroupRest(Rest):
             raise
 
     def close(self) -> None:
-        """Close the open members, last first; raise what went wrong, so that it is noted."""
+        """Close the open members, last first; raise the first exception, so that it is noted."""
         trouble = close(self._opened, None, self._scope)
         if trouble is not None:
             raise trouble
 
     def __iter__(self) -> Iterator[None]:
-        """Let a middleware that calls a group itself do `yield from group(ctx)`."""
+        """Let a middleware that calls a group use `yield from group(ctx)`."""
         try:
             yield
         except BaseException as error:
@@ -40,14 +40,14 @@ class GroupRest(Rest):
 
 
 class Group:
-    """Several middleware behind one call: forward through all; what is left comes back.
+    """Several middleware behind one call, which runs all forward and returns the rest.
 
     Args:
-        name: How the group is called in messages, such as `serial(a, b)`.
-        members: What it is made of.
+        name: The name of the group in messages, such as `serial(a, b)`.
+        members: The middleware.
         build: Makes the program of the members. It is called once, when the first loop reaches the
-            group, so that wrappers which were registered later are around its members too.
-        scope: Tells what the current run owns.
+            group, so that wrappers registered later also wrap its members.
+        scope: Returns the resources of the current run.
     """
 
     def __init__(

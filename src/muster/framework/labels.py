@@ -1,4 +1,4 @@
-"""Labels say what this node is; `filter_labels` says where a middleware runs."""
+"""Labels describe a node; `filter_labels` selects the nodes on which a middleware runs."""
 
 import difflib
 import os
@@ -14,19 +14,19 @@ Labels = frozenset[str]
 
 
 def standalone_labels(async_mode: bool, own: Iterable[str]) -> Labels:
-    """Return the labels of a task that runs by itself; `own` are those given to `Task`."""
+    """Return the labels of a task that runs by itself; `own` are those passed to `Task`."""
     mode = {"standalone", "async"} if async_mode else {"standalone"}
     return frozenset(mode) | frozenset(own) | environment_labels()
 
 
 def environment_labels() -> Labels:
-    """Return the labels that MUSTER_LABELS gives to every task."""
+    """Return the labels that the variable MUSTER_LABELS gives to every task."""
     given = os.environ.get(ENVIRONMENT_VARIABLE, "").split(",")
     return frozenset(label.strip() for label in given if label.strip())
 
 
 def parse_labels(where: str, labels: object) -> tuple[str, ...]:
-    """Check labels that a user gave: one string, or several. `where` is what to call them."""
+    """Validate labels from a user: one string, or several. `where` names them in messages."""
     several = (labels,) if isinstance(labels, str) else labels
     if not isinstance(several, Iterable):
         raise _bad_labels(where, labels, "it is neither a string nor a list of strings")
@@ -40,7 +40,7 @@ def parse_labels(where: str, labels: object) -> tuple[str, ...]:
 
 
 def parse_filter(labels: object) -> tuple[str, ...]:
-    """Check `filter_labels`, of which there has to be one at least."""
+    """Validate `filter_labels`, which needs at least one label."""
     result = parse_labels("filter_labels", labels)
     if not result:
         raise _bad_labels(
@@ -61,7 +61,7 @@ def matches(labels: Labels, patterns: Iterable[str]) -> bool:
 
 
 def warn_of_typo(name: str, patterns: Iterable[str], labels: Labels) -> None:
-    """Warn if a pattern of `name`, which will not run here, is nearly a label that is here."""
+    """Warn if a pattern of `name`, which will not run here, nearly matches a label of this node."""
     for pattern in patterns:
         near = difflib.get_close_matches(pattern, labels, n=1, cutoff=0.8)
         if near:

@@ -1,7 +1,7 @@
-"""Refuses what is not a middleware (or a listener, or a wrapper), with the line that fixes it.
+"""Rejects objects that are not a middleware (or listener, or wrapper), and shows how to fix it.
 
-Everything here runs before the first loop, except `check_result` and what `refuse_swallowed_rest`
-makes, which see what a middleware returned.
+All checks run before the first loop, except `check_result` and the function that
+`refuse_swallowed_rest` returns: those two check the result of calling a middleware.
 """
 
 import functools
@@ -19,13 +19,13 @@ def check_middleware(fn: object, where: str = "use()") -> None:
     """Raise MiddlewareError unless `fn` can be called with a context and nothing else.
 
     Args:
-        fn: What a user passed.
-        where: To what it was passed, for the message.
+        fn: The object that a user passed.
+        where: The method that it was passed to, for the message.
     """
     if isinstance(fn, GeneratorType | CoroutineType | AsyncGeneratorType):
         name = fn.__name__
         if isinstance(fn, CoroutineType):
-            fn.close()  # or Python warns, later and elsewhere, that nobody awaited it
+            fn.close()  # or Python warns, later and elsewhere, that it was never awaited
         raise MiddlewareError(
             f"{where} got the result of calling {name!r}, not the middleware itself",
             "a middleware is called by the task, once in every loop",
@@ -66,10 +66,10 @@ def check_middleware(fn: object, where: str = "use()") -> None:
 
 
 def _call_problem(fn: Callable[..., Any], arguments: int) -> str | None:
-    """Say why calling `fn` with so many arguments would fail, or None."""
+    """Return why calling `fn` with so many arguments would fail, or None."""
     try:
         signature = inspect.signature(fn)
-    except (TypeError, ValueError):  # some C functions do not tell
+    except (TypeError, ValueError):  # some C functions have no signature
         return None
     try:
         signature.bind(*[None] * arguments)
@@ -80,7 +80,7 @@ def _call_problem(fn: Callable[..., Any], arguments: int) -> str | None:
 
 def check_result(name: str, result: object) -> None:
     """Raise MiddlewareError if a middleware turns out to be a factory that was not called."""
-    # Not any callable: a network that a lambda happens to return is one too.
+    # Not every callable: a lambda may return a network, which is callable too.
     if isinstance(result, FunctionType | MethodType | functools.partial):
         raise MiddlewareError(
             f"{name!r} returned the function {name_of(result)!r} when it was called with ctx",
@@ -100,7 +100,7 @@ def returns_rest(fn: object) -> bool:
 
 
 def refuse_swallowed_rest(name: str, call: Callable[[Any], object]) -> Callable[[Any], object]:
-    """Watch over a wrapper of a generator or coroutine: if it drops the result, nothing runs."""
+    """Check that a wrapper of a generator or coroutine returns its result, or it would not run."""
 
     def watched(ctx: Any) -> object:
         result = call(ctx)

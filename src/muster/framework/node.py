@@ -1,7 +1,7 @@
-"""What a task knows of the node it runs on. Who makes nodes, and how they talk, is not known here.
+"""What a task knows about its node; independent of the engine that made the node.
 
-An engine runs `main` on a node and says so with `on_node`; every `Task` made meanwhile asks
-`current_node`. Without one, a task runs by itself.
+An engine runs `main` within `on_node`; every `Task` made there calls `current_node`. Without a
+node, a task runs by itself.
 """
 
 import threading
@@ -15,53 +15,53 @@ from muster.framework.events import Events, Payload
 from muster.framework.labels import Labels
 
 NODE_MODULE = "muster.flow.node"
-"""Where nodes are made of an engine's transport. By name: this room knows no other."""
+"""The module that makes nodes from an engine's transport. A name, as this package imports none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a node stands in its program. Incarnations differ only in what tells them apart."""
+    """The position of a node in its program. Incarnations differ in the last three fields only."""
 
     node_id: int
     size: int
-    """Nodes of the program."""
+    """The number of nodes of the program."""
     role: str | None
     roles: tuple[str | None, ...]
     """The role of every node."""
     labels: Labels
-    """Of `Parallel.runner`: mode, node, role and the user's own."""
+    """Labels from `Parallel.runner`: mode, node, role and the user's own."""
     peers: tuple[int, ...]
-    """Ids of its neighbours, sorted: who gets what a loop shares."""
+    """Ids of its neighbours, sorted: the nodes that receive the shared keys of a loop."""
     linked: tuple[int, ...]
-    """Ids of all nodes it can talk to."""
+    """Ids of all nodes that this node can talk to."""
     incarnation: int = 0
-    """How often the node was replaced before."""
+    """How many times the node has been replaced."""
     resumed: bool = False
-    """Whether it replaces one that is to go on from its last checkpoint."""
+    """Whether this node replaces one and should resume from its last checkpoint."""
     age: float = 0.0
     """Seconds from the start of its first incarnation to that of this one."""
 
     @property
     def name(self) -> str:
-        """What it is called in messages and logs."""
+        """The node's name in messages and logs."""
         return f"node {self.node_id}" + (f" ({self.role})" if self.role else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Why the run is to end, as told to a node from outside."""
+    """Why the run should end, as told to a node from outside."""
 
     by: str
-    """Which node, or what else, ends it."""
+    """The node or other cause that ends the run."""
     signal: int | None = None
-    """The signal that the parent got, if that is the reason."""
+    """The signal that the supervisor received, if that is the reason."""
     is_first: bool = False
-    """Whether other nodes run on, and end only when this one ends the run."""
+    """Whether other nodes keep running until this one ends the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A middleware as the other nodes get to know it."""
+    """A middleware as described to the other nodes."""
 
     name: str
     filter_labels: tuple[str, ...] | None
@@ -72,11 +72,11 @@ class Received(Mapping[str, Any]):
 
     @abstractmethod
     def source(self, key: str) -> int:
-        """Return the node that the value of `key` came from."""
+        """Return the node that sent the value of `key`."""
 
     @abstractmethod
     def snapshot(self) -> dict[str, Any]:
-        """Return one consistent copy."""
+        """Return a consistent copy of all values."""
 
     @abstractmethod
     def wait(self, key: str, above: Any = None, timeout: float | None = None) -> Any:
@@ -88,10 +88,10 @@ class TaskLink(Protocol):
 
     @property
     def received(self) -> Received:
-        """What the neighbours shared."""
+        """The values that the neighbours shared."""
 
     def meet(self, uses: Sequence[Use], labels: Labels) -> None:
-        """Wait until every node is about to run; refuse a middleware that nobody would run."""
+        """Wait until every node is about to run; reject a middleware that no node would run."""
 
     def share(self, values: Mapping[str, Any]) -> None:
         """Send a loop's values to the neighbours."""
@@ -103,34 +103,34 @@ class TaskLink(Protocol):
         """Wait until another node ends the run, or all others have left it."""
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Within this block the task waits for other nodes, which is no hang."""
+        """Within this block the task waits for other nodes and does not count as hung."""
 
     def finish(self) -> None:
-        """Tell every other node to finish, and wait until each has heard it."""
+        """Tell every other node to finish, and wait until each has been told."""
 
     def close(self) -> None:
-        """Deliver what came in, wait until what went out has arrived."""
+        """Deliver received messages; wait until sent messages have arrived."""
 
 
 class Node(Protocol):
-    """The node that this process is."""
+    """The node that runs in this process."""
 
     @property
     def place(self) -> Place:
-        """Where it stands."""
+        """The node's position in its program."""
 
     @property
     def replacements(self) -> int:
-        """Nodes of this run that were replaced so far."""
+        """How many nodes of this run have been replaced so far."""
 
     def open_task(self, events: Events, finish: Callable[[Finish], None]) -> TaskLink:
-        """Connect a task to its twins: the n-th task of one node is the n-th of every other."""
+        """Connect a task to its counterparts: the n-th task of each node belongs together."""
 
     def advance(self) -> None:
-        """Note that the main thread got on. What never does this for long counts as hung."""
+        """Record progress of the main thread. A node without progress for long counts as hung."""
 
     def saving(self) -> AbstractContextManager[None]:
-        """Within this block the node writes what must not be lost, however long that takes."""
+        """Within this block the node may write for any length of time without counting as hung."""
 
 
 _current: Node | None = None
@@ -138,18 +138,18 @@ _entering = threading.Lock()
 
 
 def current_node() -> Node | None:
-    """Return the node that this process is, or None if it runs by itself."""
+    """Return the node that runs in this process, or None if this process runs by itself."""
     return _current
 
 
 def advance() -> None:
-    """Note that this node's work gets on; does nothing where no one watches."""
+    """Record that this node makes progress; does nothing in a run of one process."""
     if _current is not None:
         _current.advance()
 
 
 def saving() -> AbstractContextManager[None]:
-    """Have nobody end this node for being slow within this block; it writes to the disk."""
+    """Return a block in which this node, writing to disk, does not count as hung."""
     return nullcontext() if _current is None else _current.saving()
 
 
@@ -160,7 +160,7 @@ def replacements() -> int | None:
 
 @contextmanager
 def on_node(node: Node) -> Iterator[None]:
-    """Make this process that node."""
+    """Make `node` the current node of this process."""
     global _current
     with _entering:
         outer, _current = _current, node

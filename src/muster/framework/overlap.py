@@ -1,8 +1,8 @@
-"""Steps that run at the same time, each on a thread, except where one has to come after another.
+"""Steps that run at the same time, each on a thread, except where an order is required.
 
-`Overlap.forward` starts the steps that wait for nobody. A thread that finishes a step counts down
-those that waited for it, goes on with one that became ready, and has other threads started for the
-rest. The caller only waits, so that a signal reaches it at once.
+`Overlap.forward` starts the steps that wait for no other. A thread that finishes a step decrements
+the counts of its followers, continues with one that became ready, and starts other threads for the
+rest. The calling thread only waits, so that it handles a signal at once.
 """
 
 import enum
@@ -22,11 +22,11 @@ from muster.framework.step import Open, Step, forward
 _log = logging.getLogger("muster")
 
 _PATIENCE_S = 10.0
-"""How long steps that were told to stop may take before a warning names them."""
+"""How long steps may take to stop before a warning names them."""
 
 
 class _News(enum.Enum):
-    """What the caller of a group is woken for. A signal wakes it too, as an exception."""
+    """What wakes the caller of a group. A signal wakes it too, as an exception."""
 
     ALL_HOME = enum.auto()
     FAILURE = enum.auto()
@@ -37,14 +37,14 @@ class Overlap:
 
     Args:
         steps: The steps, in order of use.
-        after: For each step, the numbers of the earlier steps that it waits for.
+        after: For each step, the indices of the earlier steps that it waits for.
     """
 
     def __init__(self, steps: Sequence[Step], after: Sequence[Sequence[int]]) -> None:
         self.steps = steps
         self.waits_for = [len(set(earlier)) for earlier in after]
         self.followers: list[list[int]] = [[] for _ in steps]
-        self._all_before: list[set[int]] = []  # what a step comes after, directly or not
+        self._all_before: list[set[int]] = []  # all predecessors of a step, direct or not
         for number, earlier in enumerate(after):
             self._all_before.append(
                 set(earlier).union(*(self._all_before[each] for each in earlier))
@@ -54,7 +54,7 @@ class Overlap:
         self._warned: set[tuple[object, int, int]] = set()
 
     def forward(self, ctx: Context, opened: Open, scope: Scope) -> None:
-        """Run every step forward and wait for all of them. The open ones are in order of use."""
+        """Run every step forward and wait for all. `opened` receives the open ones in use order."""
         if not self.steps:
             return
         this_loop = _Round(self, ctx, scope)
@@ -70,7 +70,7 @@ class Overlap:
 
 
 class _Round:
-    """One loop's way forward through an `Overlap`."""
+    """One forward pass through an `Overlap`."""
 
     def __init__(self, plan: Overlap, ctx: Context, scope: Scope) -> None:
         self._plan = plan
@@ -80,7 +80,7 @@ class _Round:
         self._waits_for = list(plan.waits_for)
         self._ready = deque(n for n, count in enumerate(plan.waits_for) if count == 0)
         self._workers = 0
-        self._on_their_way = 0  # workers that were started for a ready step and did not take it yet
+        self._on_their_way = 0  # workers started for a ready step that they have not taken yet
         self._running: set[int] = set()
         self._failed_here = False
         self._news: queue.SimpleQueue[_News | BaseException] = queue.SimpleQueue()
@@ -97,8 +97,8 @@ class _Round:
             if not alone:
                 self._wait_until_all_are_home()
         if alone:
-            # Every thread is taken, by those around this group too: the caller works itself, and
-            # then waits for those who became free meanwhile and came to help.
+            # No thread is free; the steps around this group occupy some. The caller works itself,
+            # and then waits for the threads that became free meanwhile and joined in.
             self._workers = self._on_their_way = 1
             self._work(lambda: None)
             with self._scope.signals.as_messages(self._news):
@@ -121,7 +121,7 @@ class _Round:
                 if signal is not None:
                     self._scope.signals.abandoned = True
                     raise news
-                signal = news  # nobody may be left running when it goes on
+                signal = news  # raised only when no step is running any more
                 self._scope.fail(signal, self._ctx)
         if signal is not None:
             raise signal
@@ -134,7 +134,7 @@ class _Round:
         )
 
     def _raise_failure(self) -> None:
-        """Raise what went wrong in this group, or that it was stopped for another's sake."""
+        """Raise this group's failure, or RunCancelled if another's failure stopped it."""
         if self._scope.failure is None:
             return
         if self._failed_here:
@@ -144,7 +144,7 @@ class _Round:
         )
 
     def _start_workers(self, wanted: int) -> None:
-        """Have threads come for so many of the ready steps. The lock is held meanwhile."""
+        """Start up to `wanted` threads for ready steps. The caller holds the lock."""
         for _ in range(wanted):
             if not self._scope.crew.start(self._work):
                 return
@@ -174,7 +174,7 @@ class _Round:
         return number
 
     def _take_next(self, finished: int) -> int | None:
-        """Make ready what only waited for `finished`; take one if nobody is coming for it."""
+        """Make ready the steps that only waited for `finished`; take one if no thread will."""
         with self._lock:
             self._running.discard(finished)
             for follower in self._plan.followers[finished]:
@@ -191,7 +191,7 @@ class _Round:
 
     def _do(self, number: int) -> None:
         if self._scope.failure is not None:
-            return  # told to stop before it started
+            return  # the run is stopping: never start this step
         token = CURRENT_WRITER.set(KeyWriter(self.writes, number, self._outer_writer))
         try:
             forward((self._plan.steps[number],), self._ctx, self.opened[number], self._scope)

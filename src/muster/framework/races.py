@@ -1,9 +1,9 @@
-"""Notices two middleware that overlap and write one key of ctx: which value stays would be luck.
+"""Detects overlapping middleware that write the same key of ctx, so that the result is random.
 
-Only programs that overlap pay for it: their contexts are `TrackedContext`. A write is charged to
-the step that runs, found through a context variable, and to each overlapping group around it.
-`setdefault` is no write, because it never replaces a value; nor is anything on the way back, which
-has a fixed order.
+Only programs that overlap pay for the check: their contexts are `TrackedContext`. A write is
+attributed to the running step, found through a context variable, and to each overlapping group
+around it. `setdefault` does not count as a write, because it never replaces a value. Nor does any
+write on the way back, which has a fixed order.
 """
 
 import itertools
@@ -16,11 +16,11 @@ from muster.errors import MusterWarning
 from muster.framework.context import Context
 
 Writes = dict[object, set[int]]
-"""Key -> the members of an overlapping group (by their number) that wrote it in this loop."""
+"""Key -> the members of an overlapping group (by index) that wrote it in this loop."""
 
 
 class KeyWriter(NamedTuple):
-    """Who is running: a member of an overlapping group, and the member around that one, if any."""
+    """The running member of an overlapping group, and the member around it, if any."""
 
     writes: Writes
     member: int
@@ -31,12 +31,12 @@ CURRENT_WRITER: ContextVar[KeyWriter | None] = ContextVar("muster_current_writer
 
 
 class TrackedContext(Context):
-    """A context that knows who wrote what."""
+    """A context that records which member wrote which key."""
 
     __slots__ = ()
 
     def __setitem__(self, key: str, value: Any) -> None:
-        # Saying again that this loop is the last loses nothing; taking it back might.
+        # Setting `finish` again to the same value loses nothing; changing it might.
         says_it_again = key == "finish" and value == self["finish"]
         writer = None if says_it_again else CURRENT_WRITER.get()
         while writer is not None:
@@ -60,7 +60,7 @@ def warn_of_races(
     ordered: Callable[[int, int], bool],
     warned: set[tuple[object, int, int]],
 ) -> None:
-    """Warn of each key that two members wrote with no order between them, once."""
+    """Warn, once, of each key that two unordered members wrote."""
     for key, members in writes.items():
         for one, other in itertools.combinations(sorted(members), 2):
             if ordered(one, other) or (key, one, other) in warned:

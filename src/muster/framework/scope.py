@@ -1,4 +1,4 @@
-"""What one `run` owns, and how all of it is stopped together."""
+"""The resources of one `run`, and how all of them are stopped together."""
 
 import threading
 
@@ -11,7 +11,7 @@ from muster.framework.signals import Signals
 
 
 class Scope:
-    """The threads, the event loop and the signals of a run, and the first thing that went wrong."""
+    """The threads, event loop and signal handlers of a run, and its first failure."""
 
     def __init__(self, events: Events, node_id: int, max_threads: int | None) -> None:
         self.node_id = node_id
@@ -19,12 +19,12 @@ class Scope:
         self.crew = Crew(max_threads)
         self.coroutines = Coroutines(self.signals)
         self.failure: BaseException | None = None
-        """Of steps that overlap: once it is set, the run cannot go on."""
+        """The first exception of overlapping steps: once set, the run cannot continue."""
         self._events = events
         self._failing = threading.Lock()
 
     def fail(self, error: BaseException, ctx: Context) -> None:
-        """Note a failure; the first one tells everything that overlaps to stop."""
+        """Record a failure; the first one stops all overlapping steps."""
         with self._failing:
             first = self.failure is None
             if first:
@@ -38,9 +38,9 @@ class Scope:
             self.coroutines.cancel()
 
     def close(self) -> None:
-        """End the threads. Nothing of the run is left after this, unless it was abandoned."""
+        """End the threads. Nothing of the run remains afterwards, unless it was abandoned."""
         self._events.cancel()
         wait = not self.signals.abandoned
         self.coroutines.close(wait)
         self.crew.close(wait)
-        self.failure = None  # it holds the frames of the run, and so the last ctx
+        self.failure = None  # it refers to the frames of the run, and so to the last ctx

@@ -1,4 +1,4 @@
-"""Refuses a `main` that a new process could not run, with the line that has to change."""
+"""Rejects a `main` that a new process could not run, and shows the line to change."""
 
 import ast
 import sys
@@ -15,7 +15,7 @@ GUARD = 'if __name__ == "__main__":'
 
 
 def check_main(main: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Make sure that `main` and its arguments can be sent to a new process."""
+    """Raise OptionError unless `main` and its arguments can be sent to a new process."""
     if not callable(main):
         raise OptionError(
             f"the runner got {main!r}, which cannot be called",
@@ -29,7 +29,7 @@ def check_main(main: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
 
 
 def _check_main_module(main: Callable[..., Any]) -> None:
-    """A new process imports the program's file, so that must not start the run again."""
+    """A new process imports the program's file, so importing it must not start the run again."""
     if getattr(main, "__module__", None) != "__main__":
         return
     file = getattr(sys.modules["__main__"], "__file__", None)
@@ -44,11 +44,11 @@ def _check_main_module(main: Callable[..., Any]) -> None:
 
 
 def _only_guarded(file: Path) -> bool:
-    """Whether no statement at the top of the file calls a runner outside of a guard."""
+    """Whether no top-level statement of the file calls a runner without a guard."""
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):
-        return True  # what is running was read somehow; let the new process try as well
+        return True  # Python could run it somehow; let the new process try too
     plain = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.If)
     return not any(
         isinstance(node, ast.Attribute) and node.attr == "runner"

@@ -1,8 +1,8 @@
-"""Ctrl-C, SIGTERM and SIGHUP during a run: exceptions in a user's code, messages in muster's own.
+"""Ctrl-C, SIGTERM and SIGHUP during a run: exceptions in user code, messages in muster's code.
 
-An exception that a signal handler raises may come between any two instructions. In a middleware
-that is what one wants. Where the main thread starts threads and waits for them it would lose
-count, so there the signal is put into the queue on which the main thread waits anyway.
+A signal handler may raise its exception between any two instructions. In a middleware that is the
+desired effect. While the main thread starts threads and waits for them, an exception would corrupt
+its counts, so there the signal goes into the queue on which the main thread waits anyway.
 """
 
 import math
@@ -16,23 +16,23 @@ from types import FrameType
 from typing import Any, TypeVar
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What asks a run to end: Ctrl-C, a supervisor's word, a terminal that was closed."""
+"""The signals that end a run: Ctrl-C, a supervisor's request, a terminal that was closed."""
 
 _T = TypeVar("_T")
 
 _TURN_S = 0.25
-"""How long the main thread waits before it looks whether a signal came meanwhile."""
+"""How long the main thread waits before it checks again for a signal."""
 
 
 def next_message(inbox: "queue.SimpleQueue[_T]", timeout: float | None = None) -> _T:
-    """Return the next message, for which the main thread waits in turns.
+    """Return the next message; the main thread waits for it in short intervals.
 
-    Python runs a signal's handler between two instructions of the main thread, and a wait that
-    never ends is one instruction: a signal that comes just as it begins, or that the system gives
-    to another thread, would be heard of only when something else ends the wait.
+    Python runs a signal handler between two instructions of the main thread, and an unlimited wait
+    is one instruction: a signal that arrives just as the wait begins, or that the system delivers
+    to another thread, would be handled only when something else ends the wait.
 
     Raises:
-        queue.Empty: There was none in `timeout` seconds.
+        queue.Empty: No message came in `timeout` seconds.
     """
     end = math.inf if timeout is None else time.monotonic() + timeout
     while True:
@@ -44,21 +44,21 @@ def next_message(inbox: "queue.SimpleQueue[_T]", timeout: float | None = None) -
 
 
 class Signals:
-    """The handlers of signals during one run, and what was decided because of them."""
+    """The signal handlers of one run, and the decisions they led to."""
 
     def __init__(self) -> None:
         self._inbox: queue.SimpleQueue[Any] | None = None
         self._unread: BaseException | None = None
         self.abandoned = False
-        """A second signal came while the first one's clean-up was waiting: leave without it."""
+        """A second signal arrived while the run waited for the clean-up: leave without waiting."""
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Handle the signals here, unless the user does or this is not the main thread.
 
-        SIGTERM becomes SystemExit(143), so that a run that is told to stop closes and saves first;
-        SIGHUP, of a terminal that was closed, likewise SystemExit(129), unless it is ignored as
-        under nohup. A second one ends the process at once.
+        SIGTERM becomes SystemExit(143), so that a run that is told to stop closes and saves first.
+        SIGHUP, from a terminal that was closed, becomes SystemExit(129), unless it is ignored as
+        under nohup. A second signal ends the process at once.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -80,10 +80,10 @@ class Signals:
 
     @contextmanager
     def as_messages(self, inbox: "queue.SimpleQueue[Any]") -> Iterator[None]:
-        """Within this block a signal is put into `inbox`, as the exception that it would have been.
+        """Within this block, put a signal into `inbox` as the exception that it would have raised.
 
-        Whoever reads it there has to raise it in the end. Only the main thread ever sees a signal;
-        for others this does nothing.
+        The reader has to raise the exception eventually. Only the main thread ever receives
+        signals; on other threads this does nothing.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -95,7 +95,7 @@ class Signals:
             self._inbox = outer
             unread, self._unread = self._unread, None
         if unread is not None:
-            raise unread  # it came when nobody looked into the inbox any more
+            raise unread  # it arrived after the last read of the inbox
 
     def _on_sigint(self, number: int, frame: FrameType | None) -> None:
         self._deliver(KeyboardInterrupt())

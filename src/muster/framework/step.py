@@ -1,9 +1,8 @@
-"""One middleware made ready to run, and the two ways through a list of them.
+"""One middleware made ready to run; the forward and the backward pass through a list of them.
 
-`forward` calls each step with the context. What comes back tells what the step is: None, and it is
-done; a generator, and it is driven to its `yield` and remembered as open; a coroutine, and it is
-awaited. `back` resumes what is open, last first. `close` is for when something went wrong in
-between.
+`forward` calls each step with the context. The result decides the kind of the step: None means
+done; a generator is driven to its `yield` and kept as open; a coroutine is awaited. `back` resumes
+the open steps, last first. `close` closes the open steps after an exception.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ object. The parameter may be annotated with `Context` or with a subclass that de
 
 
 class Rest(ABC):
-    """What a step left for the way back, if it is not a generator."""
+    """The part of a step that remains for the way back, if it is not a generator."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Do it."""
+        """Run the remaining part."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give it up."""
+        """Discard the remaining part."""
 
 
 class Step:
@@ -49,17 +48,17 @@ class Step:
 
 
 _GENERATORS = (GeneratorType, Generator)
-"""Python's own, which is found at once, and whatever else behaves as one (Cython's)."""
+"""Python's own type, which is found at once, and other types that behave like it (Cython's)."""
 
 Open = list[tuple[Step, Rest | Generator[Any, Any, Any] | AsyncGeneratorType[Any, Any]]]
-"""The steps that have something left for the way back, in order of use."""
+"""The steps with a part left to run on the way back, in order of use."""
 
 
 class Program(Protocol):
-    """Several steps, and the way in which they go forward: in turn, or overlapping."""
+    """Several steps, and how they run forward: one after the other, or overlapping."""
 
     def forward(self, ctx: Context, opened: Open, scope: Scope) -> None:
-        """Call every step, and add those that stopped at their `yield` to `opened`."""
+        """Call every step, and add those suspended at their `yield` to `opened`."""
 
 
 class InTurn:
@@ -74,7 +73,7 @@ class InTurn:
 
 
 def forward(steps: Iterable[Step], ctx: Context, opened: Open, scope: Scope) -> None:
-    """Call each step, and add those that stopped at their `yield` to `opened`."""
+    """Call each step, and add those suspended at their `yield` to `opened`."""
     step = None
     try:
         for step in steps:
@@ -89,7 +88,7 @@ def forward(steps: Iterable[Step], ctx: Context, opened: Open, scope: Scope) -> 
 
 
 def back(opened: Open, ctx: Context, scope: Scope) -> None:
-    """Run the open steps to their end, last first. Those not reached stay in `opened`."""
+    """Run the open steps to their end, last first. Steps not reached stay in `opened`."""
     step = None
     try:
         while opened:
@@ -108,18 +107,18 @@ def back(opened: Open, ctx: Context, scope: Scope) -> None:
 
 
 def close(opened: Open, error: BaseException | None, scope: Scope) -> BaseException | None:
-    """Close what is still open, last first, so that every `finally` runs.
+    """Close the open steps, last first, so that every `finally` runs.
 
     Args:
-        opened: What is open; empty afterwards.
-        error: Why it is closed; what goes wrong now is noted on it.
-        scope: What the run owns.
+        opened: The open steps; empty afterwards.
+        error: The exception that caused this; later exceptions are added to it as notes.
+        scope: The resources of the run.
 
     Returns:
-        The first thing that went wrong now.
+        The first exception raised while closing.
 
     Raises:
-        BaseException: A signal, or sys.exit(), came meanwhile; everything was closed first.
+        BaseException: A signal or sys.exit() arrived meanwhile; everything was closed first.
     """
     trouble: BaseException | None = None
     exit_request: BaseException | None = None
@@ -142,9 +141,9 @@ def close(opened: Open, error: BaseException | None, scope: Scope) -> BaseExcept
 
 
 def _start(step: Step, result: object, opened: Open, scope: Scope) -> None:
-    """Do the first half of what a step returned; remember it if there is a second half."""
+    """Run the first half of the object that a step returned; keep it if a second half is left."""
     if isinstance(result, _GENERATORS):
-        opened.append((step, result))  # first, so that it is closed if a signal comes now
+        opened.append((step, result))  # first, so that it is closed if a signal arrives now
         for _ in result:
             return
         opened.pop()

@@ -1,4 +1,4 @@
-"""`Task`: the loop that everything else hangs on. `run` and `_one_loop` are the whole idea."""
+"""`Task`: the training loop. Its core is `run` and `_one_loop`."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Task(TaskEvents):
 
     Args:
         async_mode: Start all middleware of a loop together, each on a thread, and wait for all.
-        n_async_workers: How many threads there may be; by default one for each middleware.
-        labels: Labels of this task, beside those it has anyway.
+        n_async_workers: Maximum number of threads; by default one for each middleware.
+        labels: Labels of this task, in addition to the automatic ones.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Task(TaskEvents):
             n_async_workers = _count("n_async_workers", n_async_workers, 1, "n_async_workers=4")
         own = () if labels is None else parse_labels("labels", labels)
         self.ctx = Context()
-        """The context of the loop that runs, or of the last loop when none does."""
+        """The context of the current loop, or of the last loop when the task is not running."""
         self._async_mode = async_mode
         self._n_async_workers = n_async_workers
         self._overlaps = async_mode
@@ -81,7 +81,7 @@ class Task(TaskEvents):
         self._ended: str | None = None
         self._leaving = False
 
-    # ---- what a program is made of
+    # ---- building a program
 
     def use(
         self,
@@ -92,17 +92,17 @@ class Task(TaskEvents):
         """Add a middleware to the end of the loop.
 
         Args:
-            fn: A function of one argument, ctx; a generator function, whose part after its `yield`
+            fn: A function of one argument, ctx; a generator function, whose code after the `yield`
                 runs on the way back; an `async def`; or an object with `__call__`.
-            filter_labels: Run it only on nodes with at least one of these labels; globs are fine.
-            after: In async mode, start it only when these, which were used before, are done.
+            filter_labels: Run `fn` only on nodes with at least one of these labels; globs work.
+            after: In async mode, start `fn` only when these middleware, used earlier, are done.
         """
         self._refuse_while_running("use()")
         self._uses.add(fn, filter_labels, after)
         return self
 
     def use_step_wrapper(self, wrapper: StepWrapper) -> Self:
-        """Wrap every middleware, already used or to come. The first wrapper is innermost."""
+        """Wrap every middleware, those used before and after this call. The first is innermost."""
         self._refuse_while_running("use_step_wrapper()")
         if not callable(wrapper):
             raise MiddlewareError(
@@ -117,16 +117,16 @@ class Task(TaskEvents):
         return self
 
     def serial(self, *members: Middleware) -> Middleware:
-        """Make one middleware that runs these one after the other.
+        """Combine middleware into one that runs them one after the other.
 
-        A middleware that calls the result itself passes on what is left: `yield from group(ctx)`.
+        A middleware that calls the group itself has to pass on the rest: `yield from group(ctx)`.
         """
         return self._group(
             "serial", members, lambda ready: InTurn([self._uses.step(fn) for fn in ready])
         )
 
     def parallel(self, *members: Middleware) -> Middleware:
-        """Make one middleware that runs these at the same time and waits for all of them."""
+        """Combine middleware into one that runs them at the same time and waits for all of them."""
         self._overlaps = True
         return self._group(
             "parallel",
@@ -140,10 +140,10 @@ class Task(TaskEvents):
         """Loop until `ctx.finish` is set, at most `max_step` times. Return the last context.
 
         Args:
-            max_step: Loops at most; None for no limit.
+            max_step: Maximum number of loops; None for no limit.
             end: In a parallel run, what ends with this node: `all` nodes, or its `own` loop only.
-                `agreed`: the same, and nobody else ends this loop either, as the nodes of a `Team`
-                see to it that all of them end in the same one. They look at `told_to_finish`.
+                `agreed` is `own`, and in addition no other node ends this loop: the nodes of a
+                `Team` make sure that all of them end in the same loop, by reading `told_to_finish`.
         """
         max_step = self._check_can_run(max_step, end)
         if max_step == 0:
@@ -152,7 +152,7 @@ class Task(TaskEvents):
         program = self._uses.program(overlaps=self._async_mode)
         with self._running() as scope, self._linked(end):
             if self._link is not None and self._uses and not self._uses.has_work():
-                # Empty loops would use up max_step in no time, and so end everybody's run.
+                # Empty loops would reach max_step almost at once and so end the run of every node.
                 self._link.wait_for_finish()
             for loop in itertools.count(1):
                 told = self._told_to_finish is not None and not self._agreed
@@ -168,9 +168,9 @@ class Task(TaskEvents):
         return self.ctx
 
     def _is_finished(self) -> bool:
-        """Whether the loop that was just done is the last.
+        """Whether the loop that just ended is the last.
 
-        Not if word from outside came so late that code after a `yield` may not have seen it.
+        It is not if an outside request came so late that code after a `yield` may have missed it.
         """
         in_time = self._told_to_finish is None or self._told_in_time or self._agreed
         return self.ctx["finish"] and in_time
@@ -182,9 +182,9 @@ class Task(TaskEvents):
         try:
             program.forward(ctx, opened, scope)
             if scope.failure is not None:
-                raise scope.failure  # a middleware caught it, but others were told to stop by then
+                raise scope.failure  # a middleware caught it, but others were already told to stop
             if is_last:
-                # Before the way back, so that what is done last can be done there.
+                # Before the way back, so that code after a `yield` can do the final work.
                 ctx.finish = True
             self._told_in_time = self._told_to_finish is not None
             back(opened, ctx, scope)
@@ -226,7 +226,7 @@ class Task(TaskEvents):
 
     @property
     def parallel_ctx(self) -> Received:
-        """What other nodes shared: the newest value of every key."""
+        """The values that other nodes shared: the newest value of every key."""
         if self._link is None:
             raise TaskError(
                 "task.parallel_ctx is not there",
@@ -237,7 +237,7 @@ class Task(TaskEvents):
 
     @property
     def told_to_finish(self) -> Finish | None:
-        """Why another node, or the parent of all, ends this run; None if nobody does."""
+        """Why another node, or the supervisor, ends this run; None if neither does."""
         return self._told_to_finish
 
     @contextmanager
@@ -251,7 +251,7 @@ class Task(TaskEvents):
             link.meet(self._uses.as_others_see_them(), self.router.labels)
             try:
                 yield
-            except RunCancelled:  # a wait for an event that will not come any more
+            except RunCancelled:  # a wait for an event that can no longer come
                 if self._told_to_finish is None:
                     raise
             if end == "all":
@@ -268,7 +268,7 @@ class Task(TaskEvents):
             link.share({key: ctx[key] for key in named if key in ctx})
 
     def _finish_from_outside(self, finish: Finish) -> None:
-        # First the word, then the context: a loop that begins in between looks for the word.
+        # The request first, then the context: a loop that begins in between checks the request.
         self._told_to_finish = finish
         if self._agreed:
             return
@@ -281,8 +281,8 @@ class Task(TaskEvents):
         return self
 
     def __exit__(self, *exception: object) -> None:
-        # `run` stops what it started before it returns; here it may still be running in another
-        # thread, and somebody may wait for an event of a task that never ran.
+        # `run` stops everything it started before it returns. But `run` may still be active in
+        # another thread, and a thread may wait for an event of a task that never ran.
         self._ended = self._ended or "its with block was left"
         self._leaving = True
         if not self._idle.is_set():
@@ -318,7 +318,7 @@ class Task(TaskEvents):
             )
         return self._scope
 
-    # ---- refusals
+    # ---- validation
 
     def _refuse_while_running(self, what: str) -> None:
         if self._scope is not None:
@@ -364,7 +364,7 @@ class Task(TaskEvents):
 
 
 def _count(option: str, value: Any, at_least: int, example: str) -> int:
-    """Return `value` as an int, NumPy's included, or refuse it."""
+    """Return `value` as an int (NumPy integers are accepted); raise OptionError if too small."""
     try:
         number = -1 if isinstance(value, bool) else operator.index(value)
     except TypeError:

@@ -1,4 +1,4 @@
-"""`TaskEvents`: what a task does with events, on this node and between nodes."""
+"""`TaskEvents`: how a task handles events, on this node and between nodes."""
 
 from typing import Any, Self
 
@@ -13,9 +13,9 @@ class TaskEvents:
 
     _events: Events
     _link: TaskLink | None
-    """To the same task on other nodes."""
+    """The connection to the same task on other nodes."""
     _scope: Scope | None
-    """What the run in progress owns."""
+    """The resources of the current run."""
 
     def emit(
         self,
@@ -26,14 +26,14 @@ class TaskEvents:
         only_remote: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Send an event to every node, this one included.
+        """Send an event to every node, including this one.
 
         Args:
             name: Name of the event.
-            args: Passed on to the listeners.
-            only_local: Stay on this node.
-            only_remote: Go to the other nodes only.
-            kwargs: Passed on to the listeners.
+            args: Passed to the listeners.
+            only_local: Deliver on this node only.
+            only_remote: Deliver on the other nodes only.
+            kwargs: Passed to the listeners.
         """
         if only_local and only_remote:
             raise OptionError(
@@ -55,7 +55,7 @@ class TaskEvents:
     def on(self, name: str, fn: Listener) -> Self:
         """Call `fn` with the arguments of every event of this name, on the thread that delivers it.
 
-        The event `exit` comes once, without arguments, when `run` ends in whatever way.
+        The event `exit` comes once, without arguments, when `run` ends, for whatever reason.
         """
         self._events.on(name, fn)
         return self
@@ -66,7 +66,7 @@ class TaskEvents:
         return self
 
     def off(self, name: str, fn: Listener | None = None) -> Self:
-        """Stop calling `fn` for events of this name, or stop calling anyone."""
+        """Stop calling `fn`, or every listener, for events of this name."""
         self._events.off(name, fn)
         return self
 
@@ -74,8 +74,8 @@ class TaskEvents:
         """Block until the next event of this name; return its `(args, kwargs)`.
 
         Raises:
-            TimeoutError: None came within `timeout` seconds.
-            RunCancelled: None will come, because the run is over or is being stopped.
+            TimeoutError: No event came within `timeout` seconds.
+            RunCancelled: No event will come, because the run is over or is being stopped.
         """
         if self._scope is not None and self._scope.coroutines.is_this_thread():
             raise TaskError(

@@ -1,4 +1,4 @@
-"""Who is whose neighbour: to whom a node's shared keys go."""
+"""Which nodes are neighbours, and so receive each other's shared keys."""
 
 from typing import Literal, get_args
 

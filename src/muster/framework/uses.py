@@ -1,4 +1,4 @@
-"""`Uses`: the middleware that a program uses, in order, and what of it runs on this node."""
+"""`Uses`: the middleware that a program uses, in order, and which of it runs on this node."""
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
@@ -14,9 +14,9 @@ from muster.framework.overlap import Overlap
 from muster.framework.step import InTurn, Middleware, Program, Step
 
 StepWrapper = Callable[[Middleware], Middleware]
-"""Takes a middleware and returns one. What the inner one returns has to be passed on (`return
-fn(ctx)`). A wrapper with a method `end_loop(ctx, seconds)` is told after every loop how long it
-took; one with a method `bind(task)` is told whose it is."""
+"""Takes a middleware and returns one, which has to return the inner one's result (`return
+fn(ctx)`). A wrapper with a method `end_loop(ctx, seconds)` receives the duration of every loop; one
+with a method `bind(task)` receives its task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +26,15 @@ class _Use:
     fn: Middleware
     filter_labels: tuple[str, ...] | None
     after: frozenset[int]
-    """Numbers of all earlier uses that it comes after, directly or not."""
+    """Indices of all earlier uses that this one comes after, directly or indirectly."""
 
 
 class Uses:
-    """What a task was told to use.
+    """The middleware that a task was given.
 
     Args:
-        labels: Of this node.
-        is_alone: Whether no other node may run what does not run here.
+        labels: The labels of this node.
+        is_alone: Whether no other node exists that may run a middleware that does not run here.
     """
 
     def __init__(self, labels: Labels, is_alone: bool) -> None:
@@ -45,7 +45,7 @@ class Uses:
         self._uses: list[_Use] = []
 
     def __len__(self) -> int:
-        """Return how many there are, here or on other nodes."""
+        """Return the number of uses, on this node and on others."""
         return len(self._uses)
 
     def add(
@@ -54,7 +54,7 @@ class Uses:
         filter_labels: Iterable[str] | None,
         after: Middleware | Sequence[Middleware] | None,
     ) -> None:
-        """Add a middleware to the end of the loop; as `Task.use`."""
+        """Add a middleware to the end of the loop; arguments as in `Task.use`."""
         misuse.check_middleware(fn)
         patterns = None if filter_labels is None else parse_filter(filter_labels)
         earlier: Sequence[Middleware] = ()
@@ -65,20 +65,21 @@ class Uses:
         self._uses.append(_Use(fn, patterns, frozenset(direct).union(*indirect)))
 
     def has_work(self) -> bool:
-        """Whether anything runs here."""
+        """Whether any middleware runs on this node."""
         return any(self._runs_here(use) for use in self._uses)
 
     def as_others_see_them(self) -> list[Use]:
-        """Return all of them by name, for the other nodes."""
+        """Return all uses by name, for the other nodes."""
         return [Use(name_of(each.fn), each.filter_labels) for each in self._uses]
 
     def program(self, overlaps: bool) -> Program:
-        """Return what runs here, one after the other or overlapping."""
+        """Return the middleware that runs on this node, in sequence or overlapping."""
         active = [number for number, use in enumerate(self._uses) if self._runs_here(use)]
         steps = [self.step(self._uses[number].fn) for number in active]
         if not overlaps:
             return InTurn(steps)
-        # Closed over all uses, so that an order holds through one which does not run here.
+        # Transitive over all uses, so that an order holds through a middleware that does not run
+        # here.
         after = [
             [active.index(number) for number in self._uses[each].after if number in active]
             for each in active
@@ -111,7 +112,7 @@ class Uses:
     def _runs_here(self, use: _Use) -> bool:
         if use.filter_labels is None or matches(self._labels, use.filter_labels):
             return True
-        if self._is_alone:  # else it may be meant for another node
+        if self._is_alone:  # otherwise it may be meant for another node
             warn_of_typo(name_of(use.fn), use.filter_labels, self._labels)
         return False
 

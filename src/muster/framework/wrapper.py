@@ -1,10 +1,10 @@
 """`StepTimer`: where the time of a loop goes.
 
-A step wrapper: it takes the time of each middleware, its way forward and its way back added up, and
-hears from the task how long the whole loop took. Steps that overlap are shown as overlapping: each
-has its share of the loop's wall time, and the shares may add up to more than one.
+A step wrapper: it measures the time of each middleware, forward and back added up, and receives
+the duration of each loop from the task. For overlapping steps, each step's share is relative to the
+loop's wall time, so the shares may add up to more than one.
 
-In a parallel run the other nodes send their times to node 0, which shows those of all nodes.
+In a parallel run the other nodes send their times to node 0, which shows the times of all nodes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EVENT = "muster.step_timer"
 
 
 class _Record:
-    """Seconds that something took: in the loop that runs, in the last one, in all together."""
+    """Seconds spent: in the current loop, in the last one, and in total."""
 
     __slots__ = ("last", "spent", "total")
 
@@ -44,11 +44,11 @@ class _Record:
 
 
 class StepTimer:
-    """Takes the time of every middleware of a task: `task.use_step_wrapper(StepTimer(100))`.
+    """Measures the time of every middleware of a task: `task.use_step_wrapper(StepTimer(100))`.
 
     Args:
-        print_per_step: Print the table after every so many loops and after the last; 0 for never.
-        file: Where to print it; standard output by default.
+        print_per_step: Print the table every so many loops and after the last; 0 for never.
+        file: Where to print the table; standard output by default.
     """
 
     def __init__(self, print_per_step: int = 100, file: TextIO | None = None) -> None:
@@ -67,14 +67,14 @@ class StepTimer:
         self._others: dict[int, dict[str, dict[str, float]]] = {}
 
     def bind(self, task: Task) -> None:
-        """Hear, or tell, the times of other nodes. The task calls this."""
+        """Receive the times of other nodes, or send this node's. The task calls this."""
         if task.router.is_active:
             self._task = task
             if task.router.node_id == 0:
                 task.on(_EVENT, self._others.__setitem__)
 
     def __call__(self, fn: Middleware) -> Middleware:
-        """Return a middleware that does what `fn` does and takes its time."""
+        """Return a middleware that does the same as `fn` and measures its time."""
         record = self._new_record(BEING_WRAPPED.get() or name_of(fn))
 
         def timed(ctx: Any) -> object:
@@ -88,7 +88,7 @@ class StepTimer:
         return timed
 
     def end_loop(self, ctx: Context, seconds: float) -> None:
-        """Note the time of a whole loop, and print the table if it is due. The task calls this."""
+        """Record the time of a whole loop, and print the table if due. The task calls this."""
         self._loops += 1
         self._loop.spent = seconds
         self._loop.end_loop()
@@ -109,14 +109,14 @@ class StepTimer:
     def summary(self) -> dict[str, dict[str, float]]:
         """Return `{name: {"last": s, "mean": s, "share": 0..1}}`, times in seconds.
 
-        Only whole loops count: the one that runs, or that failed, is left out.
+        Only complete loops count, not the current loop or one that failed.
         """
         loops, seconds = max(self._loops, 1), self._loop.total
         return {
             name: {
                 "last": record.last,
                 "mean": record.total / loops,
-                # At most 1, also where one group is used twice and overlaps with itself.
+                # At most 1, also if a group is used twice and overlaps with itself.
                 "share": min(record.total / seconds, 1.0) if seconds else 0.0,
             }
             for name, record in self._steps.items()
@@ -129,7 +129,7 @@ class StepTimer:
 
     @property
     def overlap(self) -> float:
-        """How many middleware ran at the same time on average; at most 1 if nothing overlaps."""
+        """How many middleware ran at the same time, on average; at most 1 if nothing overlaps."""
         busy = sum(record.total for record in self._steps.values())
         return busy / self._loop.total if self._loop.total else 0.0
 
@@ -162,7 +162,7 @@ class StepTimer:
 
 
 def _time_rest(rest: object, spent: float, record: _Record) -> object:
-    """Go on taking the time where a middleware returned something that still has to run."""
+    """Continue measuring where a middleware returned an object that still has to run."""
     if isinstance(rest, (GeneratorType, Generator)):
         return _time_generator(rest, spent, record)
     if isinstance(rest, AsyncGeneratorType):
