@@ -1,4 +1,4 @@
-"""Tables of plain text that fit the terminal, whatever files have as names."""
+"""Tables of plain text that fit the terminal, whatever the names of files contain."""
 
 import math
 import shutil
@@ -10,17 +10,17 @@ LEAST_WIDTH = 80
 
 
 def width() -> int:
-    """Return the columns of the terminal; 80 where there is none, or a narrow one."""
+    """Return the width of the terminal in columns; at least 80, also without a terminal."""
     return max(LEAST_WIDTH, shutil.get_terminal_size().columns)
 
 
 def harmless(value: Any) -> str:
-    """Return a value on one line, without what a terminal takes for a command."""
+    """Return a value on one line, without characters that a terminal interprets as commands."""
     return "".join(each if each.isprintable() else "?" for each in str(value))
 
 
 def cut(text: str, most: int, *, keep_end: bool = False) -> str:
-    """Return a text of at most so many characters, with `...` where some are left out."""
+    """Return a text of at most `most` characters, with `...` where some are left out."""
     if len(text) <= most:
         return text
     return f"...{text[3 - most :]}" if keep_end else f"{text[: most - 3]}..."
@@ -30,7 +30,7 @@ def lines(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]
     """Return rows as lines with aligned columns.
 
     Args:
-        rows: Of the same length each.
+        rows: All of the same length.
         right: Columns that are aligned to the right.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

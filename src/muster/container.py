@@ -1,7 +1,7 @@
-"""What this process may use: memory, cores and processes, as its container and its limits say.
+"""The limits of this process: memory, cores and processes, from its container, ulimit and machine.
 
-A container's limits are those of control groups (cgroup v1 or v2), and of all groups above its own:
-the tightest holds. Nothing here needs a container; without one it is the machine that limits.
+A container's limits come from its control group (cgroup v1 or v2) and all groups above it; the
+tightest limit applies. Without a container, the machine is the limit.
 
     /proc/self/cgroup + mountinfo  ->  the directory of each controller  ->  the files in it, upward
 """
@@ -15,12 +15,12 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 _NO_LIMIT = 1 << 60
-"""cgroup v1 writes a number as large as this for no limit."""
+"""cgroup v1 reports a number at least this large for "no limit"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How much of something there is, and who says so."""
+    """How much of a resource is available, and what limits it."""
 
     amount: int
     by: str
@@ -28,7 +28,7 @@ class Limit:
 
 
 def cores(proc: Path = _PROC) -> float:
-    """Return the cores that this process may use; a fraction if its container is limited so."""
+    """Return the cores that this process may use; a container may set a fraction."""
     known = hasattr(os, "sched_getaffinity")
     found = float(len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1)
     for group in _groups("cpu", proc):
@@ -41,12 +41,12 @@ def cores(proc: Path = _PROC) -> float:
 
 
 def whole_cores() -> int:
-    """Return how many processes can compute at once without taking turns; at least 1."""
+    """Return how many processes can compute at once without sharing a core; at least 1."""
     return max(1, int(cores()))
 
 
 def memory(proc: Path = _PROC) -> Limit:
-    """Return the memory that this process could have at the most."""
+    """Return the most memory that this process can get, in bytes."""
     limits = [Limit(_machine_memory(proc), "what this machine has")]
     for group in _groups("memory", proc):
         most = _number(group / "memory.max", group / "memory.limit_in_bytes")
@@ -60,7 +60,7 @@ def memory(proc: Path = _PROC) -> Limit:
 
 
 def free_memory(proc: Path = _PROC) -> int | None:
-    """Return the memory that this process could still get; None if that cannot be told."""
+    """Return the memory that this process can still get, in bytes; None if unknown."""
     limits = [_of_table(proc / "meminfo", "MemAvailable:", 1024)]
     for group in _groups("memory", proc):
         most = _number(group / "memory.max", group / "memory.limit_in_bytes")
@@ -70,7 +70,7 @@ def free_memory(proc: Path = _PROC) -> int | None:
 
 
 def processes(proc: Path = _PROC) -> Limit | None:
-    """Return how many more processes and threads there may be; None if there is no limit."""
+    """Return how many more processes and threads may be started; None without a limit."""
     limits = []
     for group in _groups("pids", proc):
         most, now = _number(group / "pids.max"), _number(group / "pids.current")
@@ -78,31 +78,31 @@ def processes(proc: Path = _PROC) -> Limit | None:
             left = max(0, most - now)
             limits.append(Limit(left, f"what the container has left of {most} processes"))
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    if soft != resource.RLIM_INFINITY and os.geteuid() != 0:  # it does not hold for root
+    if soft != resource.RLIM_INFINITY and os.geteuid() != 0:  # the limit does not apply to root
         left = max(0, soft - _threads_of_user(proc))
         limits.append(Limit(left, f"what this user has left of {soft} processes (ulimit -u)"))
     return min(limits, key=lambda each: each.amount, default=None)
 
 
 def memory_kills(proc: Path = _PROC) -> int | None:
-    """Return how many processes were ended for lack of memory; None if that is not counted.
+    """Return how many processes were killed for lack of memory; None if that is not counted.
 
-    Of this container, or of the whole machine if there is none.
+    Counts those of this container, or of the whole machine if there is no container.
     """
     found = None
     for group in _groups("memory", proc):
         for file in ("memory.events", "memory.oom_control"):
             kills = _of_table(group / file, "oom_kill", 1)
-            if kills is not None:  # those below a group count in it, too
+            if kills is not None:  # a group's count includes the groups below it
                 found = max(found or 0, kills)
     return _of_table(proc / "vmstat", "oom_kill", 1) if found is None else found
 
 
-# ---- where the files are
+# ---- locating the files
 
 
 def _groups(controller: str, proc: Path) -> Iterator[Path]:
-    """Yield the directories of this process's group of a controller, and of all above it."""
+    """Yield the directory of this process's group of a controller, and of all groups above it."""
     for line in _text(proc / "self" / "cgroup").splitlines():
         number, names, path = (*line.split(":", 2), "", "")[:3]
         is_v2 = number == "0" and not names
@@ -110,7 +110,7 @@ def _groups(controller: str, proc: Path) -> Iterator[Path]:
             continue
         for mount, root in _mounts(proc, None if is_v2 else controller):
             inside = Path(path)
-            # Inside a container its own group may be what is mounted, under the host's name.
+            # Inside a container, its own group may be mounted as the root, under the host's name.
             below = inside.relative_to(root) if inside.is_relative_to(root) else Path()
             group = mount / below
             yield group
@@ -118,7 +118,7 @@ def _groups(controller: str, proc: Path) -> Iterator[Path]:
 
 
 def _mounts(proc: Path, controller: str | None) -> Iterator[tuple[Path, Path]]:
-    """Yield where a controller of v1, or all of v2, is mounted, and which group is its root."""
+    """Yield each mount point of a v1 controller (or of v2), and the group that is its root."""
     for line in _text(proc / "self" / "mountinfo").splitlines():
         before, _, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
@@ -130,11 +130,11 @@ def _mounts(proc: Path, controller: str | None) -> Iterator[tuple[Path, Path]]:
             yield Path(fields[4]), Path(fields[3])
 
 
-# ---- what is in them
+# ---- reading the files
 
 
 def _in_use(group: Path) -> int:
-    """Return the memory of a group, without files that the system would let go of."""
+    """Return the memory in use by a group in bytes, without reclaimable file cache."""
     used = _number(group / "memory.current", group / "memory.usage_in_bytes") or 0
     stat = group / "memory.stat"
     for name in ("total_inactive_file", "inactive_file"):
@@ -150,7 +150,7 @@ def _machine_memory(proc: Path) -> int:
 
 
 def _threads_of_user(proc: Path) -> int:
-    """Return how many threads of this user there are, which is what the limit counts."""
+    """Return the number of this user's threads, because the limit counts threads."""
     found = 0
     for name in filter(str.isdigit, os.listdir(proc)):
         with contextlib.suppress(OSError):
@@ -160,7 +160,7 @@ def _threads_of_user(proc: Path) -> int:
 
 
 def _of_table(file: Path, name: str, unit: int) -> int | None:
-    """Return the number in the line that begins with a name."""
+    """Return the number in the line that begins with `name`, times `unit`."""
     for line in _text(file).splitlines():
         words = line.split()
         if len(words) > 1 and words[0] == name and words[1].isdigit():
@@ -169,7 +169,7 @@ def _of_table(file: Path, name: str, unit: int) -> int | None:
 
 
 def _number(*files: Path) -> int | None:
-    """Return the number in the first of these files that has one and means a limit."""
+    """Return the number in the first of these files that states a limit."""
     for file in files:
         text = _text(file)
         if text.isdigit() and int(text) < _NO_LIMIT:

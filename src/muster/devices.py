@@ -1,11 +1,11 @@
-"""Where networks are computed: the one file that decides it, and that moves numbers there and back.
+"""Where networks are computed: every decision about devices, and every copy to and from them.
 
-    --device      check_name, find_device -> Device      three lines if it is not there
+    --device      check_name, find_device -> Device      OptionError if it is not available
     networks_on   a block in which new networks are made for a device
     stage         arrays ──one copy──> tensors there -> network -> tensors ──one copy──> fetch
 
 On the host (`cpu`) nothing is copied: tensors and arrays share memory, and compiled kernels run
-where they can. On any other device torch runs every network. torch is loaded when it is needed.
+where possible. On any other device torch runs every network. torch is imported when needed.
 """
 
 import os
@@ -30,29 +30,29 @@ Array = NDArray[Any]
 
 AUTO = "auto"
 KINDS = ("cpu", "cuda", "mps", "xpu")
-"""Devices by their names. torch may know one more, of an extension that has been loaded."""
+"""Known kinds of devices. torch may know one more, from an extension that has been loaded."""
 _ACCELERATORS = ("cuda", "mps", "xpu")
-"""What `auto` looks for, in this order, before it takes the CPU."""
+"""The devices that `auto` looks for, in this order, before it takes the CPU."""
 _NAME = re.compile(r"([a-z]\w*)(?::(\d{1,4}))?", re.ASCII)
 _ALIGNMENT = 64
-"""Bytes at whose multiples each array of a staged copy begins."""
+"""Each array of a staged copy begins at a multiple of this many bytes."""
 
 
 @dataclass
 class Copies:
-    """Copies between the host and a device since it was made. Each may be a stall."""
+    """Number of copies between host and device since the device object was made. Each may stall."""
 
     to_device: int = 0
     to_host: int = 0
 
 
 class Device:
-    """A place where networks are computed. Ask `find_device` for one that is there.
+    """A device on which networks are computed. `find_device` returns an available one.
 
     Args:
-        name: As torch has it: "cpu", "cuda:1".
-        by_torch: Treat the CPU as any other device: nothing is shared with NumPy, nothing is
-            compiled. Tests compare other devices with this.
+        name: The torch name: "cpu", "cuda:1".
+        by_torch: Treat the CPU like any other device: share nothing with NumPy, compile nothing.
+            Tests compare other devices with this.
     """
 
     def __init__(self, name: str, by_torch: bool = False) -> None:
@@ -63,19 +63,21 @@ class Device:
         self._pins = name.startswith("cuda")
 
     def __repr__(self) -> str:
-        """Return what makes it."""
+        """Return the expression that makes this device."""
         return f"Device({self.name!r})"
 
     def stage(self, tree: Any, own: bool = False) -> Any:
-        """Return arrays as tensors of this device, by one copy for all of them.
+        """Return arrays as tensors on this device, with one copy for all of them.
 
-        What is float64 becomes float32, because weights are; other types stay, images as uint8.
+        float64 becomes float32, the type of the weights; other types stay, such as uint8 for
+        images.
 
         Args:
-            tree: An array, a tensor or None (which stay as they are), or a dict or tuple of these.
-            own: On the host, have those of floats in memory that torch aligned. NumPy's begins
-                where it happens to, and a BLAS may add in another order there. (MKL was not seen
-                to; it promises the same bits for aligned memory only.)
+            tree: An array, a tensor or None (the last two stay unchanged), or a dict or tuple of
+                these.
+            own: On the host, copy float arrays into memory that torch has aligned. NumPy's memory
+                may begin at any address, where a BLAS may add in another order. (This was not
+                observed with MKL, but MKL promises the same bits for aligned memory only.)
         """
         if self.is_host:
             return as_tensors(tree, own)
@@ -100,9 +102,9 @@ class Device:
         return _mapped(lambda _: next(pieces), tree)
 
     def fetch(self, *tensors: "Tensor") -> list[Any]:
-        """Return tensors as arrays, by one copy for all of them; several have to be of one type.
+        """Return tensors as arrays, with one copy for all; several must have the same dtype.
 
-        On the host they share memory.
+        On the host, arrays and tensors share memory.
         """
         given = [each.detach() if each.requires_grad else each for each in tensors]
         if self.is_host:
@@ -117,31 +119,31 @@ class Device:
         return [piece.reshape(tensor.shape) for piece, tensor in zip(pieces, given, strict=True)]
 
     def number(self, tensor: "Tensor") -> float:
-        """Return a tensor of one number as that number. Waits until the device has it."""
+        """Return a one-element tensor as a number. Waits until the device has computed it."""
         self.copies.to_host += not self.is_host
         return float(tensor)
 
     def zeros(self, size: int) -> "Tensor":
-        """Return a vector of zeros there, float32."""
+        """Return a float32 vector of zeros on this device."""
         import torch
 
         return torch.zeros(size, device=self.name)
 
     def norm(self, vector: "Tensor") -> float:
-        """Return the length of a vector there, summed up in float64 where the device has that."""
+        """Return the norm of a vector on this device, summed in float64 where supported."""
         import torch
 
         wide = torch.float32 if self.name.startswith("mps") else torch.float64
         return self.number(torch.linalg.vector_norm(vector, dtype=wide))
 
     def hold(self, module: "nn.Module", parameters: Mapping[int, "Tensor"]) -> None:
-        """Have a module compute here: with these parameters, and its buffers moved.
+        """Make a module compute on this device, with these parameters and its buffers moved.
 
-        Buffers that a part of it names in `HOST_BUFFERS` stay where they are.
+        Buffers that a submodule lists in `HOST_BUFFERS` stay where they are.
 
         Args:
-            module: On the CPU.
-            parameters: What takes the place of each parameter, by its id.
+            module: A module on the CPU.
+            parameters: The replacement of each parameter, by the parameter's id.
         """
         from torch import nn
 
@@ -158,19 +160,19 @@ class Device:
 
 
 HOST = Device("cpu")
-"""The CPU, with what is compiled for it."""
+"""The CPU, with its compiled kernels."""
 
 _current: ContextVar[Device] = ContextVar("_current", default=HOST)
 
 
 def current_device() -> Device:
-    """Return the device for which networks are made here: the CPU outside of `networks_on`."""
+    """Return the device for which networks are made here: the CPU outside `networks_on`."""
     return _current.get()
 
 
 @contextmanager
 def networks_on(device: Device) -> Iterator[None]:
-    """Have what is made in this block compute its networks on a device, for good."""
+    """Objects made in this block compute their networks on `device` from then on."""
     before = _current.set(device)
     try:
         yield
@@ -179,7 +181,7 @@ def networks_on(device: Device) -> Iterator[None]:
 
 
 def check_name(name: object) -> None:
-    """Raise OptionError for what is no name of a device. Whether it is there is not asked."""
+    """Raise OptionError if `name` is not a device name. Does not check if the device exists."""
     found = _NAME.fullmatch(name) if isinstance(name, str) else None
     known = (AUTO, *KINDS, *_extension())
     if found is None or found[1] not in known:
@@ -198,14 +200,14 @@ def check_name(name: object) -> None:
 
 
 def find_device(name: str) -> Device:
-    """Return a device by its name, if it is there; loads torch unless it is the CPU.
+    """Return an available device by name; imports torch unless it is the CPU.
 
     Args:
         name: "cpu", "cuda", "cuda:1", "mps", "xpu"; "auto" for the first accelerator that torch
             finds, else the CPU.
 
     Raises:
-        OptionError: There is none of that name, or this machine or this torch does not have it.
+        OptionError: The name is unknown, or this machine or this torch has no such device.
     """
     check_name(name)
     if name == "cpu":
@@ -228,11 +230,11 @@ def find_device(name: str) -> Device:
 
 
 def device_in_turn(name: str, member: int) -> str:
-    """Return the device of one of several processes that compute: each has the next of its kind.
+    """Return the device of one of several computing processes: each gets the next of its kind.
 
     Args:
-        name: What was asked for. One with a number is the same for all.
-        member: Which process, from 0 on.
+        name: The requested device. With a number, it is the same for all processes.
+        member: The index of the process, from 0.
     """
     if name == "cpu" or ":" in name:
         return name
@@ -242,11 +244,11 @@ def device_in_turn(name: str, member: int) -> str:
 
 
 def _sum_repeatably(kind: str) -> None:
-    """Ask the libraries of a device for sums that come out the same every time."""
+    """Make the libraries of a device compute sums in a repeatable order."""
     import torch
 
     if kind == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS begins
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS starts
         torch.backends.cudnn.deterministic = True
         torch.backends.cudnn.benchmark = False
 
@@ -259,11 +261,11 @@ def devices_here() -> list[str]:
 def as_tensors(tree: Any, own: bool = False) -> Any:
     """Return arrays (or a dict or tuple of them) as tensors on the CPU, sharing memory.
 
-    What is float64 becomes float32, because weights are; other types stay, images as uint8.
+    float64 becomes float32, the type of the weights; other types stay, such as uint8 for images.
 
     Args:
-        tree: An array, or a dict or tuple of them; tensors and None stay as they are.
-        own: Have those of floats in memory of torch's own, see `Device.stage`.
+        tree: An array, or a dict or tuple of arrays; tensors and None stay unchanged.
+        own: Copy float arrays into torch's own memory, see `Device.stage`.
     """
     from torch import Tensor, from_numpy
 
@@ -275,13 +277,13 @@ def as_tensors(tree: Any, own: bool = False) -> Any:
         return tree
     array = _plain(tree)
     if not array.flags.c_contiguous or not array.flags.writeable:
-        array = array.copy()  # torch has no negative strides, and warns about read-only memory
+        array = array.copy()  # torch supports no negative strides, and warns about read-only memory
     tensor = from_numpy(array)
     return tensor.clone() if own and tensor.is_floating_point() else tensor
 
 
 def beside(module: "nn.Module", tree: Any) -> Any:
-    """Return arrays as tensors where the parameters of a module are."""
+    """Return arrays as tensors on the device of a module's parameters."""
     import torch
 
     first = next(module.parameters(), None)
@@ -292,12 +294,12 @@ def beside(module: "nn.Module", tree: Any) -> Any:
 
 
 def as_array(values: Any) -> Array:
-    """Return an array, or what a tensor of any device holds, as an array."""
+    """Return an array, or the content of a tensor on any device, as an array."""
     return values if isinstance(values, np.ndarray) else values.detach().cpu().numpy()
 
 
 def fill(into: Any, values: Array) -> None:
-    """Overwrite an array, or a tensor of any device, with an array."""
+    """Overwrite an array, or a tensor on any device, with the values of an array."""
     if isinstance(into, np.ndarray):
         into[:] = values
         return
@@ -307,7 +309,7 @@ def fill(into: Any, values: Array) -> None:
 
 
 def _mapped(change: Any, tree: Any, leaf: Any = None) -> Any:
-    """Return a tree with each of its arrays changed; tensors and None stay, unless asked for."""
+    """Return a tree with `change` applied to each array (or each `leaf`); the rest stays."""
     if isinstance(tree, Mapping):
         return {key: _mapped(change, part, leaf) for key, part in tree.items()}
     if isinstance(tree, tuple):
@@ -329,7 +331,7 @@ def _torch_type(array: Array) -> Any:
 
 
 def _extension() -> tuple[str, ...]:
-    """Return the name of the device that an extension has added to torch, if one has."""
+    """Return the name of the device that an extension has added to torch, if any."""
     torch = sys.modules.get("torch")
     if torch is None:
         return ()
@@ -338,12 +340,12 @@ def _extension() -> tuple[str, ...]:
 
 
 def _count(kind: str) -> int:
-    """Return how many devices of a kind torch finds here."""
+    """Return how many devices of a kind torch finds on this machine."""
     import torch
 
     try:
         module = torch.get_device_module(kind)
-    except RuntimeError:  # it was built without
+    except RuntimeError:  # torch was built without it
         return 0
     if not module.is_available():
         return 0

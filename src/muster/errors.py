@@ -1,16 +1,16 @@
-"""The exceptions and warnings that muster raises itself.
+"""The exceptions and warnings that muster itself raises.
 
     MusterError
-    ├── MiddlewareError   (TypeError)     what was given to the task is no middleware
-    ├── TaskError         (RuntimeError)  the task is used in a way or at a time it cannot be
-    ├── OptionError       (ValueError)    an argument has a value that makes no sense
+    ├── MiddlewareError   (TypeError)     the task was given an object that is not a middleware
+    ├── TaskError         (RuntimeError)  the task cannot do this, or not in its present state
+    ├── OptionError       (ValueError)    an argument has an invalid value
     ├── NodeError         (RuntimeError)  a node of a parallel run raised, died or hung
-    ├── ClusterError      (RuntimeError)  the cluster that a run was on is lost
+    ├── ClusterError      (RuntimeError)  the run lost its cluster
     ├── RunCancelled                      a wait ended because the run is being stopped
     └── AbsentKeyError    (AttributeError, KeyError)  a key of ctx; in muster.framework.context
 
 Each message has three parts: what happened, why, and one line to try. Exceptions from a user's own
-middleware are never replaced by one of these; they leave `Task.run` as they are, with a note.
+middleware are never replaced by one of these; they leave `Task.run` unchanged, with a note.
 """
 
 import traceback
@@ -18,7 +18,7 @@ from pathlib import Path
 
 
 class MusterError(Exception):
-    """Base of every exception of muster's own.
+    """Base class of muster's own exceptions.
 
     Args:
         what: What happened, with the value that caused it.
@@ -27,11 +27,11 @@ class MusterError(Exception):
     """
 
     run_failed = False
-    """Whether a run had begun: what the command line then ends with is 1, and 2 for bad input."""
+    """Whether a run had begun: the command line then exits with 1, and with 2 for invalid input."""
 
     def __init__(self, what: str, why: str, fix: str) -> None:
         super().__init__(what, why, fix)
-        # An OSError takes its arguments for errno and strerror, and keeps two of three.
+        # OSError interprets its arguments as errno and strerror, and keeps two of three.
         self.args = (what, why, fix)
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class MusterError(Exception):
 
 
 class MiddlewareError(MusterError, TypeError):
-    """Something that cannot run as a middleware, listener or wrapper was given to a task."""
+    """A task was given an object that cannot run as a middleware, listener or wrapper."""
 
 
 class TaskError(MusterError, RuntimeError):
@@ -48,7 +48,7 @@ class TaskError(MusterError, RuntimeError):
 
 
 class OptionError(MusterError, ValueError):
-    """An argument has a value outside what it may be."""
+    """An argument has an invalid value."""
 
 
 class RunCancelled(MusterError):
@@ -62,7 +62,7 @@ class NodeError(MusterError, RuntimeError):
         node: Its id.
         role: Its role, if it has one.
         cause: `raised` an exception, was `killed` or just exited, or was `hung`.
-        remote_traceback: Of the exception, as the node saw it; empty for the other causes.
+        remote_traceback: The traceback on that node; empty for the other causes.
     """
 
     run_failed = True
@@ -88,17 +88,17 @@ class NodeError(MusterError, RuntimeError):
 
 
 class ClusterError(MusterError, RuntimeError):
-    """The cluster that a run was on is lost, or fails it."""
+    """The run lost its cluster, or the cluster failed."""
 
     run_failed = True
 
 
 class MusterWarning(UserWarning):
-    """Category of every warning of muster's own."""
+    """Category of all of muster's own warnings."""
 
 
 def summary(error: BaseException) -> str:
-    """Return an exception's type and message on one line, whatever its message is."""
+    """Return an exception's type and message on one line; never fails."""
     try:
         message = error.args[0] if isinstance(error, MusterError) else str(error)
     except Exception:
@@ -107,7 +107,7 @@ def summary(error: BaseException) -> str:
 
 
 def raised_at(error: BaseException) -> str:
-    """Return the file and line that an exception comes from, as far as that is known."""
+    """Return the file and line that raised an exception, as far as known."""
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return "an unknown place"

@@ -1,4 +1,4 @@
-"""How an extra of muster is installed, from where muster itself came from."""
+"""How to install an extra of muster, from a clone or a package index."""
 
 import importlib.metadata
 import json
@@ -10,7 +10,7 @@ from muster.shown import program, shown
 def install(extra: str) -> str:
     """Return the command that adds an extra, such as `envs` or `ray`.
 
-    From a clone, the name of the distribution alone would mean that of a package index.
+    In a clone, the distribution name alone would refer to a package index.
     """
     try:
         origin = importlib.metadata.distribution("muster-rl").read_text("direct_url.json")
@@ -21,6 +21,6 @@ def install(extra: str) -> str:
     if url.startswith("file://"):
         folder = Path(url.removeprefix("file://"))
         versions = shown(folder / "constraints.txt")
-        again = "-e " if editable else ""  # without it, edits of the clone would count no more
+        again = "-e " if editable else ""  # otherwise later edits of the clone have no effect
         return f'{program("pip")} install -c {versions} {again}"{shown(folder)}[{extra}]"'
     return f'{program("pip")} install "muster-rl[{extra}]"'

@@ -1,9 +1,9 @@
-"""Compile a kernel with numba where that works, and use its NumPy twin where it does not.
+"""Compile a kernel with numba where possible, or use its NumPy twin.
 
 A kernel is written twice, as loops and in NumPy. numba compiles the loops at the first call and
-keeps the result on disk, so that later processes load it in milliseconds: beside the code, in the
-home, or among temporary files. Where it has no place at all, NumPy is the better choice: it needs
-no warm-up. `MUSTER_NUMBA=0` asks for NumPy.
+caches the result on disk (beside the code, in the home directory, or among temporary files), so
+that later processes load it in milliseconds. Without any place for the cache NumPy is the better
+choice: it needs no warm-up. `MUSTER_NUMBA=0` selects NumPy.
 """
 
 import contextlib

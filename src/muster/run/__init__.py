@@ -1,8 +1,8 @@
 """The run directory: checkpoints that can be trusted, metrics, configuration, one writer.
 
-RunDirectory  where all of it is        CheckpointStore  saves and loads state trees
+RunDirectory    all files of a run                CheckpointStore     saves and loads state trees
 BestCheckpoint  the best weights and their score
-MetricsWriter metrics.jsonl and TensorBoard        to_yaml, from_yaml  configurations
+MetricsWriter   metrics.jsonl and TensorBoard     to_yaml, from_yaml  configurations
 """
 
 from muster.run.best import BestCheckpoint

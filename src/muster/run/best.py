@@ -1,8 +1,8 @@
-"""`BestCheckpoint`: the weights of the best evaluation so far, and the score that they had.
+"""`BestCheckpoint`: the weights of the best evaluation so far, with their score.
 
-It has a directory of its own, `checkpoints/best/`, in which nothing else is written: no regular
-checkpoint replaces it, and `last` never points at it. The score is in the checkpoint itself, so
-weights and score are read together or not at all.
+It has its own directory, `checkpoints/best/`: no regular checkpoint replaces it, and `last` never
+points at it. The score is in the checkpoint itself, so weights and score are read together or not
+at all.
 """
 
 import math
@@ -25,7 +25,7 @@ class BestCheckpoint:
 
     Args:
         checkpoints: The directory of the run's checkpoints.
-        check_writable: Called before anything is written; raises if this process may not.
+        check_writable: Called before each write; raises if this process may not write.
     """
 
     def __init__(
@@ -41,14 +41,15 @@ class BestCheckpoint:
         meta: Tree,
         score: float,
     ) -> Path:
-        """Keep these weights in place of the best ones so far, and return where they are.
+        """Save these weights in place of the best ones so far, and return their directory.
 
         Args:
-            step: The env_step at which they were what was learnt, not that of the answer.
-            parts: What was evaluated; as for `CheckpointStore.save`.
-            counters: Of the same step.
+            step: The env_step at which these weights were learned, not that of the evaluation's
+                result.
+            parts: The evaluated state; as for `CheckpointStore.save`.
+            counters: The counters of the same step.
             meta: As for `CheckpointStore.save`.
-            score: Mean return of the evaluation of these very weights.
+            score: Mean return of the evaluation of exactly these weights.
         """
         score = float(score)
         if not math.isfinite(score):
@@ -62,16 +63,16 @@ class BestCheckpoint:
         return path
 
     def path(self) -> Path | None:
-        """Return where it is; None if nothing was evaluated yet."""
+        """Return the directory of the checkpoint; None if nothing was evaluated yet."""
         return self._store.last()
 
     def load(self) -> Checkpoint | None:
-        """Read it; None if nothing was evaluated yet."""
+        """Load the checkpoint; None if nothing was evaluated yet."""
         path = self.path()
         return None if path is None else self._store.load(path)
 
     def score(self) -> float | None:
-        """Return the score of the weights that are kept; None if nothing was evaluated yet."""
+        """Return the score of the saved weights; None if nothing was evaluated yet."""
         best = self.load()
         if best is None:
             return None

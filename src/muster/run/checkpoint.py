@@ -1,4 +1,4 @@
-"""`CheckpointStore`: the checkpoints of one run, each there whole or not at all.
+"""`CheckpointStore`: the checkpoints of one run, each complete or absent.
 
     save   -> .step-400.partial-<pid>/   every file written and synced, then the directory
            -> step-400/                  renamed, its parent synced: from here on it is complete
@@ -6,8 +6,8 @@
     load   -> verified against its manifest, then parsed (muster.run.reading)
 
 A checkpoint is complete if its directory has its final name and its manifest verifies; there is no
-other rule. Names that begin with a dot are unfinished or on their way out, and count for nothing.
-One process or thread writes at a time; any number may read while it does.
+other rule. Names that begin with a dot are unfinished or about to be removed, and are ignored. One
+process or thread writes at a time; any number may read meanwhile.
 """
 
 import errno
@@ -49,16 +49,16 @@ _POINTER_SIZE = 4096
 _ATTEMPTS = 100
 
 Paths = list[Path]
-"""Outside the class, in which `list` is a method."""
+"""Defined outside the class, in which `list` is a method."""
 
 
 class CheckpointStore:
     """The checkpoints in one directory.
 
     Args:
-        path: The directory, `<run>/checkpoints`. It is made by the first save.
-        check_writable: Called before anything is written; raises if this process may not.
-        files: The system calls to write with; tests give one that fails.
+        path: The directory, `<run>/checkpoints`. The first save creates it.
+        check_writable: Called before each write; raises if this process may not write.
+        files: The system calls to write with; tests pass one that fails.
     """
 
     def __init__(
@@ -84,17 +84,17 @@ class CheckpointStore:
     ) -> Path:
         """Save a checkpoint, point `last` at it, and return its directory.
 
-        One of the same step is replaced; the old one stays until the new one is complete. When
-        this raises, every checkpoint that was complete before is still there.
+        A checkpoint of the same step is replaced; the old one stays until the new one is complete.
+        If `save` raises, every checkpoint that was complete before still exists.
 
         Args:
-            step: The env_step, which gives the directory its name.
+            step: The env_step, which names the directory.
             parts: Part name to state tree. No float array of "policy" may hold NaN or infinity.
             counters: env_step, train_iter, ...; plain values.
-            meta: algo, env_id, config and what else belongs to it; plain values.
+            meta: algo, env_id, config and other metadata; plain values.
 
         Raises:
-            CheckpointError: The state cannot be saved exactly, or the disk refused.
+            CheckpointError: The state cannot be saved exactly, or the disk write failed.
             NonFiniteStateError: The policy holds a NaN or an infinity.
         """
         name = f"step-{_checked_step(step)}"
@@ -108,14 +108,14 @@ class CheckpointStore:
         return final
 
     def load(self, path: str | Path | None = None) -> Checkpoint:
-        """Read a checkpoint, after verifying every byte of it.
+        """Load a checkpoint, after verifying every byte of it.
 
         Args:
             path: Its directory; None for the one that `last` points at.
 
         Raises:
-            CheckpointError: There is none, or it is damaged. The message names the file, and the
-                newest earlier checkpoint that verifies is in it and in the error's `offer`.
+            CheckpointError: There is none, or it is damaged. The message names the file and the
+                newest earlier checkpoint that verifies, which is also the error's `offer`.
         """
         if path is not None:
             return self._load(Path(path).absolute())
@@ -124,7 +124,7 @@ class CheckpointStore:
             try:
                 return reading.load(found)
             except CheckpointError:
-                # A writer may have saved another one and pruned this one in the meantime.
+                # A writer may have saved another checkpoint and pruned this one in the meantime.
                 found, before = self._last(), found
                 if found == before:
                     break
@@ -150,7 +150,7 @@ class CheckpointStore:
         """Return the checkpoint that was saved last; None if nothing was ever saved here.
 
         Raises:
-            CheckpointError: Something was, but it cannot be told or is gone: that is not a new run.
+            CheckpointError: One was saved, but it is missing or unknown, so this is not a new run.
         """
         found = self._last_pointed()
         if found is not None:
@@ -166,17 +166,17 @@ class CheckpointStore:
         return named[-1]
 
     def list(self) -> Paths:
-        """Return the complete checkpoints, by rising step. Damaged ones are not among them."""
+        """Return the complete checkpoints in ascending order of step, without damaged ones."""
         return [path for path in self._named() if self._is_good(path)]
 
     def prune(self, keep: int = 3) -> Paths:
         """Remove all but the newest `keep` complete checkpoints and `last`.
 
-        Damaged ones do not count, and are left for somebody to look at; one that is being read
-        stays until the next time.
+        Damaged checkpoints do not count, and are left for inspection. A checkpoint that is being
+        read stays until the next call.
 
         Returns:
-            What was removed.
+            The removed directories.
         """
         if keep < 1:
             raise OptionError(
@@ -198,10 +198,10 @@ class CheckpointStore:
         return removed
 
     def clean(self) -> None:
-        """Remove what killed writers left; every save does so, too.
+        """Remove leftovers of killed writers, as every save does.
 
-        Where the file system cannot exchange two names, a writer that was killed while it replaced
-        a checkpoint has left it under another name; this gives it back.
+        On a file system that cannot exchange two names, a writer killed while replacing a
+        checkpoint has left the old one under another name; this restores its name.
         """
         with self._writing(f"{self.path} could not be cleaned"):
             pass
@@ -213,7 +213,8 @@ class CheckpointStore:
         self._check_writable()
         try:
             make_directories(self.path, self._files)
-            # Processes of one run take turns; that there is one run is what its claim says.
+            # The processes of one run take turns; the run's claim ensures that there is only one
+            # run.
             with saving(), FileLock(self.path / ".lock", wait=_LOCK_WAIT):
                 self._place.clean()
                 yield
@@ -232,7 +233,7 @@ class CheckpointStore:
     # The reading half.
 
     def _last_pointed(self) -> Path | None:
-        """Return what `last.json` names; None if there is no such file."""
+        """Return the checkpoint that `last.json` names; None if there is no such file."""
         for _ in range(_ATTEMPTS):
             name = self._pointer()
             if name is None:
@@ -240,7 +241,7 @@ class CheckpointStore:
             path = self.path / name
             if path.is_dir():
                 return path
-            if self._pointer() == name:  # else a writer was faster
+            if self._pointer() == name:  # otherwise a writer has just replaced it
                 break
         error = damaged(self.path / _LAST, f"points at {path.name}, which is not there")
         raise self._with_offer(error, path)
@@ -255,7 +256,7 @@ class CheckpointStore:
             raise self._with_offer(error, None) from error
 
     def _named(self) -> Paths:
-        """All that has the name of a complete checkpoint, by rising step."""
+        """Return all paths named like a complete checkpoint, in ascending order of step."""
         try:
             names = [name for name in os.listdir(self.path) if NAME.fullmatch(name)]
         except FileNotFoundError:
@@ -263,7 +264,7 @@ class CheckpointStore:
         return [self.path / name for name in sorted(names, key=_step_of)]
 
     def _is_good(self, path: Path) -> bool:
-        """Whether a checkpoint verifies. The sums of one that is unchanged are not taken again."""
+        """Whether a checkpoint verifies. Sums of an unchanged checkpoint are not recomputed."""
         try:
             print_ = reading.fingerprint(path)
             if self._good.get(path.name) != print_:
@@ -274,7 +275,7 @@ class CheckpointStore:
         return True
 
     def _with_offer(self, error: CheckpointError, bad: Path | None) -> CheckpointError:
-        """Add the newest earlier checkpoint that verifies, or any other that does."""
+        """Add to the error the newest earlier checkpoint that verifies, or else any other."""
         store = self if bad is None or bad.parent == self.path else CheckpointStore(bad.parent)
         what, why, fix = error.args
         others = [path for path in reversed(store._named()) if path != bad]
@@ -291,7 +292,7 @@ class CheckpointStore:
 def _prepare(
     step: int, parts: Mapping[str, Tree], counters: Tree, meta: Tree
 ) -> tuple[Manifest, dict[str, Iterator[Buffer]]]:
-    """Take all that is to be saved apart, before anything is written."""
+    """Split everything to be saved into plain values and arrays, before anything is written."""
     state: dict[str, Any] = {}
     contents: dict[str, Iterator[Buffer]] = {}
     for part, tree in parts.items():

@@ -1,13 +1,13 @@
 """`Claim`: the right to write into a run directory, which one process has at a time.
 
     .lock         held with `flock` where the file system has locks: released when its holder dies
-    .writer.json  who has it: process, host, since when; touched every few seconds as a sign of life
+    .writer.json  the holder: process, host, start; touched every few seconds as a heartbeat
 
-On one machine the lock decides, and the record only tells who holds it. On a shared file system
-locks may be missing, or may not reach other machines. There the record decides: it is created
-exclusively, and one of another machine is passed over only when it has given no sign of life for a
-minute by the file server's own clock. A writer that was passed over (its machine was suspended,
-say) finds another record in place of its own, and writes no more.
+On one machine the lock decides, and the record only names the holder. On a shared file system locks
+may be missing, or may not reach other machines. There the record decides: it is created
+exclusively, and a record of another machine is overridden only after a minute without a heartbeat
+by the file server's own clock. A writer that was overridden (for example, because its machine was
+suspended) finds another record in place of its own, and stops writing.
 """
 
 import contextlib
@@ -29,25 +29,25 @@ from muster.run.lock import FileLock
 LOCK, WRITER = ".lock", ".writer.json"
 BEAT_SECONDS = 10.0
 DEAD_AFTER_SECONDS = 60.0
-"""Without a sign of life for so long, a writer on another machine counts as dead."""
+"""A writer on another machine without a heartbeat for this long counts as dead."""
 _RECORD_WITHIN_SECONDS = 2.0
-"""Between its lock and its record a writer does nothing else; only a stopped one takes longer."""
+"""A writer creates its record right after locking; only a stopped process takes longer."""
 _MAX_RECORD = 4096
 
 
 @dataclass(frozen=True)
 class RunWriter:
-    """Who writes, as its record says."""
+    """The writer of a run, as its record describes it."""
 
     pid: int
     started: int
-    """When the process began, in clock ticks since its machine booted."""
+    """When the process started, in clock ticks since its machine booted."""
     host: str
     system: str
-    """Of which boot of which machine, and in which namespace, `pid` is a process."""
+    """The machine, boot and process namespace to which `pid` belongs."""
     since: str
     nonce: str
-    """Tells two records apart, whatever else they have in common."""
+    """Distinguishes two records with otherwise equal fields."""
 
     @classmethod
     def here(cls) -> "RunWriter":
@@ -70,7 +70,7 @@ class Claim:
 
     Args:
         directory: The run directory, which exists.
-        lock: Held while the claim is; tests give one of a file system without locks.
+        lock: Held while the claim is; tests pass one of a file system without locks.
     """
 
     def __init__(self, directory: Path, lock: FileLock | None = None) -> None:
@@ -82,14 +82,15 @@ class Claim:
         self._beating: threading.Thread | None = None
 
     def acquire(self) -> None:
-        """Take it.
+        """Acquire the claim.
 
         Raises:
-            RunLockedError: Another process has it; the message says which.
+            RunLockedError: Another process holds it; the message names the process.
         """
         deadline = time.monotonic() + _RECORD_WITHIN_SECONDS
         while not self._try_to_acquire():
-            # Who has it has not said so yet, or had it for a moment only: ask again.
+            # The holder has not written its record yet, or has already released the lock: try
+            # again.
             if time.monotonic() >= deadline:
                 raise in_use(self._directory, None, self._locked_by)
             time.sleep(0.01)
@@ -98,7 +99,7 @@ class Claim:
         self._beating.start()
 
     def release(self) -> None:
-        """Give it back. Without it this does nothing."""
+        """Release the claim. Does nothing if it is not held."""
         mine, self._mine = self._mine, None
         if mine is None:
             return
@@ -113,16 +114,16 @@ class Claim:
 
     @property
     def held(self) -> bool:
-        """Whether this object has it now."""
+        """Whether this object holds the claim now."""
         return self._mine is not None
 
     @property
     def nonce(self) -> str | None:
-        """What tells this claim's record from others; None without it."""
+        """The nonce of this claim's record; None if the claim is not held."""
         return None if self._mine is None else self._mine.nonce
 
     def _try_to_acquire(self) -> bool:
-        """Take it if it is free; raise if a writer that lives has it; False if nobody can tell."""
+        """Acquire the claim if free; raise if a live writer holds it; return False if unclear."""
         self._locked_by = None
         try:
             self._lock.acquire()
@@ -140,7 +141,7 @@ class Claim:
         return self._mine is not None
 
     def _written_record(self) -> RunWriter | None:
-        """Create the record; None if another one was there, which is dead or not yet readable."""
+        """Create the record; return None if one exists that is stale or not yet readable."""
         mine = RunWriter.here()
         if _create(self._directory / WRITER, mine):
             return mine
@@ -152,7 +153,7 @@ class Claim:
         return None
 
     def _set_aside(self, dead: RunWriter | None) -> None:
-        """Take the record of a dead writer away, unless a live one has come in its place."""
+        """Remove the record of a dead writer, unless a live one has replaced it."""
         record = self._directory / WRITER
         aside = record.with_name(f"{WRITER}.{secrets.token_hex(8)}")
         try:
@@ -161,7 +162,7 @@ class Claim:
             return
         moved = _parsed(aside)
         if moved is not None and moved != dead:
-            os.rename(aside, record)  # it is of somebody who was faster
+            os.rename(aside, record)  # it belongs to a process that was faster
             raise in_use(self._directory, moved)
         os.unlink(aside)
 
@@ -174,12 +175,12 @@ class Claim:
 def in_use(
     directory: Path, holder: RunWriter | None, locked_by: int | None = None
 ) -> RunLockedError:
-    """Return the error that says who writes into a directory, as far as it is known.
+    """Return the error that names the writer of a directory, as far as it is known.
 
     Args:
         directory: The run directory.
-        holder: Who wrote the record; None if there is none that can be read.
-        locked_by: The process id in the lock file, where that is all there is.
+        holder: The author of the record; None if there is no readable record.
+        locked_by: The process id in the lock file, if only that is known.
     """
     pid = locked_by if holder is None else holder.pid
     if holder is not None:
@@ -197,7 +198,7 @@ def in_use(
 
 
 def check_claim(directory: Path, nonce: str) -> None:
-    """Raise RunDirectoryError if another claim has taken the place of the one with this nonce."""
+    """Raise RunDirectoryError if another claim has replaced the one with this nonce."""
     holder = _parsed(directory / WRITER)
     if holder is None or holder.nonce == nonce:
         return
@@ -209,15 +210,15 @@ def check_claim(directory: Path, nonce: str) -> None:
 
 
 def claim_of(directory: Path) -> str | None:
-    """Return the nonce of who writes into a directory now; None if nobody says so."""
+    """Return the nonce of a directory's current writer; None if there is no record."""
     return _nonce(directory)
 
 
 def living_writer(directory: Path) -> RunWriter | None:
-    """Return who writes into a directory now, as far as can be told without writing there.
+    """Return the current writer of a directory, as far as can be told without writing there.
 
-    A writer of another machine lives if its last sign of life is not older than a minute by this
-    machine's clock.
+    A writer on another machine counts as alive if its last heartbeat is at most a minute old by
+    this machine's clock.
     """
     record = directory / WRITER
     holder = _parsed(record)
@@ -225,7 +226,7 @@ def living_writer(directory: Path) -> RunWriter | None:
         return None
     try:
         age = time.time() - record.stat().st_mtime
-    except OSError:  # it has just left
+    except OSError:  # the writer has just released its claim
         return None
     return holder if _lives(holder, age) else None
 
@@ -234,10 +235,10 @@ def ask_to_stop(directory: Path) -> RunWriter | None:
     """Send SIGTERM to the process that writes into a directory: the run saves and stops.
 
     Returns:
-        Whom it was sent to; None if nobody writes there.
+        The writer that received the signal; None if there is no writer.
 
     Raises:
-        RunDirectoryError: The writer is not on this machine, or is another user's.
+        RunDirectoryError: The writer is on another machine, or belongs to another user.
     """
     writer = living_writer(directory)
     if writer is None:
@@ -245,7 +246,7 @@ def ask_to_stop(directory: Path) -> RunWriter | None:
     if writer.system != _system():
         raise _out_of_reach(directory, writer, f"it is on {writer.host}")
     try:
-        # The file descriptor means this very process, whoever has its id later.
+        # The file descriptor refers to this very process, even if its id is reused later.
         fd = os.pidfd_open(writer.pid)
     except OSError:
         return None
@@ -280,7 +281,7 @@ def _system() -> str:
 
 
 def _create(path: Path, record: RunWriter) -> bool:
-    """Write a record that is not there yet; False if one is."""
+    """Create the record; return False if one exists."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     except FileExistsError:
@@ -294,11 +295,11 @@ def _create(path: Path, record: RunWriter) -> bool:
 
 
 def _read(directory: Path) -> tuple[RunWriter | None, float]:
-    """Return what the record says, and the seconds since its last sign of life."""
+    """Return the record, and the seconds since its last heartbeat."""
     record = directory / WRITER
     holder = _parsed(record)
     try:
-        # By the clock of the file server, which the clocks of other machines need not agree with.
+        # By the clock of the file server, which may differ from the clocks of the machines.
         probe = directory / f"{WRITER}.{secrets.token_hex(8)}"
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         now = probe.stat().st_mtime

@@ -1,10 +1,11 @@
-"""Configurations as YAML text: what a dataclass holds, and back, with every mistake named.
+"""Configurations as YAML text and back; every mistake is reported with its key.
 
     to_yaml(config)        -> text, in the order of the fields
     from_yaml(text, Class) -> an object of the class; absent keys get their defaults
 
-The text is YAML without what a configuration does not need and an attacker may use: no tags, no
-anchors, no key twice (muster.run.yaml_text). The types are checked by msgspec, strictly.
+The text is a subset of YAML without features that a configuration does not need and an attacker may
+use: no tags, no anchors, no duplicate keys (muster.run.yaml_text). msgspec checks the types,
+strictly.
 """
 
 import dataclasses
@@ -33,7 +34,7 @@ def to_yaml(config: object) -> str:
         config: A dataclass object, or a dict of plain values.
 
     Raises:
-        OptionError: It holds something that YAML has no plain form for.
+        OptionError: It holds a value that has no plain form in YAML.
     """
     try:
         plain = msgspec.to_builtins(config, enc_hook=_encode)
@@ -60,19 +61,19 @@ def from_yaml(text: str, cls: type[T]) -> T:
         cls: The dataclass.
 
     Raises:
-        OptionError: The text is not such a configuration; the message names the key.
+        OptionError: The text is not a valid configuration; the message names the key.
     """
     data = yaml_text.load(text)
     return from_dict(data, cls)
 
 
 def from_dict(data: Mapping[str, Any], cls: type[T]) -> T:
-    """Make a dataclass object of plain values, as `from_yaml` does."""
+    """Make a dataclass object from plain values, as `from_yaml` does."""
     _check_keys(dict(data), cls, "")
     try:
         return msgspec.convert(data, cls, strict=True, dec_hook=_decode)
     except msgspec.ValidationError as error:
-        # What the class itself has to say about a value is said better there.
+        # The class's own error about a value is more helpful.
         if isinstance(error.__cause__, MusterError):
             raise error.__cause__ from None
         found = _AT.search(str(error))
@@ -101,7 +102,7 @@ def _decode(kind: type, value: Any) -> Any:
 
 
 def _check_keys(value: object, kind: Any, path: str) -> None:
-    """Refuse keys that no field has; msgspec would leave them out in silence."""
+    """Reject unknown keys; msgspec would ignore them silently."""
     if get_origin(kind) in (typing.Union, types.UnionType):
         for each in get_args(kind):
             if dataclasses.is_dataclass(each):
@@ -128,7 +129,7 @@ def _check_keys(value: object, kind: Any, path: str) -> None:
 
 
 def _at(data: Any, key: str) -> Any:
-    """The value at a path such as `algo.hidden[1]`, as far as it can be followed."""
+    """Return the value at a path such as `algo.hidden[1]`, as far as the path exists."""
     for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", key):
         try:
             data = data[int(number)] if number else data[name]
@@ -138,7 +139,7 @@ def _at(data: Any, key: str) -> Any:
 
 
 def _example(cls: Any, key: str) -> str:
-    """One line that would be right: the default of the field, if it has one."""
+    """Return one valid line: the default of the field, if it has one."""
     kind: Any = cls
     name = ""
     for name in re.findall(r"[^.\[\]]+", re.sub(r"\[.*", "", key)):

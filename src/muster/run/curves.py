@@ -1,7 +1,7 @@
-"""`read_curves`: the content of `metrics.jsonl` as arrays, whoever wrote the file.
+"""`read_curves`: the content of `metrics.jsonl` as arrays; robust against any file content.
 
-A line that is no line of metrics is passed over, and counted; so is the last one while it is being
-written. Of a file that is too large to be read whole, stretches are read, evenly spread.
+A line that is not valid metrics is skipped and counted; a last line that is still being written is
+skipped. Of a file that is too large to read whole, evenly spread sections are read.
 """
 
 import array
@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 AXES = ("env_step", "train_iter", "seconds")
-"""What every line has, and what a curve may be drawn over."""
+"""Keys of every line, over which a curve may be drawn."""
 
 MOST_BYTES = 64 << 20
-"""Of a file that is read whole."""
+"""Maximum size of a file that is read whole."""
 _STRETCHES = 64
 _LONGEST_LINE = 1 << 20
 _MOST_METRICS = 500
@@ -31,14 +31,14 @@ _MOST_STEP = 2**63 - 1
 
 @dataclass
 class Curve:
-    """One metric, at the lines that have it."""
+    """One metric, at the lines that contain it."""
 
     env_step: NDArray[np.int64]
     train_iter: NDArray[np.int64]
     seconds: NDArray[np.float64]
     value: NDArray[np.float64]
     line: NDArray[np.int64] = field(repr=False)
-    """Which line of the file each value is from."""
+    """The index of the line of each value."""
 
 
 @dataclass
@@ -46,9 +46,9 @@ class Curves:
     """All metrics of a run.
 
     Attributes:
-        metrics: By name, in the order in which they first came.
-        axes: What every line has, for each line: `env_step`, `train_iter` and `seconds`.
-        passed_over: Lines that could not be read.
+        metrics: By name, in order of first appearance.
+        axes: `env_step`, `train_iter` and `seconds` of each line.
+        passed_over: Number of lines that could not be read.
         partial: Whether the file was too large to be read whole.
     """
 
@@ -58,9 +58,9 @@ class Curves:
     partial: bool = False
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Return one array for each axis and metric, all as long as the file has lines.
+        """Return one array for each axis and metric, each with one element per line of the file.
 
-        A metric is NaN at lines that do not have it. `pandas.DataFrame` takes this as it is.
+        A metric is NaN at lines that do not contain it. `pandas.DataFrame` accepts the result.
         """
         found = dict(self.axes)
         for name, curve in self.metrics.items():
@@ -75,11 +75,11 @@ def read_curves(path: Path, only: str | None = None, most_bytes: int = MOST_BYTE
 
     Args:
         path: The file `metrics.jsonl` of a run.
-        only: A metric. Lines without it are left out but for the last, which is much faster.
-        most_bytes: How much of it to read.
+        only: A metric. Other lines are skipped, except the last, which is much faster.
+        most_bytes: Maximum number of bytes to read.
 
     Raises:
-        OSError: It is not there, cannot be read, or is no plain file.
+        OSError: The file does not exist, cannot be read, or is not a regular file.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(fd, "rb") as file:
@@ -95,7 +95,7 @@ def read_curves(path: Path, only: str | None = None, most_bytes: int = MOST_BYTE
 
 
 def _lines(file: BinaryIO, until: int | None = None) -> Iterator[bytes]:
-    """Yield the lines; a piece of one that is too long is a line that cannot be read."""
+    """Yield the lines; a piece of an overlong line counts as an unreadable line."""
     while line := file.readline(_LONGEST_LINE):
         yield line
         if until is not None and file.tell() >= until:
@@ -103,7 +103,7 @@ def _lines(file: BinaryIO, until: int | None = None) -> Iterator[bytes]:
 
 
 def _with(name: bytes, lines: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the lines that hold a name, and the last complete one."""
+    """Yield the lines that contain a name, and the last complete line."""
     last = b""
     for line in lines:
         if name in line:
@@ -116,19 +116,19 @@ def _with(name: bytes, lines: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _stretches(file: BinaryIO, size: int, most_bytes: int) -> Iterator[bytes]:
-    """Yield whole lines of the beginning, of the end, and of places between them."""
+    """Yield whole lines from the beginning, the end, and places in between."""
     length = most_bytes // _STRETCHES
     for number in range(_STRETCHES):
         start = (size - length) * number // (_STRETCHES - 1)
         file.seek(start)
         lines = _lines(file, start + length)
         if number:
-            next(lines, b"")  # it begins somewhere before
+            next(lines, b"")  # probably the rest of a line that began earlier
         yield from lines
 
 
 class _Reader:
-    """Collects what lines hold, in little memory."""
+    """Collects the values of lines compactly."""
 
     def __init__(self) -> None:
         self._steps = array.array("q")
@@ -138,7 +138,7 @@ class _Reader:
         self._passed_over = 0
 
     def take(self, line: bytes) -> None:
-        """Add a line, if it is one of metrics and goes on from the one before."""
+        """Add a line, if it is a valid line of metrics."""
         if not line.endswith(b"\n"):  # it is still being written, or too long
             self._passed_over += len(line) == _LONGEST_LINE
             return
@@ -167,7 +167,7 @@ class _Reader:
             values.append(found)
 
     def curves(self, partial: bool) -> Curves:
-        """Return what was collected."""
+        """Return the collected curves."""
         step, train_iter = np.array(self._steps), np.array(self._iterations)
         seconds = np.array(self._seconds)
         metrics = {}
@@ -183,7 +183,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _number(value: Any) -> float:
-    """Return a finite number as it is, and NaN for whatever else there is."""
+    """Return a finite number as a float, and NaN for any other value."""
     if type(value) not in (int, float):
         return math.nan
     try:

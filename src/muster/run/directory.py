@@ -1,13 +1,14 @@
-"""`RunDirectory`: the place of one run, with one writer at a time.
+"""`RunDirectory`: the directory of one run, with one writer at a time.
 
     runs/<env>/<algo>/<date-time>-<seed>/
         config.yaml  command.txt  env.json  metrics.jsonl  result.json  .lock  .writer.json
         logs/  tb/  checkpoints/
 
-`create` makes one and refuses to write into another run; `open` finds one again, only to read or,
-with `writable=True`, to resume it: that claims it (`muster.run.claim`) and tidies up after dead
-writers, no more, so that what cannot be resumed is left as it was. `note_start` comes after that.
-Every file here is written atomically, and read only if it is a regular one.
+`create` makes one, and never writes into another run. `open` opens an existing one, for reading
+only or, with `writable=True`, to resume it: this claims it (`muster.run.claim`) and removes
+leftovers of dead writers, nothing else, so that a run that cannot be resumed stays unchanged.
+`note_start` comes after that. Every file here is written atomically, and read only if it is a
+regular file.
 """
 
 import json
@@ -39,15 +40,15 @@ _MAX_READ = 16 << 20
 
 
 class RunDirectory:
-    """A run directory that exists. Made by `create` or `open`, not by hand.
+    """An existing run directory. Use `create` or `open`, not the constructor.
 
     Attributes:
         path: The directory, absolute.
-        checkpoint: The checkpoint that `open` was given, or None if it was given the run.
-        checkpoints: The store of its regular checkpoints, from which a run is resumed.
+        checkpoint: The checkpoint that was passed to `open`, or None if the run was passed.
+        checkpoints: The store of its regular checkpoints, from which the run resumes.
         best: The weights of the best evaluation, and their score.
-        logs: Where the nodes' logs go.
-        tb: Where TensorBoard's files go.
+        logs: Directory of the nodes' logs.
+        tb: Directory of TensorBoard's files.
         metrics: The file `metrics.jsonl`.
     """
 
@@ -80,13 +81,13 @@ class RunDirectory:
             env_id: For the name.
             algo: For the name.
             seed: For the name.
-            root: Where runs without a path go.
-            argv: The command for `command.txt`; `sys.argv` if it is not given.
+            root: Parent directory of runs without a path.
+            argv: The command for `command.txt`; default `sys.argv`.
 
         Raises:
-            RunDirectoryError: There is something at `path` already, or it cannot be made.
+            RunDirectoryError: `path` is not empty, or cannot be created.
             RunLockedError: Another process is writing there.
-            OptionError: The path is none to write to.
+            OptionError: The path is invalid.
         """
         if path is None:
             place = _make_default(Path(os.path.abspath(root)), env_id, algo, seed)
@@ -95,7 +96,7 @@ class RunDirectory:
             _make_given(place)
         claim = _claimed(place)
         try:
-            if _content(place):  # somebody was faster
+            if _content(place):  # another process was faster
                 raise _taken(place)
             run = cls(place, claim)
             run.note_start(argv)
@@ -106,16 +107,16 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: str | Path, *, writable: bool = False) -> "RunDirectory":
-        """Find a run again, by its directory or by that of one of its checkpoints.
+        """Open an existing run, by its directory or that of one of its checkpoints.
 
         Args:
             path: The run directory, or a checkpoint in it: `<run>/checkpoints/step-<n>`, or
                 `<run>/checkpoints/best/step-<n>`.
-            writable: Claim it, to resume the run; otherwise it is only read.
+            writable: Claim the run, to resume it; otherwise it is only read.
 
         Raises:
-            RunDirectoryError: There is no run.
-            RunLockedError: Another process is writing there, and `writable` was asked for.
+            RunDirectoryError: There is no run at `path`.
+            RunLockedError: Another process is writing there, and `writable` is True.
         """
         given = checked_path(path)
         checkpoint: Path | None = None
@@ -143,19 +144,19 @@ class RunDirectory:
 
     @classmethod
     def join(cls, path: str | Path) -> "RunDirectory":
-        """Write into the run of a parent process, which keeps its claim as long as this one lives.
+        """Return the run of a parent process, for writing; the parent holds the claim meanwhile.
 
-        For the one node of a parallel run that writes its files.
+        For the node of a parallel run that writes the run's files.
         """
         run = cls(Path(path), None)
         run._joined = claim_of(run.path) or ""
         return run
 
     def note_start(self, argv: Sequence[str] | None = None) -> None:
-        """Make what belongs into a run, or add this start to what is there.
+        """Create the files of a new run, or record another start in the existing ones.
 
         Args:
-            argv: The command for `command.txt`; `sys.argv` if it is not given.
+            argv: The command for `command.txt`; default `sys.argv`.
         """
         for name in _FOLDERS:
             folder = self.path / name
@@ -171,7 +172,7 @@ class RunDirectory:
                 raise _unmade(folder, error) from error
         machine = describe_machine()
         before = self._read_json("env.json")
-        if before is not None:  # of a run that was resumed elsewhere, every machine is remembered
+        if before is not None:  # a run resumed elsewhere records every machine
             machine["earlier"] = [*_listed(before.pop("earlier", [])), before]
         self._write_json("env.json", machine)
         commands = self._read("command.txt") or b""
@@ -194,11 +195,11 @@ class RunDirectory:
             raise _unreadable(file, str(error)) from error
 
     def write_result(self, result: Mapping[str, Any]) -> None:
-        """Write `result.json`. NaN and infinity are null there, and named under `nonfinite`."""
+        """Write `result.json`. NaN and infinity become null there, listed under `nonfinite`."""
         self._write_json("result.json", dict(result))
 
     def forget_result(self) -> None:
-        """Remove `result.json`, which was that of an earlier start, before the run goes on."""
+        """Remove the `result.json` of an earlier start, before the run continues."""
         file = self.path / "result.json"
         try:
             file.unlink(missing_ok=True)
@@ -206,7 +207,7 @@ class RunDirectory:
             raise _unreadable(file, error.strerror or str(error)) from error
 
     def read_result(self) -> dict[str, Any] | None:
-        """Return the content of `result.json`, or None if the run did not come to an end."""
+        """Return the content of `result.json`, or None if the run has not ended."""
         result = self._read_json("result.json")
         if result is None and os.path.lexists(self.path / "result.json"):
             raise RunDirectoryError(
@@ -217,13 +218,13 @@ class RunDirectory:
         return result
 
     def close(self) -> None:
-        """Give the claim back. It ends, too, when the process ends in any way."""
+        """Release the claim, which also ends when the process ends."""
         if self._claim is not None:
             self._claim.release()
 
     @property
     def writable(self) -> bool:
-        """Whether this process, or the one that it is a node of, has claimed the run."""
+        """Whether this process, or the run that it is a node of, holds the claim."""
         return self._nonce is not None
 
     @property
@@ -231,7 +232,7 @@ class RunDirectory:
         return self._joined if self._claim is None else self._claim.nonce
 
     def check_writable(self) -> None:
-        """Raise RunDirectoryError unless this process has claimed the run, and nobody since."""
+        """Raise RunDirectoryError unless this process still holds the claim."""
         nonce = self._nonce
         if nonce is None:
             raise RunDirectoryError(
@@ -248,7 +249,7 @@ class RunDirectory:
         self.close()
 
     def _read(self, name: str) -> bytes | None:
-        """Return the content of a file of the run; None if there is none."""
+        """Return the content of a file of the run; None if it does not exist."""
         file = self.path / name
         try:
             return read_regular(file, _MAX_READ)
@@ -258,7 +259,7 @@ class RunDirectory:
             raise _unreadable(file, error.strerror or str(error)) from error
 
     def _read_json(self, name: str) -> dict[str, Any] | None:
-        """Return what a file holds; None if there is none, or it is not what muster writes."""
+        """Return the content of a file; None if it does not exist or muster did not write it."""
         data = self._read(name)
         try:
             content = None if data is None else json.loads(data)
@@ -297,19 +298,19 @@ def _make_default(root: Path, env_id: str, algo: str, seed: int) -> Path:
         while True:
             path = parent / (stem if number == 1 else f"{stem}-{number}")
             try:
-                path.mkdir(mode=0o700)  # to be opened up by its owner, not found open
+                path.mkdir(mode=0o700)  # private; its owner may grant access later
                 return path
-            except FileExistsError:  # another run of this second
+            except FileExistsError:  # another run started in the same second
                 number += 1
     except OSError as error:
         raise _unmade(parent, error) from error
 
 
 def check_new(path: str | Path) -> Path:
-    """Return the absolute path of a run that can begin there, or refuse it. Makes nothing.
+    """Return the absolute path if a new run can begin there; raise otherwise. Creates nothing.
 
     Raises:
-        RunDirectoryError: It holds something, or is a link.
+        RunDirectoryError: The directory is not empty, or is a link.
         RunLockedError: Another process is writing there.
     """
     path = checked_path(path)
@@ -320,7 +321,7 @@ def check_new(path: str | Path) -> Path:
             f"--run-dir {shlex.quote(str(path.resolve()))}, if that is meant",
         )
     if path.is_dir() and _content(path):
-        # Only read: whoever claims it to find out keeps others from it for that moment.
+        # Only read the claim: acquiring it to find out would exclude others for that moment.
         writer = living_writer(path)
         raise _taken(path) if writer is None else in_use(path, writer)
     return path
@@ -353,9 +354,9 @@ def _taken(path: Path) -> RunDirectoryError:
 
 
 def _content(path: Path) -> list[str]:
-    """What is in a directory, but for claims and what a run leaves that is killed at its start."""
+    """Return the entries of a directory, without claims and leftovers of a run killed at start."""
     left = (LOCK, WRITER, ".env.json.partial")
-    # A claim also writes `.writer.json.<hex>` for a moment: to see the time, to move a record.
+    # A claim also writes `.writer.json.<hex>` briefly, to read the clock or to move a record.
     names = [
         name for name in os.listdir(path) if name not in left and not name.startswith(f"{WRITER}.")
     ]
@@ -398,7 +399,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _plain(value: Any, path: str, nonfinite: dict[str, str]) -> Any:
-    """Make JSON of what a result may hold: NumPy numbers, paths, NaN."""
+    """Convert a result to JSON values: NumPy numbers, paths, NaN."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, Mapping):

@@ -1,9 +1,9 @@
-"""What can go wrong around a run directory.
+"""Errors around a run directory.
 
 MusterError
-├── CheckpointError      (RuntimeError)  a checkpoint cannot be saved, or not be trusted
-│   └── NonFiniteStateError              it would be, or is, a policy with NaN or infinity in it
-└── RunDirectoryError    (RuntimeError)  the directory is no run, or not one to write to
+├── CheckpointError      (RuntimeError)  a checkpoint cannot be saved or trusted
+│   └── NonFiniteStateError              its policy contains NaN or infinity
+└── RunDirectoryError    (RuntimeError)  the directory is not a run, or not writable
     └── RunLockedError                   another process is writing there
 """
 
@@ -18,8 +18,8 @@ class CheckpointError(MusterError, RuntimeError):
     Args:
         what: What happened, with the file.
         why: The likely cause.
-        fix: One line to try; it holds `offer` if there is one.
-        offer: The newest earlier checkpoint that verifies, when one was damaged.
+        fix: One line to try; it names `offer` if there is one.
+        offer: The newest earlier checkpoint that verifies, if this one is damaged.
     """
 
     def __init__(self, what: str, why: str, fix: str, *, offer: Path | None = None) -> None:
@@ -28,15 +28,15 @@ class CheckpointError(MusterError, RuntimeError):
 
 
 class NonFiniteStateError(CheckpointError):
-    """The policy holds a NaN or an infinity: such a checkpoint is never saved and never loaded."""
+    """The policy contains NaN or infinity: such a checkpoint is never saved and never loaded."""
 
 
 class RunDirectoryError(MusterError, RuntimeError):
-    """A directory cannot be used as the run directory that it was given as."""
+    """A directory cannot be used as a run directory."""
 
 
 class RunLockedError(RunDirectoryError):
-    """Another process writes to this run; `pid` is its process id, or None if it did not say."""
+    """Another process writes to this run; `pid` is its process id, or None if unknown."""
 
     def __init__(self, what: str, why: str, fix: str, *, pid: int | None = None) -> None:
         super().__init__(what, why, fix)

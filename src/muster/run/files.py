@@ -1,12 +1,12 @@
-"""Files that are there whole or not at all.
+"""Files that are either complete or absent.
 
-Everything in this room that must survive a crash is written through `Files`: a handful of system
-calls, one method each, so that a test can let any one of them fail. On top of it:
+Every file of this package that must survive a crash is written through `Files`: a few system calls,
+one method each, so that a test can make any of them fail. On top of it:
 
-    write_new     one new file, synced, with its size and sha256
-    write_atomic  a file written aside, synced, renamed into place: old content or new content
-    open_regular  one existing file of a directory, if it is a plain file and no link
-    read_regular  all of a plain file of bounded size
+    write_new     one new file, synced; returns its size and sha256
+    write_atomic  writes to a temporary file, syncs, renames: old content or new content
+    open_regular  opens an existing file of a directory, if it is a regular file and no link
+    read_regular  reads a whole regular file of bounded size
 """
 
 import contextlib
@@ -32,19 +32,19 @@ _RENAME_EXCHANGE = 2
 
 
 class Files:
-    """The system calls that change what is on disk. Tests put one that fails in its place."""
+    """The system calls that change the disk. Tests replace it by one that fails."""
 
     def mkdir(self, path: Path) -> None:
         """Make a directory that does not exist yet."""
         os.mkdir(path)
 
     def create(self, path: Path) -> int:
-        """Open a new file for writing; one that exists, or a link, is an error."""
+        """Open a new file for writing; an existing file or a link is an error."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         return os.open(path, flags, 0o666)
 
     def write(self, fd: int, data: Buffer) -> int:
-        """Write some of the data and return how many bytes of it."""
+        """Write some of the data and return the number of bytes written."""
         return os.write(fd, data)
 
     def fsync(self, fd: int) -> None:
@@ -60,11 +60,11 @@ class Files:
             os.close(fd)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Give a file or directory another name; a file of that name is replaced."""
+        """Rename a file or directory; an existing file of that name is replaced."""
         os.rename(source, target)
 
     def exchange(self, one: Path, other: Path) -> bool:
-        """Let two names change places in one step; False where the file system cannot."""
+        """Exchange two names in one step; return False if the file system cannot."""
         renameat2 = _renameat2()
         if renameat2 is None:
             return False
@@ -80,7 +80,7 @@ class Files:
         os.unlink(path)
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a directory with all that is in it; links are removed, not followed."""
+        """Remove a directory and its content; links are removed, not followed."""
         shutil.rmtree(path)
 
 
@@ -89,10 +89,10 @@ REAL = Files()
 
 @functools.cache
 def _renameat2() -> Callable[[Path, Path], int] | None:
-    """The system call that swaps two names, as a function that returns an errno; None if absent."""
+    """Return the system call that swaps two names; it returns an errno. None if not available."""
     try:
         function = ctypes.CDLL(None, use_errno=True).renameat2
-    except (AttributeError, OSError):  # not Linux, or a C library that does not offer it
+    except (AttributeError, OSError):  # not Linux, or the C library does not offer it
         return None
     function.argtypes = (
         [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
@@ -111,11 +111,11 @@ def write_new(path: Path, chunks: Iterable[Buffer], files: Files = REAL) -> tupl
 
     Args:
         path: The file.
-        chunks: Its content, in pieces; each is written and let go before the next is asked for.
+        chunks: Its content, in pieces; each is written and released before the next is requested.
         files: The system calls.
 
     Returns:
-        Size in bytes and sha256 of what was written.
+        Size in bytes and sha256 of the written data.
     """
     size, digest = 0, hashlib.sha256()
     fd = files.create(path)
@@ -124,14 +124,14 @@ def write_new(path: Path, chunks: Iterable[Buffer], files: Files = REAL) -> tupl
             view = memoryview(chunk).cast("B")
             for start in range(0, len(view), _CHUNK):
                 piece = view[start : start + _CHUNK]
-                # Hashed as it is written: the sum is that of the bytes that went to the disk, even
-                # if another thread changes the array meanwhile.
+                # Hashed as it is written: the sum is that of the bytes on the disk, even if another
+                # thread changes the array meanwhile.
                 piece = memoryview(bytes(piece)) if not piece.readonly else piece
                 digest.update(piece)
                 size += len(piece)
-                while piece:  # the system may take a part of it only
+                while piece:  # the system may write only a part of it
                     piece = piece[files.write(fd, piece) :]
-                advance()  # a large file on a slow disk is no hang
+                advance()  # a large file on a slow disk does not count as a hang
         files.fsync(fd)
     finally:
         os.close(fd)
@@ -139,9 +139,9 @@ def write_new(path: Path, chunks: Iterable[Buffer], files: Files = REAL) -> tupl
 
 
 def write_atomic(path: Path, data: bytes, files: Files = REAL) -> None:
-    """Write a file so that its readers see the old content or the new content, and nothing else.
+    """Write a file so that readers see either the old content or the new content.
 
-    One writer at a time: whoever calls this holds the lock of the directory.
+    One writer at a time: the caller holds the lock of the directory.
     """
     aside = path.with_name(f".{path.name}.partial")
     with contextlib.suppress(FileNotFoundError):
@@ -157,7 +157,7 @@ def write_atomic(path: Path, data: bytes, files: Files = REAL) -> None:
 
 
 def make_directories(path: Path, files: Files = REAL) -> None:
-    """Make a directory and those above it, as far as they are missing, and sync their names."""
+    """Create a directory and its missing parents, and sync their names."""
     missing = [each for each in (path, *path.parents) if not each.is_dir()]
     for each in reversed(missing):
         with contextlib.suppress(FileExistsError):
@@ -166,7 +166,7 @@ def make_directories(path: Path, files: Files = REAL) -> None:
 
 
 def remove(path: Path, files: Files = REAL) -> None:
-    """Remove whatever has this name: a file, a link (not what it points to), or a directory."""
+    """Remove a file, a link (not its target), or a directory."""
     if path.is_dir() and not path.is_symlink():
         files.remove_tree(path)
     else:
@@ -174,17 +174,17 @@ def remove(path: Path, files: Files = REAL) -> None:
 
 
 def open_regular(name: str, directory: int, shown: Path) -> int:
-    """Open a file of an open directory for reading, if it is a plain file.
+    """Open a file of an open directory for reading, if it is a regular file.
 
     Args:
         name: The file's name, without any directory.
         directory: File descriptor of the directory.
-        shown: The path that error messages show.
+        shown: The path for error messages.
 
     Raises:
-        CheckpointError: It is missing, a link, a directory, or something that is no file.
+        CheckpointError: It is missing, a link, a directory, or not a regular file.
     """
-    # Non-blocking: opening a named pipe would wait for somebody to write to it.
+    # Non-blocking: opening a named pipe would wait for a writer.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         fd = os.open(name, flags, dir_fd=directory)
@@ -199,17 +199,17 @@ def open_regular(name: str, directory: int, shown: Path) -> int:
 
 
 def read_regular(path: Path, most: int, *, links: bool = True) -> bytes:
-    """Return the content of a file, if it is a plain one.
+    """Return the content of a file, if it is a regular file.
 
     Args:
         path: The file.
-        most: The number of bytes that it may have.
-        links: Whether a symbolic link is followed.
+        most: Maximum size in bytes.
+        links: Whether to follow a symbolic link.
 
     Raises:
-        OSError: It is not there, cannot be read, is no plain file, or is too large.
+        OSError: It does not exist, cannot be read, is not a regular file, or is too large.
     """
-    # Non-blocking: opening a named pipe would wait for somebody to write to it.
+    # Non-blocking: opening a named pipe would wait for a writer.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW)
     fd = os.open(path, flags)
     with open(fd, "rb") as opened:
@@ -222,7 +222,7 @@ def read_regular(path: Path, most: int, *, links: bool = True) -> bytes:
 
 
 def damaged(path: Path, problem: str) -> CheckpointError:
-    """The error for a file that is not what a checkpoint's manifest says, without an offer yet."""
+    """Return the error for a file that contradicts its checkpoint's manifest, without an offer."""
     return CheckpointError(
         f"{path} {problem}",
         "the checkpoint is damaged, incomplete, or was not written by muster",

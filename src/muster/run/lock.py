@@ -1,9 +1,9 @@
 """One writer at a time: an advisory lock that the system releases when its holder dies.
 
-`FileLock` holds `flock` on a small file with the holder's process id in it. The file stays after
-the lock is gone; only the lock counts, so a dead run leaves nothing that has to be cleaned up.
-Where the file system has no locks it excludes nobody, and `muster.run.claim` decides who writes.
-`shared` and `alone` do the same for a directory that is read, and for one that is to be removed.
+`FileLock` holds `flock` on a small file that contains the holder's process id. The file stays after
+the lock is released; only the lock counts, so a dead run leaves nothing to clean up. On a file
+system without locks it excludes no one, and `muster.run.claim` decides who writes. `shared` and
+`alone` do the same for a directory that is being read, or about to be removed.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ _held: "set[FileLock]" = set()
 
 
 class FileLock:
-    """A lock on a file, held by one open file: threads of one process exclude each other too.
+    """A lock on a file, held by one open file: it also excludes threads of the same process.
 
-    It lasts until it is released or the process is gone, even if this object is forgotten.
+    It lasts until it is released or the process exits, even if this object is garbage-collected.
 
     Args:
-        path: The lock file; made if it is not there.
-        wait: Seconds to wait for another holder before it is an error.
+        path: The lock file; created if missing.
+        wait: Seconds to wait for another holder before raising.
     """
 
     def __init__(self, path: Path, wait: float = 0.0) -> None:
@@ -39,7 +39,7 @@ class FileLock:
         """Take the lock.
 
         Raises:
-            RunLockedError: Another holder has it, and kept it for the time that was to be waited.
+            RunLockedError: Another holder kept it for `wait` seconds.
         """
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         try:
@@ -60,7 +60,7 @@ class FileLock:
                 return
             except OSError as error:
                 if error.errno not in _BUSY:
-                    return  # a file system without locks: there the record of a claim decides
+                    return  # no locks on this file system: there the record of a claim decides
                 if time.monotonic() >= deadline:
                     raise self._locked(fd) from None
             time.sleep(0.01)
@@ -78,7 +78,7 @@ class FileLock:
         )
 
     def release(self) -> None:
-        """Give the lock back. Without one this does nothing."""
+        """Release the lock. Does nothing if it is not held."""
         fd, self._fd = self._fd, None
         _held.discard(self)
         if fd is not None:
@@ -86,7 +86,7 @@ class FileLock:
 
     @property
     def held(self) -> bool:
-        """Whether this object has the lock now."""
+        """Whether this object holds the lock now."""
         return self._fd is not None
 
     def __enter__(self) -> "FileLock":
@@ -98,8 +98,8 @@ class FileLock:
 
 
 def _forget_in_child() -> None:
-    # A forked worker has a copy of the open file, and would keep the lock of a dead parent alive.
-    # Closing the copy leaves the parent's lock as it is.
+    # A forked worker has a copy of the open file, which would keep the lock of a dead parent.
+    # Closing the copy does not release the parent's lock.
     for lock in list(_held):
         lock.release()
 
@@ -109,18 +109,18 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 @contextlib.contextmanager
 def shared(directory: int) -> Iterator[None]:
-    """Keep an open directory from being removed by muster while it is read."""
+    """Keep muster from removing an open directory while it is read."""
     with _advisory(directory, fcntl.LOCK_SH):
         yield
 
 
 @contextlib.contextmanager
 def alone(path: Path) -> Iterator[bool]:
-    """Find out whether nobody reads a directory, and keep it so: True if it may be removed."""
+    """Exclude readers of a directory; yield True if there are none and it may be removed."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        yield True  # a link or a file: nobody reads it as a checkpoint
+        yield True  # a link or a file, which is never read as a checkpoint
         return
     try:
         with _advisory(fd, fcntl.LOCK_EX | fcntl.LOCK_NB) as free:
@@ -134,8 +134,8 @@ def _advisory(fd: int, kind: int) -> Iterator[bool]:
     try:
         fcntl.flock(fd, kind)
     except OSError as error:
-        # Where the file system cannot lock directories, readers are not protected, and a removed
-        # checkpoint is an error for them as any missing file is.
+        # If the file system cannot lock directories, readers are not protected; to them a removed
+        # checkpoint is an error like any missing file.
         yield error.errno not in _BUSY
         return
     try:

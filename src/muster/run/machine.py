@@ -1,4 +1,4 @@
-"""What a result was obtained with: versions, commit, machine. The content of `env.json`."""
+"""The software and hardware behind a result: versions, commit, machine. Content of `env.json`."""
 
 import importlib.metadata
 import os
@@ -16,7 +16,7 @@ _PACKAGES = ("numpy", "torch", "gymnasium", "numba", "safetensors", "envpool", "
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return what is known about this program and this machine; imports nothing big."""
+    """Return the facts about this program and this machine; imports no large package."""
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "versions": {"muster": __version__, "python": platform.python_version()}
@@ -41,7 +41,7 @@ def _version(package: str) -> str | None:
 
 
 def _git_commit() -> str | None:
-    """The commit of the directory that the program runs in, if it is in a repository."""
+    """Return the commit of the current directory, if it is in a repository."""
     try:
         done = subprocess.run(
             ["git", "rev-parse", "--verify", "HEAD"], capture_output=True, text=True, timeout=5

@@ -1,4 +1,4 @@
-"""`manifest.json`: what a checkpoint consists of, and everything in it that is not an array.
+"""`manifest.json`: the files of a checkpoint, and all of its state except the arrays.
 
 { "format": "muster checkpoint", "format_version": 1, "muster_version": ..., "step": ...,
   "counters": {...}, "meta": {algo, env_id, config, ...}, "state": {part: tree without arrays},
@@ -16,7 +16,7 @@ FORMAT = "muster checkpoint"
 FORMAT_VERSION = 1
 MAX_SIZE = 16 << 20
 MAX_VALUES = 500_000
-"""A text of `MAX_SIZE` could still become gigabytes of small objects; this bounds their number."""
+"""A text of `MAX_SIZE` could still expand to gigabytes of small objects; this bounds them."""
 
 MAX_PARTS = 256
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
@@ -35,7 +35,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class FileEntry:
-    """What the manifest says of one file: `size` in bytes, and its `sha256` in hex."""
+    """The manifest's entry for a file: `size` in bytes, and `sha256` in hex."""
 
     size: int
     sha256: str
@@ -43,7 +43,7 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of a manifest; trees are in the form that `tree.split` gives them."""
+    """The content of a manifest; trees are in the form that `tree.split` returns."""
 
     step: int
     muster_version: str
@@ -54,11 +54,11 @@ class Manifest:
 
 
 class OtherFormatError(ValueError):
-    """The manifest is of another format version."""
+    """The manifest has another format version."""
 
 
 def part_file(part: object) -> str | None:
-    """Return the name of the file that holds a part's arrays; None if no part is called so."""
+    """Return the name of the file with a part's arrays; None if the part's name is invalid."""
     if isinstance(part, str) and _PART.fullmatch(part):
         return f"{part}.safetensors"
     return None
@@ -68,7 +68,7 @@ def to_bytes(manifest: Manifest) -> bytes:
     """Return the text of a manifest.
 
     Raises:
-        ValueError: It is too big ever to be read again.
+        ValueError: It is too large to be read again.
     """
     files = {
         name: {"size": entry.size, "sha256": entry.sha256} for name, entry in manifest.files.items()
@@ -89,16 +89,16 @@ def to_bytes(manifest: Manifest) -> bytes:
 
 
 def from_bytes(data: bytes) -> Manifest:
-    """Read a manifest that may be damaged or made by an enemy.
+    """Read a manifest that may be damaged or malicious.
 
     Raises:
-        OtherFormatError: It is of another version than this program writes.
-        ValueError: It is not a manifest, or not the one that was written.
+        OtherFormatError: Its version differs from the one that this program writes.
+        ValueError: It is not a manifest, or was changed.
     """
     body = parse(data, MAX_SIZE, MAX_VALUES)
     if body.get("format") != FORMAT:
         raise ValueError("is not the manifest of a muster checkpoint")
-    # Before the seal: another version may be sealed in another way.
+    # Before the seal: another version may use another seal.
     version = body.get("format_version")
     if type(version) is not int:
         raise ValueError("has no format version")
@@ -133,7 +133,7 @@ def _files(listed: dict[str, Any], state: dict[str, Any]) -> dict[str, FileEntry
         raise ValueError("has a part whose name is none")
     entries = {}
     for name, entry in listed.items():
-        # Names come from the parts and from nothing else: no directory, no `..`, no other suffix.
+        # File names derive from the parts only: no directory, no `..`, no other suffix.
         if name not in names:
             raise ValueError(f"lists the file {name!r:.100}, which belongs to none of its parts")
         if type(entry) is not dict or entry.keys() != {"size", "sha256"}:

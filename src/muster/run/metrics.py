@@ -1,10 +1,10 @@
-"""`MetricsWriter`: one line of JSON for every report, and the same to TensorBoard.
+"""`MetricsWriter`: one line of JSON for every report, also sent to TensorBoard.
 
     {"env_step": 400, "train_iter": 100, "seconds": 1.93, "train/loss": 0.1, "train/q": null,
      "nonfinite": {"train/q": "nan"}}
 
-Every line is valid JSON and in the file when `write` returns. A run that is resumed from a
-checkpoint drops the lines after it, so that no step is there twice and none goes back.
+Every line is valid JSON, and in the file when `write` returns. A run resumed from a checkpoint
+drops the lines after it, so that no step appears twice and steps never decrease.
 """
 
 import json
@@ -31,16 +31,16 @@ _BATCH = 1 << 20
 
 
 class MetricsWriter:
-    """Writes the metrics of a run. Any thread may call it.
+    """Writes the metrics of a run; usable from any thread.
 
     Args:
         run: A run directory that this process may write to.
-        resume_from: The env_step of the checkpoint that the run goes on from. None for a new run.
-        tensorboard: Whether to write TensorBoard's files, too.
-        sinks: Where else every line goes.
+        resume_from: The env_step of the checkpoint that the run resumes from. None for a new run.
+        tensorboard: Whether to write TensorBoard's files too.
+        sinks: Other receivers of every line.
 
     Raises:
-        RunDirectoryError: The run has metrics already and `resume_from` is not given.
+        RunDirectoryError: The run already has metrics and `resume_from` is None.
     """
 
     def __init__(
@@ -88,12 +88,12 @@ class MetricsWriter:
         """Write one line.
 
         Args:
-            env_step: Environment steps so far; for each metric by itself it never falls.
-            values: Metric name to number. NaN and infinity are null in the file, with a note.
-            train_iter: Gradient updates so far; as in the line before if it is not given.
+            env_step: Environment steps so far; must not decrease, for each metric separately.
+            values: Metric name to number. NaN and infinity become null in the file, with a note.
+            train_iter: Gradient updates so far; None for the same as in the previous line.
 
         Raises:
-            OptionError: A name or a value is none.
+            OptionError: A name or a value is invalid.
             RunDirectoryError: The file cannot be written.
         """
         step = operator.index(env_step)
@@ -110,7 +110,7 @@ class MetricsWriter:
                 self._tell(sink, step, train, seconds, numbers)
 
     def last_step(self, name: str) -> int | None:
-        """Return the env_step of the last line that has a metric; None if none has."""
+        """Return the env_step of the last line with this metric; None if there is none."""
         with self._mutex:
             return self._kept.steps.get(name)
 
@@ -153,7 +153,7 @@ class MetricsWriter:
             while written < len(line):
                 written += os.write(self._fd, line[written:])
         except OSError as error:
-            # Half a line would spoil the next one.
+            # A partial line would corrupt the next one.
             os.ftruncate(self._fd, self._size)
             raise RunDirectoryError(
                 f"{self.path} could not be written: {error}",
@@ -174,7 +174,7 @@ class MetricsWriter:
 
 @dataclass
 class _Kept:
-    """What a resumed run takes over from the lines that stay."""
+    """State that a resumed run takes over from the kept lines."""
 
     seconds: float = 0.0
     train_iter: int = 0
@@ -220,7 +220,7 @@ def _number(name: object, value: Any) -> float:
 
 
 def _keep_until(path: Path, step: int) -> _Kept:
-    """Drop the lines of steps after `step`, and what a killed writer left of a line."""
+    """Drop the lines after `step`, and the partial line of a killed writer."""
     kept = _Kept()
     if not path.exists():
         return kept
@@ -245,7 +245,8 @@ def _kept_lines(path: Path, step: int, kept: _Kept) -> Iterator[bytes]:
         for line in file:
             content = _parsed(line)
             if content is None:
-                # Without its end it is the last line, which was being written when the writer died.
+                # Without a newline it is the last line, which was being written when the writer
+                # died.
                 kept.unreadable += line.endswith(b"\n")
             elif content["env_step"] <= step:
                 kept.seconds = max(kept.seconds, content["seconds"])

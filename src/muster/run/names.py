@@ -1,7 +1,7 @@
-"""What a run directory may be called, so that nothing is ever written outside of it.
+"""Names of run directories, such that nothing is ever written outside of them.
 
-Environment ids and algorithm names come from anywhere and are made harmless (`safe_name`); a path
-that the user gave is taken as it is, or refused (`checked_path`).
+Environment ids and algorithm names come from anywhere and are made safe (`safe_name`); a path from
+the user is used as it is, or rejected (`checked_path`).
 """
 
 import hashlib
@@ -19,10 +19,10 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def safe_name(text: str) -> str:
-    """Make one name for a directory out of any text: `ALE/Pong-v5` becomes `ALE_Pong-v5`.
+    """Turn any text into the name of a directory: `ALE/Pong-v5` becomes `ALE_Pong-v5`.
 
-    Letters, digits and `._+=-` stay; what else there is becomes `_`. A name never begins with a dot
-    or a dash, and one that is too long is cut and ends with a hash of the whole.
+    Letters, digits and `._+=-` stay; any other character becomes `_`. A name never begins with a
+    dot or a dash; a name that is too long is cut and ends with a hash of the whole.
     """
     name = _HARMLESS.sub("_", text).lstrip(".-")
     if not name.strip("_."):
@@ -38,7 +38,7 @@ def safe_name(text: str) -> str:
 
 
 def checked_path(path: str | Path) -> Path:
-    """Return the absolute form of a path that the user gave, or say what is wrong with it."""
+    """Return the absolute form of a path from the user; raise OptionError if it is invalid."""
     text = os.fspath(path)
     name = os.path.basename(os.path.normpath(text)) if text else ""
     if not text:
@@ -50,7 +50,7 @@ def checked_path(path: str | Path) -> Path:
     elif name.startswith("-"):
         problem = "its name begins with a dash, which commands take for an option"
     else:
-        # Not resolved: where the user put a link above it, that is the user's choice.
+        # Not resolved: a link above it is the user's choice.
         return Path(os.path.abspath(text))
     raise OptionError(f"{text!r:.120} cannot be a run directory", problem, "--run-dir runs/my-run")
 

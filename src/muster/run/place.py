@@ -1,12 +1,12 @@
-"""The directory of the checkpoints: how one gets its name there, and how it goes.
+"""The directory of the checkpoints: how a checkpoint gets its name there, and how it is removed.
 
-    write      -> .step-400.partial-<pid>     all of it, down to the disk
-    publish    -> step-400                    in one step, whether or not there was one before
+    write      -> .step-400.partial-<pid>     all files, synced to disk
+    publish    -> step-400                    in one step, also if it replaces an older one
     take_away  -> .step-400.removed-<pid>     no longer counts
-    clean         removes what begins with a dot, if nobody writes or reads it any more
+    clean         removes names that begin with a dot, unless in use by a writer or reader
 
-All of it runs while the store's lock is held, but any of it may be ended by a kill or a power cut
-between two system calls. At each of these points the old checkpoint or the new one is complete.
+All of it runs while the store's lock is held, but a kill or a power cut may interrupt it between
+any two system calls. At each of these points the old checkpoint or the new one is complete.
 """
 
 import itertools
@@ -28,7 +28,7 @@ _LEFTOVER = re.compile(r"\.(step-[0-9]+)\.(partial|replaced|removed)-([0-9]+)(?:
 
 
 class CheckpointPlace:
-    """A directory of checkpoints, for the one who may change it.
+    """A directory of checkpoints, for the process that may change it.
 
     Args:
         path: The directory.
@@ -40,7 +40,7 @@ class CheckpointPlace:
         self._files = files
 
     def write(self, name: str, manifest: Manifest, contents: dict[str, Iterator[Buffer]]) -> Path:
-        """Write all of a checkpoint under a name that does not count, down to the disk."""
+        """Write a whole checkpoint under a name that is ignored, and sync it to disk."""
         partial = self._free_name(name, "partial")
         try:
             self._files.mkdir(partial)
@@ -55,7 +55,7 @@ class CheckpointPlace:
         return partial
 
     def publish(self, partial: Path, final: Path) -> None:
-        """Give a checkpoint its final name, and let go of the one that had it."""
+        """Give a checkpoint its final name, and remove the one that had it."""
         replaces = os.path.lexists(final)
         try:
             if not replaces:
@@ -65,40 +65,40 @@ class CheckpointPlace:
         except OSError:
             self._try_to_remove(partial)
             raise
-        # Only after this may the old one go: until the new name is on the disk, it is all that
-        # survives a power failure.
+        # Only now may the old one be removed: until the new name is on disk, the old checkpoint is
+        # all that survives a power failure.
         self._files.fsync_dir(self.path)
         if replaces:
             self.clean()
 
     def _replace_in_two_steps(self, partial: Path, final: Path) -> None:
-        # For file systems that cannot exchange two names. A writer that is killed in between
-        # leaves no checkpoint of this name, and `clean` gives the old one its name back.
+        # For file systems that cannot exchange two names. A writer that is killed in between leaves
+        # no checkpoint of this name, and `clean` restores the name of the old one.
         aside = self._free_name(final.name, "replaced")
         try:
             self._files.rename(final, aside)
             self._files.rename(partial, final)
         except BaseException:
-            # A call over a network may report failure after it was done, so look.
+            # A call over a network may report failure although it succeeded, so check.
             with suppress(OSError):
                 if not os.path.lexists(final):
                     self._files.rename(aside, final)
             raise
 
     def take_away(self, path: Path) -> bool:
-        """Let a checkpoint no longer count, unless somebody is reading it; `clean` removes it."""
+        """Make a checkpoint no longer count, unless it is being read; `clean` removes it."""
         with alone(path) as free:
             if free:
                 self._files.rename(path, self._free_name(path.name, "removed"))
         return free
 
     def clean(self) -> None:
-        """Remove what dead writers left, and what was replaced or taken away."""
+        """Remove leftovers of dead writers, and checkpoints that were replaced or taken away."""
         leftovers = [name for name in os.listdir(self.path) if _LEFTOVER.fullmatch(name)]
         if not leftovers:
             return
         try:
-            # What took their place must be on the disk before they are gone from it.
+            # The replacements must be on disk before the leftovers are removed.
             self._files.fsync_dir(self.path)
             for name in leftovers:
                 self._clean_one(name)
@@ -118,8 +118,8 @@ class CheckpointPlace:
             self._files.rename(path, final)
             self._files.fsync_dir(self.path)
             return
-        # The lock says that nobody else is writing. On a file system whose locks do not reach
-        # other containers it may be wrong, and what belongs to a process that lives is left alone.
+        # The lock says that no other process is writing. If the file system's locks do not reach
+        # other containers, that may be wrong, so files of a live process are left alone.
         if _lives_elsewhere(int(pid)):
             return
         with alone(path) as free:

@@ -1,11 +1,11 @@
-"""Reads a checkpoint directory that may be damaged, or made by an enemy.
+"""Reads a checkpoint directory that may be damaged or malicious.
 
-    opened (the directory is held while it is read)
+    opened (the directory is locked while it is read)
       -> manifest: size, JSON, version, its own sum
-      -> the files there are: those of the manifest and no other, plain files, size, sha256
-      -> the arrays, parsed from the very bytes whose sum was checked
+      -> files: exactly those of the manifest, regular files, size, sha256
+      -> arrays, parsed from the same bytes whose sum was checked
 
-`verify` stops before the arrays and holds no file in memory. Nothing here writes.
+`verify` stops before the arrays and holds no file in memory. This module writes nothing.
 """
 
 import hashlib
@@ -28,10 +28,10 @@ from muster.run.manifest import FILE_NAME, Manifest
 from muster.run.tree import Tree, join
 
 NAME = re.compile(r"step-(0|[1-9][0-9]{0,18})")
-"""What a complete checkpoint is called."""
+"""The name of a complete checkpoint."""
 
 POLICY = "policy"
-"""The part in which every number has to be finite."""
+"""The part whose numbers all have to be finite."""
 
 _CHUNK = 8 << 20
 _ATTEMPTS = 100
@@ -41,12 +41,12 @@ Print = tuple[tuple[str, int, int, int, int], ...]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was saved: the state of every part, and what was known about it.
+    """A saved state: every part, and its metadata.
 
     Attributes:
         path: The directory it was read from.
         step: The env_step it was saved at.
-        parts: Part name to state tree, as it was given to `CheckpointStore.save`.
+        parts: Part name to state tree, as passed to `CheckpointStore.save`.
         counters: env_step, train_iter, ...
         meta: algo, env_id, config, ...
     """
@@ -59,10 +59,10 @@ class Checkpoint:
 
 
 def verify(path: Path) -> Manifest:
-    """Check all of a checkpoint but the inside of its arrays' files, whose sums it checks.
+    """Check a whole checkpoint; of the array files only size and sha256, not the content.
 
     Raises:
-        CheckpointError: Something is wrong with it; the message names the file.
+        CheckpointError: A check failed; the message names the file.
     """
     with opened(path) as directory:
         manifest = _manifest(directory, path)
@@ -77,10 +77,10 @@ def verify(path: Path) -> Manifest:
 
 
 def load(path: Path) -> Checkpoint:
-    """Read a checkpoint. At its peak this takes twice the size of its files in memory.
+    """Load a checkpoint. Peak memory is twice the size of its files.
 
     Raises:
-        CheckpointError: Something is wrong with it; the message names the file.
+        CheckpointError: A check failed; the message names the file.
         NonFiniteStateError: The policy holds a NaN or an infinity.
     """
     with opened(path) as directory:
@@ -102,7 +102,7 @@ def load(path: Path) -> Checkpoint:
 
 
 def check_finite(arrays: dict[str, np.ndarray[Any, Any]], shown: str) -> None:
-    """Raise NonFiniteStateError if any of these arrays holds a NaN or an infinity."""
+    """Raise NonFiniteStateError if any of these arrays contains NaN or infinity."""
     for name, array in arrays.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             bad = int(array.size - np.count_nonzero(np.isfinite(array)))
@@ -115,7 +115,7 @@ def check_finite(arrays: dict[str, np.ndarray[Any, Any]], shown: str) -> None:
 
 @contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """Open a checkpoint's directory and keep it from being pruned or replaced while it is read."""
+    """Open a checkpoint's directory; it is not pruned or replaced while it is read."""
     if not NAME.fullmatch(path.name):
         raise CheckpointError(
             f"{path} is not a checkpoint",
@@ -126,7 +126,7 @@ def opened(path: Path) -> Iterator[int]:
         directory = _open_directory(path)
         try:
             with shared(directory):
-                # Between opening and locking, a new checkpoint may have taken its place.
+                # Between opening and locking, a new checkpoint may have replaced this one.
                 if _is_still(path, directory):
                     yield directory
                     return
@@ -179,7 +179,7 @@ def _arrays(directory: int, file: Path, manifest: Manifest) -> dict[str, np.ndar
     entry = manifest.files[file.name]
     with _sized(directory, file, entry.size) as fd:
         data = _read(fd, entry.size)
-    # The sum first: nothing of a damaged file is parsed.
+    # The sum first, so that no part of a damaged file is parsed.
     if len(data) != entry.size or hashlib.sha256(data).hexdigest() != entry.sha256:
         raise damaged(file, "does not match its sha256 in the manifest")
     try:
@@ -197,7 +197,7 @@ def _joined(plain: Any, arrays: dict[str, Any], path: Path, what: str) -> Tree:
 
 @contextmanager
 def _sized(directory: int, file: Path, size: int | None) -> Iterator[int]:
-    """Open a file; its size is compared before a byte is read or memory is taken."""
+    """Open a file; its size is checked before anything is read or memory is allocated."""
     fd = open_regular(file.name, directory, file)
     try:
         found = os.fstat(fd).st_size
@@ -211,13 +211,13 @@ def _sized(directory: int, file: Path, size: int | None) -> Iterator[int]:
 
 
 def _read(fd: int, limit: int) -> bytes:
-    # Buffered: one call to the system gives 2 GB at most, and this reads on into the same memory.
+    # Buffered: one system call returns at most 2 GB, and this continues into the same memory.
     with open(fd, "rb", closefd=False) as file:
         return file.read(min(limit, os.fstat(fd).st_size))
 
 
 def fingerprint(path: Path) -> Print:
-    """What the file system says of the files of a checkpoint: it changes with any of them."""
+    """Return the file system's metadata of a checkpoint's files; it changes with any of them."""
     found = []
     for entry in sorted(path.iterdir()):
         info = os.stat(entry, follow_symlinks=False)

@@ -1,7 +1,7 @@
 """JSON text whose last entry is the sha256 of every byte before it.
 
-`json.loads` reads it as any other JSON. `check_seal` compares bytes, not values, so that no bit can
-change unnoticed: not in a number, not in white space, not in the sum itself.
+`json.loads` reads it like any other JSON. `check_seal` compares bytes, not values, so that any
+changed bit is detected: in a number, in white space, or in the sum itself.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ SEAL = "sha256_of_the_above"
 
 
 def seal(body: Mapping[str, Any]) -> bytes:
-    """Return the text of an object, one line for each key, and its sum."""
+    """Return an object as text, one line for each key, followed by its sum."""
     lines = [f"{json.dumps(key)}: {json.dumps(body[key], allow_nan=False)},\n" for key in body]
     text = ("{\n" + "".join(lines)).encode("ascii")
     return text + _tail(text)
@@ -29,10 +29,10 @@ def check_seal(data: bytes) -> None:
 
 
 def parse(data: bytes, max_size: int, max_values: int) -> dict[str, Any]:
-    """Read a JSON object that may be damaged or made by an enemy, seal and all, unchecked.
+    """Parse a JSON object that may be damaged or malicious; does not check the seal.
 
     Raises:
-        ValueError: It is too big, not JSON, has a key twice, or is no object.
+        ValueError: It is too large, not JSON, not an object, or has a duplicate key.
     """
     check_size(data, max_size, max_values)
     try:

@@ -1,7 +1,7 @@
-"""Where metrics go besides `metrics.jsonl`: TensorBoard always, Weights & Biases when asked.
+"""Receivers of metrics besides `metrics.jsonl`: TensorBoard always, Weights & Biases on request.
 
-A sink is told every line that was written. Neither package is imported before it is needed, and
-TensorBoard's own writer is used, which needs no torch.
+A sink receives every line that is written. Neither package is imported before it is needed;
+TensorBoard's own writer needs no torch.
 """
 
 import importlib
@@ -21,15 +21,15 @@ _STAMP = re.compile(r"events\.out\.tfevents\.([0-9]{10,})\.")
 
 
 class Sink(Protocol):
-    """Something that is told the metrics as they are written, in the thread that writes them."""
+    """Receives metrics as they are written, in the thread that writes them."""
 
     def write(
         self, env_step: int, train_iter: int, seconds: float, values: Mapping[str, float]
     ) -> None:
-        """Take one line. An exception ends this sink, not the run."""
+        """Receive one line. An exception removes this sink, and does not end the run."""
 
     def close(self) -> None:
-        """Take no more."""
+        """Release all resources; no more lines follow."""
 
 
 class TensorBoardSink:
@@ -37,7 +37,7 @@ class TensorBoardSink:
 
     Args:
         directory: The run's `tb`.
-        purge_from: For a resumed run: TensorBoard forgets what earlier files have from this step
+        purge_from: For a resumed run: TensorBoard discards what earlier files have from this step
             on.
     """
 
@@ -69,7 +69,7 @@ class TensorBoardSink:
             self._file.close()
 
     def _open(self) -> None:
-        # A quarter of a second to import, which a command that writes no metrics need not pay.
+        # Importing takes a quarter of a second, which a command without metrics should not pay.
         from tensorboard.compat.proto import (  # type: ignore[import-untyped]
             event_pb2,
             summary_pb2,
@@ -89,8 +89,8 @@ class TensorBoardSink:
             self._add(self._event(wall_time=now, step=step, session_log=start))
 
     def _file_name(self) -> str:
-        # TensorBoard reads the files of a run in the order of their names. That of a resumed run
-        # must come last, whatever the clock says and however soon it was resumed.
+        # TensorBoard reads the files of a run in the order of their names. The file of a resumed
+        # run must come last, even if the clock is wrong or the run is resumed within a second.
         found = [_STAMP.match(name) for name in os.listdir(self._directory)]
         stamp = max([int(time.time()), *(int(match[1]) + 1 for match in found if match)])
         return f"events.out.tfevents.{stamp:010d}.{platform.node()}.{os.getpid()}.0"
@@ -101,7 +101,7 @@ class TensorBoardSink:
 
 
 def check_wandb() -> None:
-    """Raise OptionError if the package wandb is not there, without importing it."""
+    """Raise OptionError if the package wandb is not installed, without importing it."""
     if importlib.util.find_spec("wandb") is None:
         raise _no_wandb()
 
@@ -119,7 +119,7 @@ class WandbSink:
 
     Args:
         directory: The run directory, for wandb's own files.
-        project: The project there.
+        project: The name of the project.
         config: The resolved configuration.
         options: Further arguments of `wandb.init`.
 
@@ -154,5 +154,5 @@ class WandbSink:
         self._run.log({**values, **counts})
 
     def close(self) -> None:
-        """Send what is left and end the run there."""
+        """Send the remaining data and end the run there."""
         self._run.finish()

@@ -1,9 +1,9 @@
 """Arrays in a safetensors file, without torch and without a second copy in memory.
 
-The format is eight bytes of header length, a JSON header with type, shape and place of each array,
-and their bytes. Writing streams the arrays one after the other; reading leaves the checks of
-places and sizes to the safetensors library, after those that it does not make: a small header,
-no name twice, only the types that muster writes.
+The format is eight bytes of header length, a JSON header with the type, shape and offsets of each
+array, and their bytes. Writing streams one array after the other. Reading relies on the safetensors
+library to check offsets and sizes, after checks that the library does not make: a small header, no
+duplicate name, only the types that muster writes.
 """
 
 import json
@@ -19,23 +19,23 @@ from muster.run.files import Buffer
 from muster.run.tree import ARRAY_TYPES
 
 MAX_HEADER = 1 << 20
-"""Bytes of header that are written and read: some ten thousand arrays."""
+"""Maximum header size in bytes, for writing and reading: some ten thousand arrays."""
 
 _NAME_OF = {dtype: name for name, dtype in ARRAY_TYPES.items()}
 
 
 def encode(arrays: dict[str, np.ndarray[Any, Any]], shown: str) -> Iterator[Buffer]:
-    """Return the content of a safetensors file, piece by piece.
+    """Return the content of a safetensors file, in pieces.
 
     Args:
         arrays: Native arrays of the types in `ARRAY_TYPES`.
-        shown: What the arrays belong to, for the error message.
+        shown: The owner of the arrays, for the error message.
 
     Raises:
-        CheckpointError: There are too many arrays for one header. Raised before the first piece.
+        CheckpointError: The arrays need too large a header. Raised before the first piece.
     """
     header: dict[str, object] = {}
-    # Widest items first: every array then starts at a multiple of its item size.
+    # Largest items first: every array then starts at a multiple of its item size.
     names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
     end = 0
     for name in names:
@@ -61,16 +61,16 @@ def _pieces(head: bytes, arrays: list[np.ndarray[Any, Any]]) -> Iterator[Buffer]
     yield head
     for array in arrays:
         if array.size:
-            # Not ascontiguousarray, which is a copy only where needed but adds a dimension to 0-d;
-            # ravel copies only what is not contiguous.
+            # Not ascontiguousarray, which adds a dimension to 0-d arrays; ravel copies only arrays
+            # that are not contiguous.
             yield array.ravel(order="C").view(np.uint8).data
 
 
 def decode(data: bytes) -> dict[str, np.ndarray[Any, Any]]:
-    """Read the content of a safetensors file into arrays of their own, writable memory.
+    """Read the content of a safetensors file into separate, writable arrays.
 
     Raises:
-        ValueError: It is not a safetensors file of muster's kind; the message says what is wrong.
+        ValueError: It is not a safetensors file of muster's kind; the message says why.
     """
     _check_header(data)
     try:

@@ -1,11 +1,11 @@
-"""State trees: plain values and arrays, taken apart into what JSON holds and what it does not.
+"""State trees of plain values and arrays, split into a JSON part and the arrays.
 
     split(tree, "policy") -> (plain, arrays)     plain is JSON, with {"$array": name} for each array
     join(plain, arrays)   -> tree                the exact tree: types, dtypes, shapes, big ints
 
-What JSON has no word for is an object with one key that begins with `$`: `{"$array": "q/weight"}`,
-`{"$float": "nan"}`, `{"$int": "0x1f..."}` (beyond 64 bits). A key of the user's own that begins
-with `$` gets a second one. Any other type is refused, with the path to it.
+A value without a JSON form is an object with one key that begins with `$`: `{"$array":
+"q/weight"}`, `{"$float": "nan"}`, `{"$int": "0x1f..."}` (beyond 64 bits). A user's key that begins
+with `$` gets a second `$`. Any other type is rejected, with its path.
 """
 
 import math
@@ -33,7 +33,7 @@ ARRAY_TYPES = {
     "F32": np.dtype(np.float32),
     "F64": np.dtype(np.float64),
 }
-"""The array types that are stored, by their name in a safetensors file."""
+"""The array types that can be stored, by their names in a safetensors file."""
 
 MAX_DEPTH = 64
 _WORD = 2**63
@@ -42,17 +42,17 @@ _HEX = re.compile(r"-?0x[0-9a-f]+")
 
 
 def split(tree: Tree, name: str) -> tuple[Tree, dict[str, np.ndarray[Any, Any]]]:
-    """Take a state tree apart.
+    """Split a state tree.
 
     Args:
         tree: The state of one part.
-        name: What it is called in messages.
+        name: The name of the part in messages.
 
     Returns:
-        The tree as JSON can hold it, and the arrays by the names under which it mentions them.
+        The tree in JSON form, and the arrays by the names that the tree refers to.
 
     Raises:
-        CheckpointError: Some value is of a type that could not come back as what it was.
+        CheckpointError: A value has a type that could not be restored exactly.
     """
     if type(tree) is not dict:
         _refuse(name, tree, "the state of a part is a dict")
@@ -62,7 +62,7 @@ def split(tree: Tree, name: str) -> tuple[Tree, dict[str, np.ndarray[Any, Any]]]
 
 
 def split_plain(tree: Tree, name: str) -> Tree:
-    """Take a tree apart that has no place for arrays, such as the counters."""
+    """Split a tree that may not contain arrays, such as the counters."""
     plain, arrays = split(tree, name)
     for path in arrays:
         _refuse(f"{name}/{path}", arrays[path], "arrays belong into a part's state, not here")
@@ -72,7 +72,8 @@ def split_plain(tree: Tree, name: str) -> Tree:
 def _split(
     value: Any, root: str, path: tuple[str, ...], arrays: dict[str, np.ndarray[Any, Any]]
 ) -> Any:
-    # Exact types only: np.float64 is a float and OrderedDict a dict, but neither would come back.
+    # Exact types only: np.float64 is a float and OrderedDict a dict, but would not be restored as
+    # such.
     kind = type(value)
     if value is None or kind is bool or kind is str:
         return value
@@ -105,10 +106,10 @@ def _take_array(
     path: tuple[str, ...],
     arrays: dict[str, np.ndarray[Any, Any]],
 ) -> str:
-    if array.dtype not in ARRAY_TYPES.values():  # the other byte order is not, either
+    if array.dtype not in ARRAY_TYPES.values():  # this excludes the other byte order too
         _refuse(here, array, "arrays are of bool, int, uint or float16 to float64, in native order")
-    # Names are for people and other tools. Keys may hold "/" or be no valid UTF-8, so two paths
-    # can give one name.
+    # The names are for people and other tools. Keys may contain "/" or invalid UTF-8, so two paths
+    # can result in the same name.
     plain_name = "/".join(path).encode("utf-8", "backslashreplace").decode("utf-8")
     name, count = plain_name, 1
     while name in arrays or name in ("", "__metadata__"):
@@ -143,10 +144,10 @@ def _refuse(path: str, value: object, why: str) -> NoReturn:
 
 
 def join(plain: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Tree:
-    """Put a state tree together again; each array must be mentioned exactly once.
+    """Reassemble a state tree; each array must be referred to exactly once.
 
     Raises:
-        ValueError: It is not what `split` made; the message says where.
+        ValueError: `split` did not make it; the message says where.
     """
     left = dict(arrays)
     tree = _join(plain, "", 0, left)

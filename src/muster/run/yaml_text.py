@@ -1,8 +1,8 @@
-"""YAML, as much of it as a configuration needs.
+"""The subset of YAML that a configuration needs.
 
-Read: mappings with string keys, lists, and the plain values of YAML 1.2 (`3e-4` is a number and
-`no` a word, unlike in YAML 1.1). Refused: tags, anchors and aliases, a key twice, text that is too
-long or too deep. Written: so that both this and a YAML 1.1 reader get the same values.
+Accepted: mappings with string keys, lists, and the plain values of YAML 1.2 (`3e-4` is a number and
+`no` a string, unlike in YAML 1.1). Rejected: tags, anchors and aliases, duplicate keys, text that
+is too long or nested too deep. Output: reads the same here and in a YAML 1.1 reader.
 """
 
 import math
@@ -34,7 +34,7 @@ _PLAIN = {
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Composes plain nodes only; what they mean is decided in `_value`."""
+    """Composes plain nodes only; `_value` interprets them."""
 
     yaml_implicit_resolvers: dict[str, list[Any]] = {}  # noqa: RUF012  # as yaml declares it
 
@@ -46,7 +46,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         event = self.peek_event()
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
             raise _Refused("an anchor or alias (& or *)", event.start_mark)
-        # "!" is what a quoted string has.
+        # Quoted strings have the tag "!".
         if event.tag is not None and event.tag != "!":
             raise _Refused(f"the tag {event.tag!r:.60}", event.start_mark)
         self.depth += 1
@@ -59,7 +59,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
-    """Quotes what either kind of reader would take for something else than a word."""
+    """Quotes strings that either kind of reader would take for another type."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -79,7 +79,7 @@ def load(text: str) -> dict[str, Any]:
     """Read a mapping.
 
     Raises:
-        OptionError: It is not one, or not in the part of YAML that is read; names the line.
+        OptionError: It is not a mapping, or uses more than this subset of YAML; names the line.
     """
     if len(text) > MAX_TEXT:
         raise _error(f"{len(text)} characters", f"the limit is {MAX_TEXT}")
@@ -98,7 +98,7 @@ def load(text: str) -> dict[str, Any]:
 
 
 def dump(data: dict[str, Any]) -> str:
-    """Write a mapping of plain values, in its own order."""
+    """Return a mapping of plain values as text, in its own order."""
     text: str = yaml.dump(
         data, Dumper=_Dumper, sort_keys=False, allow_unicode=False, default_flow_style=False
     )
