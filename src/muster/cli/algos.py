@@ -1,4 +1,4 @@
-"""`muster algos`: the algorithms that there are."""
+"""`muster algos`: lists the algorithms."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class AlgosOptions:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print a line for each."""
+    """Print a line for each algorithm."""
     parse(AlgosOptions, argv, "muster algos")
     from muster.recipes.catalog import algorithms
 

@@ -1,7 +1,7 @@
-"""Command-line options from a dataclass: tyro reads them, and a mistake gets three lines.
+"""Command-line options from a dataclass: tyro parses them; a mistake gets three lines.
 
 argv -> unknown options? -> tyro -> object
-└ refused -> which option alone is refused? -> OptionError
+└ rejected -> which option alone is rejected? -> OptionError
 """
 
 import contextlib
@@ -26,7 +26,7 @@ _LOOKS_LIKE_AN_OPTION = re.compile(r"--|-[A-Za-z]")
 
 @dataclass(frozen=True)
 class _Option:
-    """What the command line knows of one field."""
+    """The command-line option of one field."""
 
     kind: Any
     """Its type, without None."""
@@ -35,7 +35,7 @@ class _Option:
 
     @property
     def takes(self) -> int | None:
-        """How many words follow it; None: as many as there are."""
+        """How many words follow the option; None for any number."""
         if get_origin(self.kind) is tuple:
             return None
         return 0 if self.kind is bool else 1
@@ -52,7 +52,7 @@ class _Option:
         return names.get(self.kind, "a text")
 
     def meant(self, words: Sequence[str]) -> str | None:
-        """Return the value that was probably meant by words that are none."""
+        """Return the value that was probably meant by invalid words."""
         if get_origin(self.kind) is Literal:
             return nearest(" ".join(words), get_args(self.kind))
         numbers = re.findall(r"\d+", " ".join(words))
@@ -62,11 +62,12 @@ class _Option:
 
 
 def parse(cls: type[T], argv: Sequence[str], prog: str, default: T | None = None) -> T:
-    """Return an object of `cls` from `argv`, or show its help and leave.
+    """Return an object of `cls` from `argv`, or show its help and exit.
 
     Raises:
-        OptionError: An option is not known, has no value or one of another type, or a word is left
-            over. What values mean is not checked here: tyro takes any error of `cls` for its own.
+        OptionError: An option is unknown, lacks its value or has one of another type, or a word is
+            left over. Values are not validated here, because tyro takes any error of `cls` for its
+            own.
     """
     if not set(_HELP).isdisjoint(argv):
         tyro.cli(cls, args=["--help"], prog=prog, default=default)
@@ -80,7 +81,7 @@ def parse(cls: type[T], argv: Sequence[str], prog: str, default: T | None = None
 
 
 def value_of(option: str, argv: Sequence[str]) -> str | None:
-    """Return what `argv` gives for an option that has to be known before the others are read."""
+    """Return the value in `argv` of an option that is needed before the others are parsed."""
     found = None
     for place, word in enumerate(argv):
         if word == option and place + 1 < len(argv) and not _is_option(argv[place + 1]):
@@ -113,7 +114,7 @@ def _options(cls: type) -> dict[str, _Option]:
 
 
 def _is_option(word: str) -> bool:
-    """Whether a word names an option, and is no value such as -1 or -inf."""
+    """Whether a word is an option, and not a value such as -1 or -inf."""
     if _LOOKS_LIKE_AN_OPTION.match(word) is None:
         return False
     with contextlib.suppress(ValueError):
@@ -138,7 +139,7 @@ def _check_names(argv: Sequence[str], options: dict[str, _Option], prog: str) ->
 
 
 def _whole_numbers(argv: Sequence[str], options: dict[str, _Option]) -> Iterator[str]:
-    """Yield the words, with 1e5 and 100_000 written out where a whole number is asked for."""
+    """Yield the words, with 1e5 and 100_000 written out where an integer is expected."""
     whole = False
     for word in argv:
         if not _is_option(word):
@@ -166,7 +167,7 @@ def _without_no(name: str, options: dict[str, _Option]) -> str | None:
 
 
 def _try(cls: type[T], argv: Sequence[str], prog: str, default: T | None) -> T | None:
-    """Return what tyro reads, or None if it refuses; what it would print is not shown."""
+    """Return the parsed object, or None if tyro rejects it; tyro's own output is discarded."""
     unseen = io.StringIO()
     with (
         contextlib.redirect_stderr(unseen),
@@ -181,7 +182,7 @@ def _try(cls: type[T], argv: Sequence[str], prog: str, default: T | None) -> T |
 def _mistake(
     cls: type, argv: Sequence[str], prog: str, default: object, options: dict[str, _Option]
 ) -> OptionError:
-    """Say what tyro refused: the first option that it also refuses alone, or a word left over."""
+    """Return the mistake: the first option that tyro also rejects alone, or a word left over."""
     places = [name for name, option in options.items() if option.positional]
     left_over: list[tuple[str, str | None]] = []
     given: list[tuple[str, list[str]]] = []
@@ -226,7 +227,7 @@ def _mistake(
 
 
 def _split(argv: Sequence[str], options: dict[str, _Option]) -> Iterator[tuple[str, list[str]]]:
-    """Yield each option with the words that it takes, and each other word with an empty name."""
+    """Yield each option with its words, and each other word with an empty name."""
     rest = list(argv)
     while rest:
         word = rest.pop(0)
@@ -246,6 +247,6 @@ def _split(argv: Sequence[str], options: dict[str, _Option]) -> Iterator[tuple[s
 
 
 def _shown(text: str) -> str:
-    """Return a word as a message can show it: on one line, and not too long."""
+    """Return a word as shown in a message: on one line, and not too long."""
     plain = text if text.isprintable() and text else repr(text)
     return plain if len(plain) <= 80 else f"{plain[:77]}..."

@@ -1,11 +1,11 @@
-"""Which backend steps an environment faster here, where both Gymnasium and EnvPool have it.
+"""Which backend steps an environment faster here, if both Gymnasium and EnvPool have it.
 
     times(env)     steps per second with each, for few and for many environments    about 2 s
     say_times(...) a line for `muster doctor`
     hint(...)      a line for the end of a run whose environments took most of the time
 
-The backend of a run is a fixed rule and never follows from a measurement, or the same seed would
-give another policy tomorrow: so a user is told, and chooses.
+The backend of a run follows a fixed rule and never a measurement; otherwise the same seed could
+give another policy tomorrow. So muster reports the times, and the user chooses.
 """
 
 import time
@@ -19,12 +19,12 @@ FEW, MANY = 8, 64
 _SECONDS = 0.25
 _STEPS_AT_LEAST = 4
 _FASTER = 1.2
-"""Times as fast that are worth a switch."""
+"""The speed-up that is worth a switch."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """Environment steps per second of one process."""
+    """Environment steps per second in one process."""
 
     num_envs: int
     gymnasium: float
@@ -32,12 +32,12 @@ class Times:
 
     @property
     def ratio(self) -> float:
-        """How many times as fast EnvPool is."""
+        """The speed-up of EnvPool over Gymnasium."""
         return self.envpool / self.gymnasium
 
 
 def times(env: str) -> list[Times]:
-    """Return the rates with few and with many environments; none if only one backend has it."""
+    """Return the rates with few and many environments; empty if only one backend has the id."""
     from muster.envs import make_envs
     from muster.envs.envpool_ids import probably_in_envpool
     from muster.errors import MusterError
@@ -51,14 +51,14 @@ def times(env: str) -> list[Times]:
             try:
                 with make_envs(env, num_envs, backend=backend) as envs:
                     rates.append(_rate(envs))
-            except MusterError:  # this backend does not have it, or cannot run it here
+            except MusterError:  # this backend lacks the id, or cannot run it here
                 return []
         found.append(Times(num_envs, *rates))
     return found
 
 
 def say_times(found: list[Times]) -> str | None:
-    """Return one line of at most 78 columns, or None if there is nothing to choose from."""
+    """Return one line of at most 78 columns, or None if there is no choice."""
     if not found:
         return None
     each = ", ".join(f"{one.ratio:.1f}x with {one.num_envs} envs" for one in found)
@@ -68,7 +68,7 @@ def say_times(found: list[Times]) -> str | None:
 
 
 def hint(env: str, backend: str, limited_by: str | None) -> str | None:
-    """Return what to look at, if environments limit a run that another backend may speed up."""
+    """Return a hint if environments limit a run that another backend may speed up."""
     from muster.envs.envpool_ids import probably_in_envpool
 
     if limited_by != "env" or backend != "gymnasium" or not probably_in_envpool(env):

@@ -27,27 +27,27 @@ _MEANING = {
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """Train for some seconds, and say how fast that was and could have been.
+    """Train for some seconds, and report how fast that was and could have been.
 
-    muster bench [ALGO] [ENV] [options]     ppo on CartPole-v1, if nothing is said
+    muster bench [ALGO] [ENV] [options]     default: ppo on CartPole-v1
 
     rho: trained steps/s, over those of the bare environments with random actions.
 
     eta: trained steps/s, over the bound: only stepping, matrix products and copies.
 
-    Both are of the cores that workers use, not of idle ones.
+    Both count the cores that workers use, not idle ones.
     """
 
     seconds: float = 5.0
-    """Train for so long, compiling left out. Measuring takes up to two seconds more."""
+    """Seconds of training, without compilation. Measuring takes up to two seconds more."""
     workers: int | None = None
     """Processes: 0 for this one alone. None: all cores."""
     num_envs: int = 8
-    """Environments that step together, of all workers."""
+    """Environments that step together, in all workers."""
     seed: int = 0
-    """Decides everything random."""
+    """Determines everything random."""
     json: str | None = None
-    """A file to write all numbers to."""
+    """A file to which all numbers are written."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -107,7 +107,7 @@ def table(report: "BenchReport") -> list[str]:
 
 
 def _what(argv: Sequence[str]) -> tuple[str, str, Sequence[str]]:
-    """Return algorithm, environment and what follows them."""
+    """Return algorithm, environment and the remaining words."""
     names = ["ppo", "CartPole-v1"]
     given = 0
     while given < min(2, len(argv)) and not argv[given].startswith("-"):
@@ -130,7 +130,7 @@ def _read_options(algo: str, env: str, argv: Sequence[str], prog: str) -> dict[s
 
 
 def _check_file(file: str, prog: str) -> None:
-    """Refuse a file that cannot be written, before anything is measured."""
+    """Raise OptionError for a file that cannot be written, before anything is measured."""
     path = Path(file)
     if not can_be_written(path):
         raise OptionError(

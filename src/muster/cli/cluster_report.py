@@ -1,9 +1,9 @@
-"""`muster doctor --address HOST:PORT`: what a Ray cluster has, and what would fail on it.
+"""`muster doctor --address HOST:PORT`: the nodes of a Ray cluster, and what would fail on it.
 
-    look(address)   joins it, and has a tiny task on every node report     a few seconds
+    look(address)   joins it, and runs a tiny task on every node           a few seconds
     say(...)        lines of 80 columns, and what would fail
 
-Only looking touches the cluster; what is said follows from what was seen.
+Only `look` touches the cluster; `say` is a function of its result.
 """
 
 import textwrap
@@ -19,30 +19,30 @@ from muster.engines.ray.versions import asker
 _ANSWER_SECONDS = 20.0
 _GIB = 2**30
 _ENDED_WELL = (1, 3, 4)
-"""Of Ray's reasons for the death of a node: told to, preempted, idle."""
+"""Ray's codes for expected deaths of a node: told to, preempted, idle."""
 _REPORTED = ("python", "ray", "torch", "muster")
 
 
 @dataclass(frozen=True)
 class ClusterNode:
-    """What was seen of one machine of a cluster."""
+    """The facts about one machine of a cluster."""
 
     address: str
     total: Mapping[str, float] = field(default_factory=dict)
     free: Mapping[str, float] = field(default_factory=dict)
     """By Ray's names: CPU, GPU, memory, object_store_memory."""
     versions: Mapping[str, str | None] = field(default_factory=dict)
-    """Of python, ray, torch and muster; None for what is not installed."""
+    """Of python, ray, torch and muster; None for packages that are not installed."""
     shared_memory: int | None = None
     """Size of /dev/shm in bytes, if there is one."""
     silent: str = ""
-    """Why it did not report; nothing if it did."""
+    """Why it did not report; empty if it did."""
     died: str = ""
-    """What Ray says of its death; nothing if it lives."""
+    """Ray's message about its death; empty if it is alive."""
 
 
 def report(address: str) -> int:
-    """Print what was found; 1 if something would fail."""
+    """Print the findings; return 1 if something would fail."""
     about = look_at(address)
     with joined(address):
         nodes = look()
@@ -52,10 +52,10 @@ def report(address: str) -> int:
 
 
 def look(seconds: float = _ANSWER_SECONDS) -> list[ClusterNode]:
-    """Ask every node of the joined cluster.
+    """Query every node of the joined cluster.
 
     Args:
-        seconds: How long all of them together have for an answer.
+        seconds: Time limit for the answers of all nodes together.
     """
     ray = ray_here()
     free = ray._private.state.available_resources_per_node()
@@ -97,13 +97,13 @@ def look(seconds: float = _ANSWER_SECONDS) -> list[ClusterNode]:
 def say(
     address: str, auth: bool, nodes: Sequence[ClusterNode], mine: Mapping[str, str]
 ) -> tuple[list[str], list[str]]:
-    """Return the lines to show, and what would fail of it.
+    """Return the lines to show, and the problems among them.
 
     Args:
         address: Of the cluster.
-        auth: Whether it wants a token.
-        nodes: What was seen.
-        mine: Versions of this process: muster, python and ray.
+        auth: Whether it requires a token.
+        nodes: The result of `look`.
+        mine: Versions in this process: muster, python and ray.
     """
     live = [node for node in nodes if not node.died]
     lines = [
@@ -168,12 +168,12 @@ def _row(name: str, text: str) -> str:
 
 
 def _wrapped(line: str) -> list[str]:
-    """Return a line on as many as it needs; what Ray says may have several."""
+    """Wrap a line to the width; a message of Ray may contain line breaks."""
     indent = " " * (len(line) - len(line.lstrip()))
     return textwrap.wrap(
         " ".join(line.split()) if "\n" in line else line.strip(),
         WIDTH,
         initial_indent=indent,
         subsequent_indent=f"{indent}  ",
-        break_on_hyphens=False,  # of options that can be copied
+        break_on_hyphens=False,  # keeps options intact for copying
     )

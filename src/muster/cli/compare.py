@@ -28,7 +28,7 @@ class CompareOptions:
     a: tyro.conf.Positional[tuple[str, ...]] = ()
     """Runs, or folders of runs, of the first side."""
     vs: tuple[str, ...] = ()
-    """Those of the second side, on the same environment."""
+    """Runs, or folders of runs, of the second side, on the same environment."""
     score: Literal["final", "best"] = "final"
     """The return of the last evaluation, or of the best one."""
     json: bool = False

@@ -1,7 +1,7 @@
 """Which device would train an environment's agent faster here, and why: `muster doctor --device`.
 
 time_devices(...)   acting and one update on each device      a second each
-say_devices(...)    a line for each, then which is faster; follows from the numbers alone
+say_devices(...)    a line for each, then the fastest; a function of the numbers alone
 """
 
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ _CLEARLY = 1.1
 
 @dataclass(frozen=True)
 class DeviceCost:
-    """Microseconds on one device, of the network that `muster doctor` times."""
+    """Microseconds on one device, for the network that `muster doctor` times."""
 
     name: str
     compiled: bool
-    """Whether muster's own kernels run it, not torch."""
+    """Whether muster's own kernels run it, rather than torch."""
     act_us: float
     """Choosing the actions of 8 environments."""
     update_us: float
     """One DQN update with a batch of 64."""
     copy_us: float
-    """Of these updates, copying the batch there and its outputs back; 0 on the host."""
+    """The part of `update_us` spent on copying batch and outputs; 0 on the host."""
 
     @property
     def step_us(self) -> float:
@@ -49,11 +49,11 @@ def time_device(name: str, obs_space: Any, action_space: Any) -> DeviceCost:
 
 
 def say_devices(costs: list[DeviceCost], torch_version: str) -> list[str]:
-    """Return what was measured and what follows from it, none longer than 80 columns.
+    """Return the measurements and the conclusion, in lines of at most 80 columns.
 
     Args:
-        costs: Of the CPU first.
-        torch_version: Which finds the devices.
+        costs: The CPU's first.
+        torch_version: The torch version that found the devices.
     """
     layers = "x".join(map(str, HIDDEN))
     lines = [f"devices: a {layers} network, {ENVS} environments, updates of {BATCH}"]

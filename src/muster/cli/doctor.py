@@ -1,4 +1,4 @@
-"""`muster doctor [ENV] [--device D] [--address HOST:PORT]`: what is here, and what it limits."""
+"""`muster doctor [ENV] [--device D] [--address HOST:PORT]`: reports this system and its limits."""
 
 import importlib.metadata
 import os
@@ -27,20 +27,20 @@ class DoctorOptions:
 
     With --address, a Ray cluster instead: its nodes, versions, what would fail.
 
-    It ends with 1 if the environment has problems, or something would fail.
+    The exit code is 1 if the environment has problems, or something would fail.
     """
 
     env: tyro.conf.Positional[Annotated[str | None, tyro.conf.arg(metavar="[ENV]")]] = None
     """Id of an environment to check."""
     device: Annotated[str | None, tyro.conf.arg(metavar="DEVICE")] = None
-    """With ENV, time the CPU and this device (auto: all that are here) and say which is faster."""
+    """With ENV, time the CPU and this device (auto: all available ones); report the faster one."""
     address: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT")] = None
-    """HOST:PORT of a Ray cluster's head, as ray start --head prints it. If the cluster wants a
-    token, it is taken from RAY_AUTH_TOKEN, or from the file ~/.ray/auth_token."""
+    """HOST:PORT of a Ray cluster's head, as ray start --head prints it. If the cluster requires a
+        token, it is read from RAY_AUTH_TOKEN, or from the file ~/.ray/auth_token."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print what was found; 1 if the environment or the cluster has problems."""
+    """Print the findings; return 1 if the environment or the cluster has problems."""
     options = parse(DoctorOptions, argv, "muster doctor")
     devices = _devices(options)
     if options.address is not None:
@@ -75,7 +75,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _devices(options: DoctorOptions) -> list[str]:
-    """Return the devices that are to be timed, or refuse what is not here."""
+    """Return the devices to time; raise OptionError for one that is not available."""
     if options.device is None:
         return []
     if options.env is None:
@@ -102,7 +102,7 @@ def _compare(env: str, devices: list[str]) -> None:
         with make_envs(env) as envs:
             spaces = envs.single_observation_space, envs.single_action_space
         costs = [time_device(name, *spaces) for name in devices]
-    except MusterError:  # what is wrong with it was said above
+    except MusterError:  # the problem was reported above
         return
     for line in say_devices(costs, importlib.metadata.version("torch")):
         print(line)
@@ -124,7 +124,7 @@ def _look_at_cluster(address: str, env: str | None) -> int:
 
 
 def _check_there(env: str) -> None:
-    """Refuse an id that nobody knows, or whose package is not installed, before all else."""
+    """First reject an id that is unknown, or whose package is not installed."""
     from muster.envs import MissingPackageError, UnknownEnvError, make_envs
 
     try:
@@ -133,12 +133,12 @@ def _check_there(env: str) -> None:
         raise error.to_try("muster doctor {}") from None
     except MissingPackageError:
         raise
-    except Exception:  # it is there and does not work: the check says how
+    except Exception:  # it exists and does not work: the check reports the problem
         return
 
 
 def _check(env: str) -> "CheckReport":
-    """Check an environment and print what was found."""
+    """Check an environment and print the results."""
     from muster.envs import check_env
 
     report = check_env(env)
@@ -163,5 +163,5 @@ def _time(env: str, steps_per_s: float | None) -> limits_here.EnvCost | None:
             return limits_here.time_env(
                 envs.single_observation_space, envs.single_action_space, steps_per_s
             )
-    except MusterError:  # what is wrong with it was said above
+    except MusterError:  # the problem was reported above
         return None

@@ -1,4 +1,4 @@
-"""`muster envs [WORD]`: the environments that are known here."""
+"""`muster envs [WORD]`: lists the environments that are known here."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ from muster.errors import OptionError
 class EnvsOptions:
     """The environments that are known here, and what runs them.
 
-    Those of other packages are known when their package is named: package:Id-v0.
+    Environments of another package need its name: package:Id-v0.
     """
 
     word: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="[WORD]")]] = ""
-    """Only those whose ids have this in them."""
+    """Only ids that contain this word."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print a line for each."""
+    """Print a line for each environment."""
     options = parse(EnvsOptions, argv, "muster envs")
     from muster.envs.make import nearest_id
     from muster.recipes.catalog import envs

@@ -15,19 +15,19 @@ class EvalOptions:
     """Mean and spread of the return of a saved policy, acting greedily."""
 
     run: tyro.conf.Positional[str]
-    """A run directory (its best checkpoint is taken), or a checkpoint in it."""
+    """A run directory (its best checkpoint is used), or a checkpoint in it."""
     episodes: int = 20
     """Episodes to play."""
     seed: int = 0
-    """Decides where they start."""
+    """Determines the start of the episodes."""
     json: bool = False
     """Print JSON."""
     model: str | None = None
-    """Network of the policy, if it is code of your own: module:Class."""
+    """Network of the policy, if it is your own code: module:Class."""
     env: str | None = None
-    """Environment of the policy, if it is code of your own: module:Id."""
+    """Environment of the policy, if it is your own code: module:Id."""
     algo: str | None = None
-    """Algorithm of the policy, if it is code of your own: module:name."""
+    """Algorithm of the policy, if it is your own code: module:name."""
     wrapper: tuple[str, ...] | None = None
     """Wrappers of the environment, if the run has any: module:Wrapper."""
 

@@ -25,41 +25,41 @@ if TYPE_CHECKING:
 class ExportOptions:
     """Write the greedy policy of a run into one file that needs no muster.
 
-    Observations in, actions out; normaliser, masks and memory are inside.
+    Observations in, actions out; normaliser, masks and memory are included.
 
-    It is compared with the policy on 1,000 observations before it gets its name.
+    The file is compared with the policy on 1,000 observations before it gets its name.
 
-    docs/export.md explains it.
+    See docs/export.md.
     """
 
     run: tyro.conf.Positional[str]
-    """A run directory (its best checkpoint is taken), or a checkpoint in it."""
+    """A run directory (its best checkpoint is used), or a checkpoint in it."""
     to: str = "onnx"
     """Format: onnx, or torch-export (a .pt2 file of torch)."""
     out: str | None = None
     """The file. None: policy.onnx or policy.pt2 in the run directory."""
     episodes: int = 0
-    """Also play so many episodes by the policy and by the file, and print both returns."""
+    """Also play so many episodes with the policy and with the file, and print both returns."""
     seed: int = 0
-    """Decides where they start, and which observations are drawn."""
+    """Determines the start of the episodes, and the observations that are drawn."""
     model: str | None = None
-    """Network of the policy, if it is code of your own: module:Class."""
+    """Network of the policy, if it is your own code: module:Class."""
     env: str | None = None
-    """Environment of the policy, if it is code of your own: module:Id."""
+    """Environment of the policy, if it is your own code: module:Id."""
     algo: str | None = None
-    """Algorithm of the policy, if it is code of your own: module:name."""
+    """Algorithm of the policy, if it is your own code: module:name."""
     wrapper: tuple[str, ...] | None = None
     """Wrappers of the environment, if the run has any: module:Wrapper."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Export, and say what the file takes and returns."""
+    """Export, and print the file's inputs and outputs."""
     options = parse(ExportOptions, argv, "muster export")
     prog = f"muster export {shlex.quote(options.run)}"
     try:
         check_whole("episodes", options.episodes, low=0, high=1_000_000)
         check_whole("seed", options.seed, low=0, high=MOST_SEED)
-        # Before torch is loaded.
+        # Before torch is imported.
         to = check_format(options.to)
         checked_out(to, options.out, RunDirectory.open(options.run).path)
         missing_packages(to)

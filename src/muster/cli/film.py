@@ -1,4 +1,4 @@
-"""A video that is written picture by picture, so that its length needs no memory."""
+"""A video that is written frame by frame, so that its length takes no memory."""
 
 from pathlib import Path
 from typing import Any, Self
@@ -13,7 +13,7 @@ class Film:
     """Writes a video.
 
     Args:
-        path: Where to; its suffix says of which kind.
+        path: The file; its suffix determines the format.
     """
 
     def __init__(self, path: Path) -> None:
@@ -30,7 +30,7 @@ class Film:
             self._writer.close()
 
     def add(self, picture: Any) -> None:
-        """Add a picture, uint8 [height, width, 3]; all are of one size."""
+        """Add a frame, uint8 [height, width, 3]; all frames have one size."""
         import imageio_ffmpeg  # type: ignore[import-untyped]
         import numpy as np
 
@@ -43,7 +43,7 @@ class Film:
                 fps=_FPS,
                 codec=codec,
                 pix_fmt_out=pixels,
-                macro_block_size=2,  # what these codecs need: even sides
+                macro_block_size=2,  # these codecs need even sides
             )
             self._writer.send(None)
         self._writer.send(np.ascontiguousarray(picture))

@@ -22,13 +22,13 @@ Any number of replicas gives the same network, bit for bit. Ctrl-C saves and lea
 muster resume RUN goes on. docs/fit.md explains it."""
 
 
-# Options are checked when all of them are known: those of a run that is resumed count, too.
+# Options are checked when all are known, including those of a run that is resumed.
 _SHOWN = {"__doc__": _ABOUT, "__post_init__": lambda self: None}
 _Options: Any = make_dataclass("Options", [], bases=(FitOptions,), namespace=_SHOWN, frozen=True)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Train, and say what came of it."""
+    """Train, and print the result."""
     if not {"-h", "--help"}.isdisjoint(argv):
         parse(_Options, ["--help"], "muster fit MODEL")
     model = argv[0] if argv and not argv[0].startswith("-") else None
@@ -46,7 +46,7 @@ def resume(run: str, argv: Sequence[str], model: str | None = None) -> int:
 
 
 def _defaults(argv: Sequence[str]) -> Any:
-    """Return what holds for options that are not given: the run's own, if one is resumed."""
+    """Return the defaults of options that are not given: those of the run, if one is resumed."""
     path = value_of("--run-dir", argv)
     if "--resume" not in argv or path is None:
         return None
@@ -63,7 +63,7 @@ def _run(model: str | None, given: dict[str, Any], prog: str) -> int:
 
     try:
         check_model(model)
-        resolve(model, given)  # before torch is loaded
+        resolve(model, given)  # before torch is imported
         from muster.fitting.fit import fit
 
         result = fit(model, **given)
@@ -73,7 +73,7 @@ def _run(model: str | None, given: dict[str, Any], prog: str) -> int:
         raise _as_model(typed, prog) from None
     except MusterError:
         raise
-    except Exception as error:  # of a model's own code
+    except Exception as error:  # from the model's own code
         raise as_run_error(error) from error
     score = "not evaluated"
     if result.test_accuracy is not None:
@@ -94,7 +94,7 @@ def _run(model: str | None, given: dict[str, Any], prog: str) -> int:
 
 
 def _as_model(error: OptionError, prog: str) -> OptionError:
-    """Return an error whose advice names a model as it is typed here: it comes first."""
+    """Return an error whose advice names a model the way it is typed here: first."""
     what, why, fix = error.args
     if fix.startswith('model="'):
         fix = prog.rpartition(" ")[0] + " " + fix[len('model="') :].rstrip('"')

@@ -1,9 +1,9 @@
-"""What Ctrl-C, SIGTERM and SIGHUP do to a command while no run listens to them: it leaves at once.
+"""Ctrl-C, SIGTERM and SIGHUP end a command at once while no run handles them.
 
-So it is while Python still imports, where an exception would be a traceback or be swallowed by
-somebody's `except:`, and for a second signal, when the first one's good end is too slow for the
-user. Nothing has to be tidied up: whatever muster writes is whole at every moment, and its locks
-end with the process.
+That is the case while Python still imports, when an exception would cause a traceback or be
+swallowed by some `except:`; and for a second signal, when ending cleanly after the first takes too
+long for the user. There is nothing to clean up: every file that muster writes is complete at every
+moment, and its locks end with the process.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ def leave_at_once_on_signals() -> None:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    with contextlib.suppress(OSError):  # of a terminal that is gone
-        if os.isatty(2):  # on a line of its own: a bar may be there
+    with contextlib.suppress(OSError):  # the terminal was closed
+        if os.isatty(2):  # on a new line: a progress bar may be there
             os.write(2, b"\nmuster: stopped\n")
     os._exit(128 + number)

@@ -1,10 +1,10 @@
-"""What would limit training here: a look at the machine, and what a step of an env costs.
+"""What would limit training here: measures the machine, and the cost of an env's step.
 
     look_here()      cores, memory, files, kernels, arithmetic    about a second
     time_env(...)    one env's step beside acting and learning    half a second
     say_limits(...)  one to three lines, the tightest first
 
-Only measuring touches the machine; what is said follows from the numbers alone.
+Only the first two touch the machine; `say_limits` is a function of the numbers.
 """
 
 import importlib.metadata
@@ -21,10 +21,10 @@ from muster import container
 from muster.installs import install
 
 WIDTH = 80
-"""Columns of a line."""
+"""Width of a line in columns."""
 HIDDEN = (64, 64)
 BATCH = 64
-"""Transitions per update that is timed."""
+"""Transitions of each timed update."""
 ENVS = 8
 """Environments for which acting is timed."""
 _SECONDS = 0.15
@@ -38,25 +38,25 @@ _CLEARLY = 1.5
 
 @dataclass(frozen=True)
 class Machine:
-    """What was found on this machine."""
+    """The measurements of this machine."""
 
     cores: float
-    """That this process may use: of its affinity and of its container's quota, the smaller."""
+    """Cores that this process may use: the smaller of its affinity and its container's quota."""
     free_bytes: int | None
-    """Memory that it could still get, also by its container's limit; None: cannot be told."""
+    """Memory that it can still get, also by its container's limit; None: unknown."""
     open_files: int
     """Files that a process may have open."""
     compiled: bool
-    """Whether kernels are compiled, which needs numba and a place to keep the result."""
+    """Whether kernels are compiled, which needs numba and a place for its cache."""
     gflops: float
-    """Of a float32 matrix product, on all cores, in 1e9 operations per second."""
+    """Speed of a float32 matrix product on all cores, in 1e9 operations per second."""
     copy_gb_per_s: float
-    """Of copying memory, in 1e9 bytes per second."""
+    """Speed of copying memory, in 1e9 bytes per second."""
 
 
 @dataclass(frozen=True)
 class EnvCost:
-    """Microseconds of one process per environment step."""
+    """Microseconds per environment step, in one process."""
 
     env_us: float
     """One bare step, with its share of resets."""
@@ -67,7 +67,7 @@ class EnvCost:
 
 
 def gpu() -> str:
-    """Name what GPU there is, or say `none`. Imports nothing big."""
+    """Return the name of the GPU, or `none`. Imports no large package."""
     names: list[str] = []
     tool = shutil.which("nvidia-smi")
     if tool:
@@ -87,7 +87,7 @@ def gpu() -> str:
 
 
 def ray() -> str:
-    """Say which Ray is installed, or how to install it."""
+    """Return the version of Ray, or how to install it."""
     try:
         return importlib.metadata.version("ray")
     except importlib.metadata.PackageNotFoundError:
@@ -95,13 +95,13 @@ def ray() -> str:
 
 
 def look_here() -> Machine:
-    """Measure this machine. Takes about a second, most of it for loading numba."""
+    """Measure this machine. Takes about a second, most of it for importing numba."""
     import numpy as np
 
     side = 512
     one = np.ones((side, side), np.float32)
     out = np.empty_like(one)
-    block = np.ones(4_000_000)  # 32 MB: more than caches hold
+    block = np.ones(4_000_000)  # 32 MB: larger than the caches
     copy = np.empty_like(block)
     product = seconds_each(lambda: np.matmul(one, one, out=out))
     copying = seconds_each(lambda: np.copyto(copy, block))
@@ -116,7 +116,7 @@ def look_here() -> Machine:
 
 
 def kernels_are_compiled() -> bool:
-    """Whether muster's kernels are numba's, not their slower NumPy twins."""
+    """Whether muster's kernels are compiled by numba, rather than their slower NumPy twins."""
     from muster.nets.adam import adam, adam_numpy
 
     return adam is not adam_numpy
@@ -126,10 +126,10 @@ def time_env(obs_space: Any, action_space: Any, steps_per_s: float) -> EnvCost:
     """Compare an env, whose bare rate is known, with acting and learning.
 
     Args:
-        obs_space: Of one observation.
-        action_space: Of one action. If it is not Discrete, a network with as many outputs as an
-            action has numbers is timed.
-        steps_per_s: Of one bare env.
+        obs_space: The space of one observation.
+        action_space: The space of one action. If it is not Discrete, a network with as many outputs
+            as an action has numbers is timed.
+        steps_per_s: The rate of one bare env.
     """
     agent, some, batch = trial(obs_space, action_space)
     return EnvCost(
@@ -140,7 +140,7 @@ def time_env(obs_space: Any, action_space: Any, steps_per_s: float) -> EnvCost:
 
 
 def trial(obs_space: Any, action_space: Any) -> tuple[Any, Any, Any]:
-    """Return an agent to be timed, observations of 8 environments, and a batch of 64."""
+    """Return an agent to time, observations of 8 environments, and a batch of 64."""
     import gymnasium as gym
     import numpy as np
 
@@ -166,7 +166,7 @@ def trial(obs_space: Any, action_space: Any) -> tuple[Any, Any, Any]:
 
 
 def say_measured(here: Machine) -> str:
-    """Return the numbers that were measured, on a line."""
+    """Return the measurements on one line."""
     free = "" if here.free_bytes is None else f", {here.free_bytes / _GIB:.0f} GiB free"
     return (
         f"{here.gflops:.0f} GFLOP/s, copies {here.copy_gb_per_s:.0f} GB/s{free}, "
@@ -192,7 +192,7 @@ def say_limits(here: Machine, cost: EnvCost | None = None) -> list[str]:
     if here.copy_gb_per_s < _SLOW_COPY:
         lines.append(f"memory is copied at {here.copy_gb_per_s:.1f} GB/s only, which slows replay")
     if cost is not None:
-        lines.insert(1, _bound(cost))  # among the three whatever else there is
+        lines.insert(1, _bound(cost))  # always among the first three
     cores = f"{here.cores:g} usable core{'s' * (here.cores != 1)}"
     if here.cores < 2:
         lines.append(f"{cores}: a second process would only take time from the first")
@@ -202,7 +202,7 @@ def say_limits(here: Machine, cost: EnvCost | None = None) -> list[str]:
 
 
 def _bound(cost: EnvCost) -> str:
-    """Say which of the two a DQN run with one update per step would spend its time on."""
+    """Return which part of a DQN run with one update per step takes most of the time."""
     acting, learning = cost.env_us + cost.act_us, cost.update_us
     if cost.env_us >= _CLEARLY * (cost.act_us + learning):
         return (
@@ -221,15 +221,15 @@ def _bound(cost: EnvCost) -> str:
 
 
 def us(microseconds: float) -> str:
-    """Return microseconds in words."""
+    """Return microseconds as text."""
     if microseconds >= 1000:
         return f"{microseconds / 1000:.1f} ms"
     return f"{microseconds:.0f} us" if microseconds >= 10 else f"{microseconds:.1f} us"
 
 
 def seconds_each(work: Callable[[], object]) -> float:
-    """Return the least time that one call took, of as many as fit into a moment."""
-    work()  # the first one also compiles and fills caches
+    """Return the shortest time of one call, over all calls within 0.15 s."""
+    work()  # the first call also compiles and fills caches
     best, until = float("inf"), time.perf_counter() + _SECONDS
     while True:
         started = time.perf_counter()

@@ -44,8 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code.
 
     Args:
-        argv: What follows `muster`. None for the command line of this process, which then also
-            leaves at once when it is told to by a signal; a caller's own handlers are left alone.
+        argv: The words after `muster`. None for the command line of this process, which then also
+            exits at once on a signal; with `argv`, the caller's signal handlers are left alone.
     """
     if argv is None:
         leave_at_once_on_signals()
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _obey(arguments: list[str]) -> int:
-    """Find the verb and do it."""
+    """Find the verb and run it."""
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -78,13 +78,13 @@ def _obey(arguments: list[str]) -> int:
             f"there are: {', '.join(VERBS)}",
             f"muster {near or 'train dqn CartPole-v1'}",
         )
-    # The verb's module is imported now, so that a typo is answered before torch is loaded.
+    # The verb's module is imported only now, so that a typo is reported before torch is imported.
     code: int = importlib.import_module(f"muster.cli.{verb}").main(rest)
     return code
 
 
 def _check_folder() -> None:
-    """Refuse to work in a folder that was removed: libraries would end the process over it."""
+    """Reject a current folder that was removed: libraries would end the process because of it."""
     try:
         os.getcwd()
     except OSError as error:
@@ -93,16 +93,16 @@ def _check_folder() -> None:
 
 
 def _complain(error: MusterError) -> None:
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody is there to read it
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # the output may be closed
         text = f"muster: {_on_three_lines(error)}"
         sys.stderr.write(f"{_folded(text) if sys.stderr.isatty() else text}\n")
         sys.stderr.flush()
 
 
 def _folded(text: str) -> str:
-    """Return a message with its lines folded at words, but for the one that is there to be copied.
+    """Wrap a message at words, except the last line, which is there to be copied.
 
-    A terminal would fold them within words.
+    A terminal would wrap it within words.
     """
     *said, to_try = text.splitlines()
     columns = shutil.get_terminal_size().columns
@@ -117,9 +117,9 @@ def _folded(text: str) -> str:
 
 
 def _on_three_lines(error: MusterError) -> str:
-    """Return the message of an error, in which a quoted message of others may have had lines.
+    """Return the message of an error on three lines; a quoted message may have had more.
 
-    Paths and the command to try are written as they are typed here.
+    Paths and the command to try are written the way they are typed here.
     """
     what, why, fix = (_from_here(" ".join(part.split())) for part in error.args)
     called = re.compile(rf"(?<![\w/])(?:muster(?= (?:{'|'.join(VERBS)})\b)|pip(?= install))")
@@ -127,7 +127,7 @@ def _on_three_lines(error: MusterError) -> str:
 
 
 def _from_here(text: str) -> str:
-    """Leave the current folder out of the paths in a text."""
+    """Remove the current folder from the paths in a text."""
     try:
         here = os.getcwd()
     except OSError:

@@ -1,4 +1,4 @@
-"""`muster models`: the networks that have a name."""
+"""`muster models`: lists the networks that have a name."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from muster.columns import lines
 
 @dataclass(frozen=True)
 class ModelsOptions:
-    """The networks that --model knows by their names."""
+    """The networks that --model knows by name."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print a line for each."""
+    """Print a line for each network."""
     parse(ModelsOptions, argv, "muster models")
     from muster.recipes.catalog import models
 

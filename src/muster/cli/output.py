@@ -1,7 +1,7 @@
-"""What a command prints, where nobody may read it any more, or where there is no room for it.
+"""Output of a command whose reader may have gone, or whose device may be full.
 
-A pipe whose reader has left (`| head -1`) and a terminal that was closed are no failures: the
-command goes on without them, and ends with its own code. A device that is full is said.
+A pipe whose reader has exited (`| head -1`) and a terminal that was closed are not failures: the
+command continues without them, and ends with its own exit code. A full device is reported.
 """
 
 import contextlib
@@ -18,21 +18,21 @@ _NOBODY = (errno.EPIPE, errno.EIO)
 
 
 class OutputError(MusterError, RuntimeError):
-    """What was to be printed could not be written."""
+    """The output could not be written."""
 
     run_failed = True
 
 
 @contextlib.contextmanager
 def forgiving_output() -> Iterator[None]:
-    """Within this block standard output may lose its reader, and what is left to write at its end.
+    """Within this block, and at its end, standard output may lose its reader.
 
     Raises:
-        OutputError: It is on a device that is full.
+        OutputError: The device is full.
     """
     try:
         is_file = isinstance(sys.stdout.fileno(), int)
-    except (AttributeError, OSError, ValueError):  # none, or one of a test's own
+    except (AttributeError, OSError, ValueError):  # no standard output, or a test's own
         is_file = False
     if not is_file or not isinstance(sys.stdout, io.TextIOWrapper):
         yield
@@ -47,7 +47,7 @@ def forgiving_output() -> Iterator[None]:
 
 
 class _Forgiving(io.TextIOWrapper):
-    """Standard output that takes no offence at a reader who has left."""
+    """Standard output that ignores a reader that has gone."""
 
     def __init__(self, inner: io.TextIOWrapper) -> None:
         raw = io.FileIO(inner.fileno(), "w", closefd=False)
@@ -61,7 +61,7 @@ class _Forgiving(io.TextIOWrapper):
         inner.flush()
 
     def write(self, text: str) -> int:
-        """Write, if anybody is there."""
+        """Write, if there is still a reader."""
         try:
             return super().write(text)
         except OSError as error:
@@ -69,14 +69,14 @@ class _Forgiving(io.TextIOWrapper):
             return len(text)
 
     def flush(self) -> None:
-        """Write what is left, if anybody is there."""
+        """Flush, if there is still a reader."""
         try:
             super().flush()
         except OSError as error:
             self._forgive(error)
 
     def _forgive(self, error: OSError) -> None:
-        """Have all that follows, and what is in the buffer, go nowhere."""
+        """Discard the buffer and all further output."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self.fileno())
         os.close(nowhere)
@@ -89,7 +89,7 @@ class _Forgiving(io.TextIOWrapper):
 
 
 def can_be_written(path: Path) -> bool:
-    """Whether a file can be written there now; not into a named pipe that nobody reads."""
+    """Whether a file can be written there now; False for a named pipe without a reader."""
     try:
         if not path.exists():
             return path.parent.is_dir() and os.access(path.parent, os.W_OK)

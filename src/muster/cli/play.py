@@ -34,19 +34,19 @@ class PlayOptions:
     """Show a saved policy in a window, or record it with --video."""
 
     run: tyro.conf.Positional[str]
-    """A run directory (its best checkpoint is taken), or a checkpoint in it."""
+    """A run directory (its best checkpoint is used), or a checkpoint in it."""
     episodes: int = 3
     """Episodes to play."""
     seed: int = 0
-    """Decides where they start."""
+    """Determines the start of the episodes."""
     video: str | None = None
-    """Write a video (.mp4, .gif, ...) in place of opening a window."""
+    """Write a video (.mp4, .gif, ...) instead of opening a window."""
     model: str | None = None
-    """Network of the policy, if it is code of your own: module:Class."""
+    """Network of the policy, if it is your own code: module:Class."""
     env: str | None = None
-    """Environment of the policy, if it is code of your own: module:Id."""
+    """Environment of the policy, if it is your own code: module:Id."""
     algo: str | None = None
-    """Algorithm of the policy, if it is code of your own: module:name."""
+    """Algorithm of the policy, if it is your own code: module:name."""
     wrapper: tuple[str, ...] | None = None
     """Wrappers of the environment, if the run has any: module:Wrapper."""
 
@@ -59,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
         _check_screen(options.run, sys.platform, os.environ)
     else:
         _check_video(Path(options.video), options.run)
-        # pygame would look for a screen, and complain on standard error where there is none.
+        # Without this, pygame would look for a screen, and print an error if there is none.
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     from muster.envs import make_envs
     from muster.recipes.policy import load_policy
@@ -83,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
 def _play(
     policy: "LoadedPolicy", envs: "VectorEnv", episodes: int, film: Film | None = None
 ) -> None:
-    """Play some episodes, film them if asked to, and print what they came to."""
+    """Play some episodes, record them if `film` is given, and print their returns."""
     import numpy as np
 
     obs, first, played = envs.reset(), np.ones(1, np.bool_), 0
@@ -100,7 +100,7 @@ def _play(
 
 
 def _can_draw(env: str, backend: str, mode: str) -> dict[str, Any]:
-    """Return how an environment is told to draw itself, or say that it cannot."""
+    """Return the arguments that make an environment render; raise CannotShowError if it cannot."""
     import gymnasium as gym
 
     spec = gym.registry.get(env.rpartition(":")[2]) if backend == "gymnasium" else None
@@ -121,7 +121,7 @@ def _can_draw(env: str, backend: str, mode: str) -> dict[str, Any]:
 
 
 def _check_envpool(env: str, options: PlayOptions) -> None:
-    """Refuse what EnvPool cannot show here, before an episode is played."""
+    """Reject what EnvPool cannot show here, before an episode is played."""
     run = shlex.quote(options.run)
     if options.video is None:
         raise CannotShowError(
@@ -129,7 +129,7 @@ def _check_envpool(env: str, options: PlayOptions) -> None:
             "it draws pictures for a video only",
             f"muster play {run} --video play.mp4",
         )
-    # In a process of its own: without OpenGL, MuJoCo ends the process that asks it to draw.
+    # In a separate process: without OpenGL, MuJoCo ends the process that asks it to render.
     program = (
         "import sys, envpool; pool = envpool.make(sys.argv[1], env_type='gymnasium', num_envs=1, "
         "render_mode='rgb_array'); pool.reset(); pool.render()"
@@ -147,7 +147,7 @@ def _check_envpool(env: str, options: PlayOptions) -> None:
 
 
 def _check_video(path: Path, run: str) -> None:
-    """Refuse a video that could not be written, before an episode is played."""
+    """Reject a video that could not be written, before an episode is played."""
     quoted = shlex.quote(run)
     if path.suffix.lower() not in KINDS:
         raise CannotShowError(
@@ -172,8 +172,8 @@ def _check_video(path: Path, run: str) -> None:
 
 
 def _check_screen(run: str, system: str, environ: Mapping[str, str]) -> None:
-    """Raise CannotShowError where a window would fail to open, or open where nobody sees it."""
-    # Windows and macOS always have a screen. Whoever set SDL_VIDEODRIVER chose where to draw.
+    """Raise CannotShowError where a window would fail to open, or would not be visible."""
+    # Windows and macOS always have a screen. A user who set SDL_VIDEODRIVER chose where to draw.
     known = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER", "SDL_VIDEO_DRIVER")
     if not system.startswith("linux") or any(environ.get(name) for name in known):
         return

@@ -1,4 +1,4 @@
-"""What `muster eval` and `muster play` can be told alike: how many episodes, from which seed."""
+"""The options that `muster eval` and `muster play` share: number of episodes, and seed."""
 
 import shlex
 
@@ -10,10 +10,10 @@ from muster.run import RunDirectory
 
 
 def check_played(verb: str, run: str, episodes: int, seed: int) -> None:
-    """Refuse what cannot be played, in the words of the command, before torch is loaded.
+    """Validate the options, with errors in command-line syntax, before torch is imported.
 
     Raises:
-        OptionError: So many episodes, or this seed, are not possible.
+        OptionError: The number of episodes, or the seed, is invalid.
         RunDirectoryError: There is no such run.
     """
     prog = f"muster {verb} {shlex.quote(run)}"

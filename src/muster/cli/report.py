@@ -16,17 +16,17 @@ _PROG = "muster report"
 class ReportOptions:
     """Write one HTML page about runs: curves, intervals, timing, settings, system.
 
-    It is one file that loads nothing from anywhere.
+    The page is one file that loads nothing from elsewhere.
     """
 
     run: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Runs, or folders of runs. Those that differ only in their seed are one curve."""
+    """Runs, or folders of runs. Runs that differ only in their seed form one curve."""
     out: str = "report.html"
-    """The file to write. An older report is replaced, another file is not."""
+    """The file to write. It replaces an older report, but no other file."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write, and say where."""
+    """Write the page, and print its path."""
     options = parse(ReportOptions, argv, _PROG)
     if not options.run:
         raise OptionError(

@@ -22,7 +22,7 @@ All options, with the run's own values: muster resume RUN --help"""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Resume, and say what came of it."""
+    """Resume a run, and print the result."""
     if argv[:1] and argv[0] in ("-h", "--help"):
         print(_USAGE)
         return 0
@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _taken_out(option: str, argv: list[str]) -> str | None:
-    """Return what `argv` gives for an option, and take it out of there."""
+    """Return the value of an option in `argv`, and remove the option."""
     value = value_of(option, argv)
     if value is not None:
         place = argv.index(option) if option in argv else argv.index(f"{option}={value}")

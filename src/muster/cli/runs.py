@@ -19,32 +19,32 @@ _PROG = "muster runs"
 _TITLES = ("status", "algo", "env", "seed", "steps", "best", "final", "run")
 _RIGHT = (3, 4, 5, 6)
 _LONGEST = {1: 9, 2: 14, 3: 6}
-"""Columns that are cut, and to how many characters; the last one gets what is left."""
+"""Maximum number of characters of these columns; the last column gets the rest."""
 
 
 @dataclass(frozen=True)
 class RunsOptions:
     """List the runs in a folder, the newest last.
 
-    best and final are mean returns of evaluations: the highest, the last.
+    best and final are mean returns of evaluations: the highest, and the last.
     """
 
     dir: tyro.conf.Positional[str] = "runs"
-    """Where to look, at any depth."""
+    """The folder to search, at any depth."""
     algo: str | None = None
-    """Only those of an algorithm."""
+    """Only runs of this algorithm."""
     env: str | None = None
-    """Only those of an environment."""
+    """Only runs of this environment."""
     best: int | None = None
-    """Only so many, with the highest returns; the best is last."""
+    """Only this many, with the highest returns; the best is last."""
     json: bool = False
     """Print JSON, with all settings."""
     diff: tuple[str, str] | None = None
-    """Two runs: show the settings that they differ in."""
+    """Two runs: show the settings in which they differ."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """List and print."""
+    """Print the list."""
     options = parse(RunsOptions, argv, _PROG)
     from muster.report.listing import runs
 

@@ -1,7 +1,7 @@
 """`muster train ALGO ENV`: a shell over `muster.recipes.train`.
 
-What can be refused is refused in the order of what it costs to know: algorithm, options,
-environment, and only then is torch loaded.
+Mistakes are reported in order of the cost of finding them: algorithm, options, environment; only
+then is torch imported.
 """
 
 import functools
@@ -30,14 +30,14 @@ All options, with their defaults: muster train ppo CartPole-v1 --help"""
 
 @dataclass(frozen=True)
 class FileOption:
-    """What only the command line has."""
+    """Options that only the command line has."""
 
     config: str | None = None
-    """A file of options, such as config.yaml of a run. The other options here come before it."""
+    """A file of options, such as config.yaml of a run. The other options here override it."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Train, and say what came of it and how to see it play."""
+    """Train, and print the result and the command that plays it."""
     named = [] if argv[:1] and argv[0].startswith("-") else list(argv[:2])
     if "--resume" in argv and value_of("--run-dir", argv) is not None:
         if len(named) == 1 or (named and named[1].startswith("-")):
@@ -58,9 +58,9 @@ def resume(argv: Sequence[str], algo: str | None = None, env: str | None = None)
     """Resume the run that `argv` names with --run-dir, with its own settings.
 
     Args:
-        argv: The options: those that are not given are the run's.
-        algo: As it was given; None for the run's own.
-        env: As it was given; None for the run's own.
+        argv: The options; the others are those of the run.
+        algo: As typed; None for the run's own.
+        env: As typed; None for the run's own.
     """
     from muster.cli.arguments import given_names
     from muster.recipes.beforehand import check_beforehand, check_env
@@ -83,7 +83,7 @@ def resume(argv: Sequence[str], algo: str | None = None, env: str | None = None)
 
 
 def _start(algo: str, env: str, argv: Sequence[str]) -> int:
-    """Begin a new run."""
+    """Start a new run."""
     from muster.envs import UnknownEnvError
     from muster.recipes.beforehand import check_beforehand, check_env
     from muster.recipes.presets import preset
@@ -109,7 +109,7 @@ def _start(algo: str, env: str, argv: Sequence[str]) -> int:
 def _run(
     algo: str | None, env: str | None, options: dict[str, Any], file: str | None = None
 ) -> int:
-    """Train with options that were checked, and print what came of it."""
+    """Train with validated options, and print the result."""
     from muster.recipes.failure import as_run_error
     from muster.recipes.train import train
 
@@ -117,7 +117,7 @@ def _run(
         result = train(algo, env, file, **options)
     except MusterError:
         raise
-    except Exception as error:  # of an environment's, a model's or a middleware's own code
+    except Exception as error:  # from the code of an environment, model or middleware
         raise as_run_error(error) from error
     score = "not evaluated"
     if result.eval_return_mean is not None:
@@ -145,7 +145,7 @@ def _run(
     command, run = program("muster"), shlex.quote(shown(result.run_dir))
     from muster.envs.procgen import is_procgen
 
-    # What is code of the user's own is named again: a file does not say which code is run.
+    # The user's own code is named again: a file does not decide which code is run.
     names = {"algo": result.algo, "env": result.env, "model": options.get("model")}
     run += "".join(
         f" --{name} {value}"
@@ -163,7 +163,7 @@ def _run(
 
 @functools.cache
 def _with_file(algo: str) -> type[Any]:
-    """Return the class of an algorithm's options, and of what only the command line has."""
+    """Return the class of an algorithm's options, with those of the command line only."""
     from muster.recipes.settings import all_options
 
     options = all_options(algo)

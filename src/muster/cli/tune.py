@@ -36,12 +36,12 @@ All options, with their defaults: muster tune ppo CartPole-v1 --help"""
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """What only a study has. What every run has besides is the same for all trials."""
+    """Options that only a study has. All other options of a run are the same for all trials."""
 
     grid: tuple[str, ...] = ()
     """Values to try, in every combination: lr=0.01,0.001 gamma=0.9,0.99."""
     space: tuple[str, ...] = ()
-    """What to draw from: lr=log:1e-5:1e-2 gamma=0.9:0.999 hidden=64+64,128+128."""
+    """Ranges to draw from: lr=log:1e-5:1e-2 gamma=0.9:0.999 hidden=64+64,128+128."""
     search: Literal["random", "tpe"] | None = None
     """How to draw from --space. None: random. tpe learns from trials, and needs Optuna."""
     trials: int | None = None
@@ -49,20 +49,20 @@ class StudyOptions:
     jobs: int | None = None
     """Trials at a time. None: as many as the cores can run."""
     confirm: int = 5
-    """Unseen seeds with which the best five settings run again; 0 for none."""
+    """Number of unseen seeds with which the five best settings run again; 0 for none."""
     scheduler: Literal["none", "median", "asha"] | None = None
-    """What stops trials that fall behind. None: median with --space, none with --grid."""
+    """How to stop trials that fall behind. None: median with --space, none with --grid."""
     out: str | None = None
     """Directory of the study. None: a new one under tunes/."""
     resume: str | None = None  # type: ignore[assignment, unused-ignore]  # of a run, it is a switch
-    """Directory of a study to go on with."""
+    """Directory of a study to resume."""
     config: str | None = None
     """A file of options for all trials, such as config.yaml of a run."""
     run_dir: tyro.conf.Suppress[str | None] = None
 
 
 def main(argv: Sequence[str]) -> int:
-    """Tune, and print what came of it."""
+    """Tune, and print the result."""
     named = list(argv[:2]) if argv and not argv[0].startswith("-") else []
     resumes = any(word == "--resume" or word.startswith("--resume=") for word in argv)
     if not resumes and not {"-h", "--help"}.isdisjoint(argv[:2]):
@@ -131,7 +131,7 @@ def _with_options(algo: str) -> type[Any]:
 
 
 def _preset(kind: type[Any], named: Sequence[str]) -> Any:
-    """Return the defaults that hold for this algorithm and environment."""
+    """Return the defaults for this algorithm and environment."""
     from muster.recipes.presets import preset
 
     known = {field.name for field in fields(kind)}
@@ -139,7 +139,7 @@ def _preset(kind: type[Any], named: Sequence[str]) -> Any:
 
 
 def _after(prog: str, error: OptionError) -> OptionError:
-    """Return an error whose advice is a whole command, where it is an option."""
+    """Return an error whose advice is a whole command, even if it was only an option."""
     what, why, fix = error.args
     return type(error)(what, why, f"{prog} {fix}" if fix.startswith("--") else fix)
 

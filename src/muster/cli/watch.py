@@ -23,7 +23,7 @@ class WatchOptions:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Serve until a signal comes."""
+    """Serve the page until a signal arrives."""
     options = parse(WatchOptions, argv, "muster watch")
     from muster.report.live import LivePage
 

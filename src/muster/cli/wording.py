@@ -1,4 +1,4 @@
-"""Errors that speak of `lr=0.1`, as Python does, in the words of the command line: `--lr 0.1`."""
+"""Rewrites errors about `lr=0.1`, in Python's syntax, for the command line: `--lr 0.1`."""
 
 import re
 from collections.abc import Iterable
@@ -7,10 +7,10 @@ from muster.errors import OptionError
 
 
 def as_typed(error: OptionError, prog: str, names: Iterable[str]) -> OptionError:
-    """Return an error whose options are written as they are typed.
+    """Return an error whose options are written the way they are typed.
 
     Args:
-        error: What was raised.
+        error: The exception raised.
         prog: The command up to its options.
         names: The fields that are options.
     """

@@ -1,6 +1,6 @@
-"""Environments: many at once behind one face, checked at every step, restorable to the step.
+"""Environments: many at once behind one interface, checked at every step, restorable to the step.
 
-Importing this loads gymnasium and numpy, and neither torch nor EnvPool.
+Importing this package loads gymnasium and numpy, but neither torch nor EnvPool.
 """
 
 from muster.envs.base import Episode, StepInfo, StepResult, VectorEnv, true_next_obs

@@ -1,9 +1,9 @@
-"""Actions: checked on their way to the envs, and remembered as long as their episodes run.
+"""Actions: checked before the envs get them, and recorded while their episodes run.
 
     actions of the policy -> checked array [N, ...] -> a row for each env, in its own numbering
-                                  └─ ActionLog: what has to be applied again to restore an episode
+                                  └─ ActionLog: the actions to apply again to restore an episode
 
-To a policy every discrete action counts from 0; a space that starts elsewhere is shifted here.
+To a policy every discrete action counts from 0; a space with another start is shifted here.
 """
 
 import math
@@ -17,15 +17,15 @@ from muster.envs.errors import EnvError, RefusedValue
 from muster.envs.observations import Array, all_finite
 
 LONGEST_LOG = 2**17
-"""Vector steps that are remembered at most. An episode that is longer than this is not restored but
-restarted: an env that never ends must not fill the memory, and would take long to replay."""
+"""Maximum number of recorded vector steps. A longer episode is restarted instead of restored: an
+env that never ends must not fill the memory, and replaying it would take too long."""
 
 
 def action_rows(space: gym.Space[Any], num_envs: int, checks: bool = True) -> "Actions":
-    """Return what checks actions of this space and hands them out.
+    """Return the object that checks actions of this space and converts them for the envs.
 
     Raises:
-        EnvError: actions of such a space are not supported.
+        EnvError: Actions of such a space are not supported.
     """
     if isinstance(space, gym.spaces.Discrete):
         return DiscreteActions(space, num_envs, checks)
@@ -45,9 +45,9 @@ class Actions(ABC):
     """Checks the actions for all envs.
 
     Attributes:
-        space: What the policy's actions are in.
+        space: The space of the policy's actions.
         shape: Shape of one action.
-        dtype: What checked actions are made of.
+        dtype: Type of checked actions.
     """
 
     space: gym.Space[Any]
@@ -60,10 +60,10 @@ class Actions(ABC):
         self._checks = checks
 
     def check(self, actions: Any) -> tuple[Array, list[Any]]:
-        """Return the policy's actions as an array [N, ...], and as the envs want them.
+        """Return the policy's actions as an array [N, ...], and in the form that the envs expect.
 
         Raises:
-            RefusedValue: they are not actions of this space.
+            RefusedValue: They are not actions of this space.
         """
         chosen = self._as_array(actions)
         if self._checks:
@@ -73,18 +73,18 @@ class Actions(ABC):
 
     @abstractmethod
     def check_values(self, chosen: Array) -> None:
-        """Raise RefusedValue if one of these rows is not an action; any number of rows."""
+        """Raise RefusedValue if a row is not an action; accepts any number of rows."""
 
     @abstractmethod
     def in_env_numbers(self, chosen: Array) -> Array:
-        """Return checked or remembered actions as the env's own space has them."""
+        """Convert checked or recorded actions to the env's own space."""
 
     def for_envs(self, chosen: Array) -> list[Any]:
-        """Return the same as a list, with one action for each row."""
+        """Return the converted actions as a list, one for each row."""
         return list(self.in_env_numbers(chosen))
 
     def _as_array(self, actions: Any) -> Array:
-        """Return the actions as an array of numbers with a row for each env."""
+        """Return the actions as a numeric array with one row for each env."""
         wanted = self._wanted
         try:
             chosen = np.asarray(actions)
@@ -103,14 +103,14 @@ class Actions(ABC):
 
 
 class DiscreteActions(Actions):
-    """Actions 0..n-1, given to the envs as Python integers."""
+    """Actions 0..n-1, passed to the envs as Python integers."""
 
     def __init__(self, space: gym.spaces.Discrete, num_envs: int, checks: bool) -> None:
         super().__init__(num_envs, (), checks)
         self._start, self._n = int(space.start), int(space.n)
         self.space = gym.spaces.Discrete(self._n)
         self.dtype = np.dtype(np.int64)
-        # The cheapest test there is for a few small integers; what it does not know is looked at.
+        # The fastest test for a few small integers; any other value gets the full check.
         self._are_usual = frozenset(range(min(self._n, 4096))).issuperset
 
     def check(self, actions: Any) -> tuple[Array, list[Any]]:
@@ -168,7 +168,7 @@ class MultiDiscreteActions(Actions):
 
 
 class BoxActions(Actions):
-    """Numbers, given to the envs as they are: not clipped, but never NaN or Inf."""
+    """Numbers, passed to the envs unchanged: not clipped, but never NaN or Inf."""
 
     def __init__(self, space: gym.spaces.Box, num_envs: int, checks: bool) -> None:
         super().__init__(num_envs, space.shape, checks)
@@ -179,7 +179,8 @@ class BoxActions(Actions):
         given = super()._as_array(actions)
         if self.dtype.kind in "iu" and given.dtype.kind == "f":
             raise _not_whole(given, self.space)
-        # A copy, because an env may change its action in place, and the policy's array is not its.
+        # A copy, because an env may change its action in place, and the array belongs to the
+        # policy.
         with np.errstate(over="ignore"):
             return np.array(given, self.dtype)
 
@@ -225,7 +226,7 @@ def _out_of_range(index: int, value: object, space: gym.Space[Any]) -> RefusedVa
 class ActionLog:
     """The actions of the running episodes: one row per vector step, back to the oldest start.
 
-    Bytes, because appending them costs a quarter of writing into an array.
+    Stored as bytes, because appending them costs a quarter of writing into an array.
     """
 
     def __init__(self, actions: Actions, num_envs: int, longest: int = LONGEST_LOG) -> None:
@@ -241,18 +242,18 @@ class ActionLog:
 
     @property
     def size(self) -> int:
-        """Bytes that are kept."""
+        """Bytes in use."""
         return len(self._bytes)
 
     def append(self, row: bytes) -> None:
-        """Count a step, of which these are the bytes of the checked actions."""
+        """Record a step; `row` holds the bytes of its checked actions."""
         self._bytes += row
         self._next += 1
         if len(self._bytes) > self._enough:
             self._trim()
 
     def restart(self, env: int) -> None:
-        """Forget what this env did: its next action is the first one of an episode."""
+        """Discard the actions of this env: its next action is the first of an episode."""
         self._starts[env] = self._next
 
     def length(self, env: int) -> int:
@@ -268,7 +269,7 @@ class ActionLog:
         return rows[start:, env].copy()
 
     def load(self, episodes: list[Array]) -> None:
-        """Take over running episodes: for each env the actions since its reset."""
+        """Load running episodes: for each env the actions since its reset."""
         longest = max(len(actions) for actions in episodes)
         rows = np.zeros((longest, *self._shape), self._dtype)
         for env, actions in enumerate(episodes):
@@ -279,12 +280,12 @@ class ActionLog:
         self._enough = max(self._enough, len(self._bytes))
 
     def _trim(self) -> None:
-        """Drop what no running episode needs, and of one that is too long its older half."""
+        """Drop rows that no running episode needs, and the older half of one that is too long."""
         oldest = max(self._first, min(self._starts))
         if self._next - oldest > self._longest:
             oldest = self._next - self._longest // 2
         del self._bytes[: (oldest - self._first) * self._row]
         self._first = oldest
-        # So that looking again comes when as much has been added as is kept now, and costs nothing.
+        # The next trim comes when as much has been added as is kept now, so its cost is negligible.
         rows = min(max(256, 2 * (self._next - oldest)), self._longest)
         self._enough = rows * self._row

@@ -1,10 +1,10 @@
-"""`VectorEnv`: several environments behind one face, whatever runs them.
+"""`VectorEnv`: several environments behind one interface, independent of the backend.
 
-    actions -> check -> the backend steps the envs -> check -> reset what ended -> commit -> arrays
+    actions -> check -> the backend steps the envs -> check -> reset ended envs -> commit -> arrays
 
-Reset is in the same step: the row of an env that ended is the first observation of its next
-episode, and the true last one is in `info["final_obs"]`. A step counts only when all of it went
-well: after an error the episode numbers, returns and the state are those before the step.
+An env is reset in the same step: the row of an env that ended is the first observation of its next
+episode, and the true last observation is in `info["final_obs"]`. A step counts only if all of it
+succeeded: after an error the episode numbers, returns and state are those before the step.
 """
 
 from abc import ABC, abstractmethod
@@ -28,7 +28,7 @@ class Episode(NamedTuple):
     env: int
     """Index of the environment."""
     number: int
-    """How many episodes this environment had begun before."""
+    """How many episodes this environment had begun before this one."""
     return_: float
     """Sum of the rewards, in float64."""
     length: int
@@ -36,10 +36,10 @@ class Episode(NamedTuple):
 
 
 class Books(NamedTuple):
-    """What is known of the running episodes: a value for each env."""
+    """The running episodes: one value for each env."""
 
     episodes: list[int]
-    """Their numbers."""
+    """Numbers of the episodes."""
     returns: Sequence[float]
     """Sum of the rewards so far, in float64."""
     lengths: Sequence[int]
@@ -47,10 +47,10 @@ class Books(NamedTuple):
 
 
 class StepInfo(TypedDict):
-    """What `VectorEnv.step` says beside the arrays."""
+    """What `VectorEnv.step` returns besides the arrays."""
 
     final_obs: Observation
-    """Like obs; the rows of envs that ended hold the true last observation, others mean nothing."""
+    """Like obs; rows of envs that ended hold the true last observation, others are undefined."""
     episodes: list[Episode]
     """The episodes that ended in this step, by env index."""
 
@@ -59,7 +59,7 @@ StepResult = tuple[Observation, NDArray[np.float32], NDArray[np.bool_], NDArray[
 
 
 def true_next_obs(obs: Observation, ended: NDArray[np.bool_], info: StepInfo) -> Observation:
-    """Return what the actions of a step led to: what a value is bootstrapped from.
+    """Return the observations that the actions of a step led to, for bootstrapping values.
 
     Args:
         obs: From the same step.
@@ -67,7 +67,8 @@ def true_next_obs(obs: Observation, ended: NDArray[np.bool_], info: StepInfo) ->
         info: From the same step.
 
     Returns:
-        `obs` itself if no episode ended; else a copy, with the last observations where one did.
+        `obs` itself if no episode ended; otherwise a copy, with the last observations of ended
+        episodes.
     """
     if not ended.any():
         return obs
@@ -88,13 +89,14 @@ class VectorEnv(ABC):
 
     Attributes:
         env_id: The id they were made from, or the name of the factory.
-        num_envs: How many there are.
-        seed: Every random number in them comes from this.
-        first_env: The number of env 0 among all envs of this seed, which others may have.
+        num_envs: The number of environments.
+        seed: The source of every random number in them.
+        first_env: The number of env 0 among all envs of this seed, which may be spread over
+            processes.
         backend: What runs them: "gymnasium" or "envpool".
-        single_observation_space: What one row of an observation is in (floats are float32).
-        single_action_space: What one action is in (discrete actions count from 0).
-        env_action_space: What one action is in to the environment itself.
+        single_observation_space: The space of one row of an observation (floats are float32).
+        single_action_space: The space of one action (discrete actions count from 0).
+        env_action_space: The environment's own space of one action.
     """
 
     backend: str
@@ -127,65 +129,65 @@ class VectorEnv(ABC):
 
     @property
     def obs(self) -> Observation:
-        """The present observation, as an own copy: where to go on after `load_state_dict`."""
+        """A copy of the present observation, to continue from after `load_state_dict`."""
         self._require_ready("obs")
         copy: Observation = self._observations.copy(self._obs)
         return copy
 
     @abstractmethod
     def reset(self) -> Observation:
-        """Begin the next episode in every env, whatever state it is in, and return what it shows.
+        """Begin the next episode in every env, in any state, and return the first observation.
 
         Returns:
-            An array [N, ...], or a dict of such arrays if the space is a Dict: the caller's own.
+            An array [N, ...], or a dict of such arrays for a Dict space. The caller owns it.
         """
 
     @abstractmethod
     def step(self, actions: Any, out: Observation | None = None) -> StepResult:
-        """Do one step in every env, and reset the envs whose episode ended with it.
+        """Step every env, and reset the envs whose episode ended.
 
         Args:
             actions: One for each env: [N] integers, or [N, ...].
-            out: Where to write the observation; without it, a new array.
+            out: Where to write the observation; default: a new array.
 
         Returns:
-            obs [N, ...], reward float32 [N], terminated bool [N], truncated bool [N], info. All
-            arrays are the caller's own.
+            obs [N, ...], reward float32 [N], terminated bool [N], truncated bool [N], info. The
+            caller owns all arrays.
 
         Raises:
-            EnvError: an env raised, or a value is not what it must be. The step did not happen.
+            EnvError: An env raised, or a value is invalid. The step did not happen.
         """
 
     @abstractmethod
     def render(self) -> Any:
-        """Return a picture of env 0, uint8 [H, W, 3], if made with `render_mode="rgb_array"`."""
+        """Return an image of env 0, uint8 [H, W, 3]; needs `render_mode="rgb_array"`."""
 
     @abstractmethod
     def books(self) -> Books:
-        """Return what is known of the running episodes."""
+        """Return numbers, returns and lengths of the running episodes."""
 
     @abstractmethod
     def actions(self) -> list[Array]:
-        """Return the actions since each running episode began; none where they are not known."""
+        """Return the actions of each running episode so far; empty arrays where unknown."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Return where the envs are after the last step that went well: plain values and arrays."""
+        """Return the state of the envs after the last successful step: plain values and arrays."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go to where other envs of the same id, number and seed were.
+        """Restore the state of other envs of the same id, number and seed.
 
-        Episodes that cannot be restored to the very step are restarted under their next number, and
-        a MusterWarning says which.
+        Episodes that cannot be restored to the exact step are restarted under their next number,
+        and a MusterWarning names them.
 
         Raises:
-            OptionError: the state is not one of such envs.
+            OptionError: The state does not belong to such envs.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Release the envs. Closing again changes nothing."""
+        """Release the envs. A second call does nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -198,7 +200,7 @@ class VectorEnv(ABC):
         return self._seeds[env](number)
 
     def in_env_numbers(self, actions: Array) -> Array:
-        """Return actions [N, ...] of the policy as the environment itself has them."""
+        """Convert the policy's actions [N, ...] to the environment's own numbering."""
         return self._actions.in_env_numbers(actions)
 
     def _require_ready(self, call: str) -> None:
@@ -212,10 +214,10 @@ class VectorEnv(ABC):
 
     @abstractmethod
     def _running_step(self, env: int) -> int:
-        """Return the number of the step that env `env` is about to do in its episode, from 1."""
+        """Return the number, from 1, of the step that env `env` is about to do in its episode."""
 
     def _refuse(self, value: RefusedValue, env: int, number: int, step: int) -> NoReturn:
-        """Raise the EnvError for a value that was refused; env < 0 if all are meant."""
+        """Raise the EnvError for a rejected value; env < 0 means all envs."""
         seed = self.episode_seed(env, number) if env >= 0 else None
         raise EnvError(
             f"{value.field} {self._place(env, number, step, seed)} {value.what}",
@@ -229,7 +231,7 @@ class VectorEnv(ABC):
         ) from None
 
     def _refuse_in_step(self, value: RefusedValue) -> NoReturn:
-        """Raise the EnvError for a value in a row for each env, in the step that is being done."""
+        """Raise the EnvError for a rejected value of the current step."""
         env = value.index
         if env < 0:
             self._refuse(value, env, 0, 0)
@@ -241,7 +243,7 @@ class VectorEnv(ABC):
         return f"of env {env} of {self.env_id!r} (episode {number}, step {step}, seed {seed})"
 
     def _head(self) -> dict[str, Any]:
-        """Return the part of a state that every backend has: whose it is, and where it is."""
+        """Return the part of a state that all backends share: identity and position of the envs."""
         started = self._obs is not None
         return {
             "format": 1,
@@ -255,7 +257,7 @@ class VectorEnv(ABC):
         }
 
     def _check_head(self, state: dict[str, Any]) -> None:
-        """Raise OptionError unless a state is one of envs like these."""
+        """Raise OptionError unless a state belongs to envs like these."""
         mine = self._head()
         for name in ("format", "backend", "env_id", "num_envs", "seed"):
             if state.get(name) != mine[name]:
@@ -267,7 +269,7 @@ class VectorEnv(ABC):
             raise bad_state(f"its obs are not one observation in {self.single_observation_space}")
 
     def _check_column(self, state: dict[str, Any], name: str, kind: str) -> None:
-        """Raise OptionError unless this part of a state is an array with a value for each env."""
+        """Raise OptionError unless this part of a state is an array with one value for each env."""
         given = state.get(name)
         if (
             not isinstance(given, np.ndarray)

@@ -1,8 +1,8 @@
-"""`check_env`: what `muster doctor ENV` says about an environment before anybody trains on it.
+"""`check_env`: checks an environment before training, for `muster doctor ENV`.
 
     can it be made -> gymnasium's own checker -> same seed, same steps -> restored -> steps/s
 
-Nothing here raises because of the environment: what is wrong with it ends up in `problems`.
+A faulty environment never causes an exception here: its faults are listed in `problems`.
 """
 
 import time
@@ -22,7 +22,7 @@ from muster.envs.masks import is_masked, legal_actions
 from muster.errors import MusterWarning
 
 STEPS = 20
-"""Steps that are done to compare two envs."""
+"""Steps taken to compare two envs."""
 
 _TIMED_SECONDS = 0.2
 _STEPS_TO_END = 20_000
@@ -31,26 +31,26 @@ _SECONDS_TO_END = 2.0
 
 @dataclass(slots=True)
 class CheckReport:
-    """What was found out about an environment."""
+    """The results of checking an environment."""
 
     env_id: str
     """Its id, or the name of its factory."""
     backend: str = ""
-    """What would run it: "gymnasium" or "envpool"."""
+    """The backend that would run it: "gymnasium" or "envpool"."""
     observation_space: str = ""
-    """As a policy would see it."""
+    """As a policy sees it."""
     action_space: str = ""
-    """As a policy would see it."""
+    """As a policy sees it."""
     gymnasium_warnings: list[str] = field(default_factory=list)
-    """What gymnasium's checker warned of: worth reading, but no reason not to train."""
+    """Warnings of gymnasium's checker: worth reading, but no reason not to train."""
     reproducible: bool | None = None
-    """Whether the same seed and actions twice gave the same steps; None if it did not get there."""
+    """Whether the same seed and actions gave the same steps twice; None if not tested."""
     restorable: bool | None = None
-    """Whether a running episode was restored to the very step, and went on as before."""
+    """Whether a running episode was restored to the exact step, and continued as before."""
     steps_per_s: float | None = None
-    """Steps per second of one bare env with random actions, resets included."""
+    """Steps per second of one bare env with random actions, including resets."""
     problems: list[str] = field(default_factory=list)
-    """What should be fixed; empty if all is well."""
+    """Faults that should be fixed; empty if there are none."""
 
     @property
     def ok(self) -> bool:
@@ -61,7 +61,7 @@ class CheckReport:
 def check_env(
     env_id: str | Callable[..., gym.Env[Any, Any]], backend: str = "auto", **env_kwargs: Any
 ) -> CheckReport:
-    """Look at an environment as a training run would use it. Takes a second or two.
+    """Check an environment the way a training run would use it. Takes a second or two.
 
     Args:
         env_id: As for `make_envs`.
@@ -69,9 +69,9 @@ def check_env(
         **env_kwargs: As for `make_envs`.
 
     Raises:
-        UnknownEnvError: there is no such id.
-        MissingPackageError: a package has to be installed first.
-        OptionError: an argument makes no sense.
+        UnknownEnvError: There is no such id.
+        MissingPackageError: A package has to be installed first.
+        OptionError: An argument is invalid.
     """
 
     def make() -> VectorEnv:
@@ -112,7 +112,7 @@ def _run_gymnasium_checker(report: CheckReport, make_one: Callable[[], gym.Env[A
         warnings.simplefilter("always")
         try:
             env = make_one()
-            # The bare env, as gymnasium asks for; rendering is not what training needs.
+            # The bare env, as gymnasium requires; training needs no rendering.
             gymnasium_check_env(env.unwrapped, skip_render_check=True)
             env.close()
         except Exception as error:
@@ -160,7 +160,8 @@ def _restore_one(report: CheckReport, make: Callable[[], VectorEnv]) -> None:
                 action = legal_actions(drawn, one.obs, one.single_action_space)
                 if not _same_step(one.step(action), two.step(action)):
                     report.restorable = False
-    # EnvPool never restores, and says so at every resume; a resume then begins new episodes.
+    # EnvPool never restores, and warns about it at every resume; the resume then begins new
+    # episodes.
     if not report.restorable and report.backend == "gymnasium" and report.reproducible:
         report.problems.append(
             "a running episode cannot be restored from its seed and actions: what the env does "
@@ -197,7 +198,7 @@ def _bare_rate(make_one: Callable[[], gym.Env[Any, Any]]) -> float:
 
 
 def _look_for_an_end(report: CheckReport, make_one: Callable[[], gym.Env[Any, Any]]) -> None:
-    """Note an environment in which no episode seems to end: an evaluation waits for that."""
+    """Report an environment whose episodes seem never to end: an evaluation waits for the end."""
     env = make_one()
     try:
         if env.spec is not None and env.spec.max_episode_steps is not None:

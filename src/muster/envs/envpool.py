@@ -1,11 +1,12 @@
-"""`EnvPoolVectorEnv`: EnvPool's C++ environments, which step on threads of their own.
+"""`EnvPoolVectorEnv`: EnvPool's C++ environments, which step on their own threads.
 
-    actions -> pool.step(all) -> check -> pool.step(only what ended) -> commit -> arrays
+    actions -> pool.step(all) -> check -> pool.step(only ended envs) -> commit -> arrays
 
 EnvPool resets in the next step: the step after an end ignores its action and returns the first
-observation. So the envs that ended, and only those, are stepped once more at once, and what they
-returned before is the final observation. EnvPool seeds an env when it is made, not when it is
-reset: the pool's own stream decides all later episodes, and one cannot be put back into its middle.
+observation. So exactly the envs that ended are stepped once more immediately, and their previous
+observation is the final one. EnvPool seeds an env when it is made, not when it is reset: the pool's
+own stream of random numbers decides all later episodes, and an env cannot be restored to the middle
+of one.
 """
 
 import warnings
@@ -33,10 +34,10 @@ _OURS = ("batch_size", "env_seed", "env_type", "gym_reset_return_info")
 
 
 def import_envpool() -> Any:
-    """Import EnvPool, which takes about a second and is needed by nobody else.
+    """Import EnvPool, which takes about a second and is needed only here.
 
     Raises:
-        MissingPackageError: it is not installed.
+        MissingPackageError: EnvPool is not installed.
     """
     try:
         import envpool  # type: ignore[import-untyped, unused-ignore]
@@ -50,11 +51,11 @@ def import_envpool() -> Any:
 
 
 class EnvPoolVectorEnv(VectorEnv):
-    """Environments of EnvPool, one step of all of them at a time.
+    """Environments of EnvPool; all of them step together.
 
     Args:
-        env_id: An id that EnvPool has.
-        num_envs: How many to make.
+        env_id: An id of EnvPool.
+        num_envs: The number of environments.
         seed: Seed of the run.
         env_kwargs: For `envpool.make`, such as `num_threads` or `max_episode_steps`.
     """
@@ -87,7 +88,7 @@ class EnvPoolVectorEnv(VectorEnv):
         self._all = np.arange(num_envs, dtype=np.int32)
         self._lengths = np.zeros(num_envs, np.int64)
         self._returns = np.zeros(num_envs)
-        # What is sent to an env that only has to reset; EnvPool ignores it.
+        # The action for an env that only has to reset; EnvPool ignores it.
         idle = np.zeros((num_envs, *self._actions.shape), self._actions.dtype)
         self._idle = self._actions.in_env_numbers(idle)
 
@@ -120,7 +121,7 @@ class EnvPoolVectorEnv(VectorEnv):
         ended = np.flatnonzero(terminated | truncated)
         if len(ended):
             numbers = [number + 1 for number in self._numbers]
-            # Not pool.reset(ended): that would also reset a game that goes on after a lost life.
+            # Not pool.reset(ended): that would also reset a game that continues after a lost life.
             ids = ended.astype(np.int32)
             raw, _, _, _, info = self._call("step", self._pool.step, self._idle[ended], ids)
             self._check_order(info, ids)
@@ -134,7 +135,7 @@ class EnvPoolVectorEnv(VectorEnv):
         episodes = [self._finish(env) for env in ended.tolist()]
         self._obs = obs
         self._unready = None
-        theirs = self._observations.copy(obs, out)  # what the caller has, they may change
+        theirs = self._observations.copy(obs, out)  # the caller may change its copy
         return (
             theirs,
             rewards,
@@ -152,7 +153,7 @@ class EnvPoolVectorEnv(VectorEnv):
         return Books(list(self._numbers), self._returns.tolist(), self._lengths.tolist())
 
     def actions(self) -> list[Array]:
-        """See VectorEnv. EnvPool's episodes are not restored, so their actions are not kept."""
+        """See VectorEnv. EnvPool cannot restore episodes, so it keeps no actions."""
         return [np.zeros((0, *self._actions.shape), self._actions.dtype)] * self.num_envs
 
     def state_dict(self) -> dict[str, Any]:
@@ -197,15 +198,15 @@ class EnvPoolVectorEnv(VectorEnv):
             self._require_ready("reset()")
 
     def _make_pool(self, numbers: list[int]) -> Any:
-        """Make envs whose first episodes have these numbers, and the seeds that belong to them."""
+        """Make envs whose first episodes have these numbers, and the corresponding seeds."""
         envpool = import_envpool()
         seeds = [
             derive_seed(self.seed, "env", self.first_env + env, "episode", number) % 2**31
             for env, number in enumerate(numbers)
         ]
         with warnings.catch_warnings():
-            # EnvPool's bounds are float64, and Gymnasium says so for each space it makes of them,
-            # which is when somebody asks for one the first time.
+            # EnvPool's bounds are float64, and Gymnasium warns about it for each space that it
+            # derives from them, which happens on first access.
             warnings.simplefilter("ignore")
             pool = self._call(
                 "init",
@@ -270,7 +271,7 @@ class EnvPoolVectorEnv(VectorEnv):
         self._unready = None
 
     def _finish(self, env: int) -> Episode:
-        """Close the books on an episode, and open those of the next one."""
+        """Return the finished episode, and start counting the next one."""
         number = self._numbers[env]
         done = Episode(env, number, float(self._returns[env]), int(self._lengths[env]))
         self._numbers[env] = number + 1
@@ -280,7 +281,7 @@ class EnvPoolVectorEnv(VectorEnv):
 
 
 def _threads(num_envs: int) -> int:
-    """Return this process's share of the cores: EnvPool would take all of them in every node."""
+    """Return this process's share of the cores, because EnvPool would use all in every node."""
     node = current_node()
     nodes = 1 if node is None else node.place.size
     return max(1, min(num_envs, whole_cores() // nodes))

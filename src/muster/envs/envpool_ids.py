@@ -1,8 +1,8 @@
-"""Says that EnvPool does not have an id without loading EnvPool, which takes more than a second.
+"""Detects ids that EnvPool lacks without importing EnvPool, which takes more than a second.
 
-EnvPool writes most of its ids out in its `registration.py` files, and puts some together: those of
-Atari games (`Pong-v5`) and of dm_control. So the text is believed only for what looks like a slip
-of an id that Gymnasium has, and never where it could be an Atari game.
+EnvPool spells out most of its ids in its `registration.py` files, and composes others: those of
+Atari games (`Pong-v5`) and of dm_control. So the text is trusted only for an id that looks like a
+misspelling of a Gymnasium id, and never where it could be an Atari game.
 """
 
 import functools
@@ -17,9 +17,9 @@ _VERSION = re.compile(r"-v\d+$")
 
 
 def surely_not_in_envpool(env_id: str, known: Iterable[str]) -> bool:
-    """Whether `env_id` is a slip of one of the ids `known`, and is none of EnvPool's.
+    """Whether `env_id` is a misspelling of one of the ids `known`, and not an id of EnvPool.
 
-    False does not mean that EnvPool has it: then EnvPool itself has to be asked.
+    False does not mean that EnvPool has the id: then EnvPool itself has to be asked.
     """
     name = _VERSION.sub("", env_id)
     names = {_VERSION.sub("", each).lower() for each in known}
@@ -34,13 +34,13 @@ def surely_not_in_envpool(env_id: str, known: Iterable[str]) -> bool:
 
 
 def probably_in_envpool(env_id: str) -> bool:
-    """Whether EnvPool is installed and writes out an id, or its name without the version."""
+    """Whether EnvPool is installed and spells out the id, or its name without the version."""
     name = _VERSION.sub("", env_id)
     return re.search(rf"\b{re.escape(name)}\b", _registrations()) is not None
 
 
 def ids_of_envpool() -> list[str]:
-    """Return all ids of EnvPool, which is loaded for it; none if it is not installed."""
+    """Return all ids of EnvPool (imports it); empty if it is not installed."""
     if importlib.util.find_spec("envpool") is None:
         return []
     import envpool

@@ -1,7 +1,7 @@
-"""What can go wrong with an environment.
+"""Errors about environments.
 
 MusterError
-├── EnvError             (RuntimeError)  an env failed, or gave or was given a value it must not
+├── EnvError             (RuntimeError)  an env failed, or returned or received an invalid value
 ├── UnknownEnvError      (ValueError)    there is no environment of this id
 └── MissingPackageError  (ImportError)   the environment needs a package that is not installed
 """
@@ -11,18 +11,19 @@ import traceback
 from muster.errors import MusterError
 
 INSTALL_QT = "apt-get install libqt5core5a libqt5gui5"
-"""What EnvPool's Procgen needs of the system."""
+"""System packages that EnvPool's Procgen needs."""
 
 
 class EnvError(MusterError, RuntimeError):
-    """An environment failed, or a value at its boundary was refused; nothing of it was stored.
+    """An environment failed, or a value at its boundary was rejected; nothing of it was stored.
 
     Attributes:
-        env: Index of the environment, 0 <= env < num_envs; None if it is not about a single one.
+        env: Index of the environment, 0 <= env < num_envs; None if the error concerns no single
+            one.
         episode: Number of its episode.
-        step: Steps of that episode, with the one that failed; 0 is its reset.
-        seed: What the episode was reset with.
-        field: What was refused, such as `reward` or `observation['image']`; else what was called:
+        step: Steps of that episode, including the failed one; 0 is its reset.
+        seed: The reset seed of the episode.
+        field: The rejected value, such as `reward` or `observation['image']`; otherwise the call:
             `init`, `reset`, `step` or `close`.
     """
 
@@ -47,7 +48,7 @@ class EnvError(MusterError, RuntimeError):
 
 
 class UnknownEnvError(MusterError, ValueError):
-    """There is no environment of this id, here or in the packages that could be asked.
+    """There is no environment of this id, here or in the packages that were searched.
 
     Attributes:
         nearest: The id that was probably meant, or None.
@@ -58,12 +59,12 @@ class UnknownEnvError(MusterError, ValueError):
         self.nearest = nearest
 
     def to_try(self, line: str, *before: str) -> "UnknownEnvError":
-        """Return this error with a line to try in the words of the caller.
+        """Return this error with a line to try in the caller's syntax.
 
         Args:
             line: How the caller names an environment, with a `{}` for each of `before`, and one for
                 the id.
-            before: What comes before the id.
+            before: The words before the id.
         """
         what, why, fix = self.args
         if self.nearest is not None:
@@ -76,13 +77,13 @@ class MissingPackageError(MusterError, ImportError):
 
 
 class RefusedValue(Exception):
-    """A value that is not what its space says: internal, becomes an EnvError with the place.
+    """A value that contradicts its space: internal, becomes an EnvError with the location.
 
     Args:
-        index: The row that it is in: an index into what was given, not always that of an env.
+        index: The row of the value: an index into the given rows, not always that of an env.
         field: Which value it is.
-        what: What is wrong, as the end of the sentence "`field` of env 3 ...".
-        why: Why that is refused.
+        what: The problem, as the end of the sentence "`field` of env 3 ...".
+        why: Why the value is rejected.
         fix: One line to try.
     """
 
@@ -96,11 +97,11 @@ class RefusedValue(Exception):
 
 
 def one_line(error: BaseException) -> str:
-    """Return an exception's type and message without the line breaks."""
+    """Return an exception's type and message without line breaks."""
     return " ".join("".join(traceback.format_exception_only(error)).split())
 
 
 def brief(value: object) -> str:
-    """Return how a value prints, cut to what fits into a message."""
+    """Return the repr of a value, shortened for a message."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 60 else f"{text[:57]}..."

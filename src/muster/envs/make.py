@@ -1,4 +1,4 @@
-"""`make_envs`: from the id of an environment to a `VectorEnv`, or to an error that helps.
+"""`make_envs`: from the id of an environment to a `VectorEnv`, or a helpful error.
 
 id -> Gymnasium's registry ─ there ──────────────────────> GymnasiumVectorEnv
           └ not there -> the package it comes with -> EnvPool's registry -> EnvPoolVectorEnv
@@ -38,14 +38,14 @@ BACKENDS = ("auto", "gymnasium", "envpool")
 MAX_ENVS = 65_536
 
 _ALIKE = 0.65
-"""How alike two names must be for one to be taken for a slip of the other."""
+"""How similar two names must be for one to count as a misspelling of the other."""
 
 _PLUGINS = {
     "ALE/": ("ale_py", "ale-py", "envs"),
     "MiniGrid-": ("minigrid", "minigrid", None),
     "BabyAI-": ("minigrid", "minigrid", None),
 }
-"""Beginning of an id: the module that registers it, its package, muster's extra that has it."""
+"""Prefix of an id -> the module that registers it, its package, and muster's extra with it."""
 
 
 def make_envs(
@@ -60,20 +60,20 @@ def make_envs(
 
     Args:
         env_id: An id of Gymnasium, such as "CartPole-v1"; "module:Id-v0" imports the module first;
-            or an id of EnvPool; or a function that returns a new `gymnasium.Env`; or an `EnvSetup`.
-        num_envs: How many.
-        seed: Where every random number in them comes from.
-        backend: "gymnasium", "envpool", or "auto": Gymnasium, unless only EnvPool has the id. What
-            was taken is in `.backend`.
-        first_env: The number of the first one, where several processes share the envs of one seed:
-            env 3 of 8 is the same whoever makes it.
-        **env_kwargs: For each environment, such as `max_episode_steps=200`.
+            an id of EnvPool; a function that returns a new `gymnasium.Env`; or an `EnvSetup`.
+        num_envs: The number of environments.
+        seed: The source of every random number in them.
+        backend: "gymnasium", "envpool", or "auto": Gymnasium, unless only EnvPool has the id.
+            `.backend` of the result tells which one was used.
+        first_env: The number of the first env, if several processes share the envs of one seed: env
+            3 of 8 is the same in every process.
+        **env_kwargs: Arguments of each environment, such as `max_episode_steps=200`.
 
     Raises:
-        UnknownEnvError: there is no such id; the message names the nearest one.
-        MissingPackageError: a package has to be installed; the message has the command.
-        EnvError: an environment cannot be made, or has spaces that are not supported.
-        OptionError: an argument makes no sense.
+        UnknownEnvError: There is no such id; the message names the nearest one.
+        MissingPackageError: A package has to be installed; the message has the command.
+        EnvError: An environment cannot be made, or its spaces are not supported.
+        OptionError: An argument is invalid.
     """
     num_envs = _whole_number("num_envs", num_envs, 1, MAX_ENVS)
     seed = _whole_number("seed", seed, None, None)
@@ -144,11 +144,11 @@ def _make_procgen(
 def env_maker(
     env_id: str | Callable[..., gym.Env[Any, Any]], env_kwargs: dict[str, Any]
 ) -> Callable[[], gym.Env[Any, Any]]:
-    """Return what makes one bare environment of Gymnasium.
+    """Return a function that makes one bare environment of Gymnasium.
 
     Raises:
         UnknownEnvError: Gymnasium has no such id.
-        MissingPackageError: a package has to be installed.
+        MissingPackageError: A package has to be installed.
     """
     if not isinstance(env_id, str):
         return _from_factory(env_id, "gymnasium", env_kwargs)
@@ -159,7 +159,7 @@ def env_maker(
 
 
 def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec | None:
-    """Return what Gymnasium knows of this id, after importing the package that registers it."""
+    """Return Gymnasium's spec of this id, after importing the package that registers it."""
     module, _, name = env_id.rpartition(":")
     if module:
         _import_plugin(env_id, module, module, f"pip install the package that has {module!r}")
@@ -172,7 +172,7 @@ def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec | None:
 
 
 def _import_plugin(env_id: str, module: str, package: str, fix: str) -> None:
-    # The directory in which muster was started counts as a place of modules.
+    # Modules are also looked up in the current directory.
     sys.path.insert(0, here := os.getcwd())
     try:
         importlib.import_module(module)
@@ -190,7 +190,7 @@ def _maker(
     env_id: str, spec: gym.envs.registration.EnvSpec, env_kwargs: dict[str, Any]
 ) -> Callable[[], gym.Env[Any, Any]]:
     spec = copy.deepcopy(spec)
-    # GymnasiumVectorEnv does what these wrappers do, once for all envs instead of in each.
+    # GymnasiumVectorEnv does the work of these wrappers, once for all envs instead of in each.
     spec.disable_env_checker = True
     spec.order_enforce = False
 
@@ -204,7 +204,7 @@ def _maker(
             line = re.search(r'pip install "?(gymnasium\[[\w-]+\])"?', str(error))
             extra = line.group(1) if line else "gymnasium[all]"
             fix = install("envs") if "box2d" in extra else f'pip install "{extra}"'
-            why = re.split(r", (?:you can|run) ", str(error))[0]  # what follows is their install
+            why = re.split(r", (?:you can|run) ", str(error))[0]  # the rest is their install line
             raise MissingPackageError(
                 f"{env_id!r} needs a package that is not installed", why, fix
             ) from error
@@ -242,7 +242,7 @@ def _unknown(env_id: str, known: Iterable[str]) -> UnknownEnvError:
 
 
 def nearest_id(env_id: str, known: Iterable[str]) -> str | None:
-    """Return the known id that is most like this one: the newest version of the same name first."""
+    """Return the most similar known id: the newest version of the most similar name."""
     by_name: dict[str, list[str]] = {}
     for each in known:
         by_name.setdefault(_name(each), []).append(each)
@@ -267,7 +267,7 @@ def _whole_number(name: str, value: object, least: int | None, most: int | None)
     """Return an argument that is an integer in a range, or raise OptionError."""
     span = "an integer" if least is None else f"an integer from {least} to {most}"
     try:
-        # A bool is an integer to Python, and a mistake here.
+        # A bool is an integer to Python, but a mistake here.
         number = operator.index(value) if not isinstance(value, bool) else None  # type: ignore[arg-type]
     except TypeError:
         number = None

@@ -1,11 +1,12 @@
-"""Action masks: which of the actions are legal now.
+"""Action masks: which actions are legal now.
 
     info["action_mask"]  ──> InfoMask ──> observation["action_mask"] ──> rollouts, replay, networks
     Dict observations with the key "action_mask" ────────^
 
-A mask has one number for each choice, 0 where it is illegal: n for Discrete(n), for MultiDiscrete
-the choices of the first number, then those of the second, and so on. As a part of the observation
-it goes wherever that goes; networks do not read it, but leave out the values of illegal actions.
+A mask has one number for each choice, 0 where it is illegal: n for Discrete(n); for MultiDiscrete
+the choices of the first number, then those of the second, and so on. As part of the observation it
+goes wherever the observation goes. Networks do not read it as a feature, but exclude the values of
+illegal actions.
 """
 
 from collections.abc import Mapping
@@ -18,15 +19,15 @@ from numpy.typing import NDArray
 from muster.envs.errors import EnvError, RefusedValue
 
 ACTION_MASK = "action_mask"
-"""The key, in `info` and in a Dict observation."""
+"""The key of the mask, in `info` and in a Dict observation."""
 OBSERVATION = "obs"
-"""The key of an observation that was no Dict before a mask came to it."""
+"""The key of an observation that was not a Dict before a mask was added."""
 
 Array = NDArray[Any]
 
 
 def choices_of(space: gym.Space[Any]) -> list[int]:
-    """Return how many choices each number of an action has; none for what is not countable."""
+    """Return the number of choices of each component of an action; empty if not discrete."""
     if isinstance(space, gym.spaces.Discrete):
         return [int(space.n)]
     if isinstance(space, gym.spaces.MultiDiscrete):
@@ -35,20 +36,20 @@ def choices_of(space: gym.Space[Any]) -> list[int]:
 
 
 def is_masked(obs_space: gym.Space[Any]) -> bool:
-    """Whether observations say which actions are legal."""
+    """Whether observations include a mask of legal actions."""
     return isinstance(obs_space, gym.spaces.Dict) and ACTION_MASK in obs_space.spaces
 
 
 def parts_to_read(space: gym.spaces.Dict) -> dict[str, gym.Space[Any]]:
-    """Return the parts of a Dict observation that are features: all but the mask."""
+    """Return the parts of a Dict observation that are features: all except the mask."""
     return {name: part for name, part in space.spaces.items() if name != ACTION_MASK}
 
 
 class InfoMask(gym.Wrapper[Any, Any, Any, Any]):
-    """Puts `info["action_mask"]` into the observation.
+    """Adds `info["action_mask"]` to the observation.
 
     Args:
-        env: Its reset and step return such an info.
+        env: An environment whose reset and step return such an info.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -65,12 +66,12 @@ class InfoMask(gym.Wrapper[Any, Any, Any, Any]):
         return self.with_mask(obs, info), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Do an action."""
+        """Apply an action."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         return self.with_mask(obs, info), reward, terminated, truncated, info
 
     def with_mask(self, obs: Any, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an observation with the mask of its info."""
+        """Return an observation with the mask from its info."""
         if ACTION_MASK not in info:
             raise KeyError(f"info has no {ACTION_MASK!r}, which it had at the first reset")
         parts = obs if self._is_dict else {OBSERVATION: obs}
@@ -87,8 +88,8 @@ class FirstReset:
     """The first reset of an environment, done early: only its `info` tells whether it has masks.
 
     Args:
-        env: Is reset if its actions could have masks.
-        seed: Of its first episode.
+        env: Reset if its actions could have masks.
+        seed: The seed of its first episode.
     """
 
     def __init__(self, env: gym.Env[Any, Any], seed: int) -> None:
@@ -100,11 +101,11 @@ class FirstReset:
         try:
             self._made = env.reset(seed=seed)
         except Exception as error:
-            self._failed = error  # is told when the reset is asked for
+            self._failed = error  # raised when the reset is requested
 
     @property
     def has_mask(self) -> bool:
-        """Whether `info` says which actions are legal."""
+        """Whether `info` contains a mask of legal actions."""
         try:
             _, info = self._made or (None, None)
         except (TypeError, ValueError):
@@ -112,7 +113,7 @@ class FirstReset:
         return isinstance(info, Mapping) and ACTION_MASK in info
 
     def take(self, env: gym.Env[Any, Any], seed: int) -> Any:
-        """Return what reset(seed=seed) returns: what is there already, if it is this seed's."""
+        """Return the result of reset(seed=seed): the early one, if it has the same seed."""
         made, failed = self._made, self._failed
         self._made = self._failed = None
         if seed != self._seed or (made is None and failed is None):
@@ -127,15 +128,15 @@ class FirstReset:
 def mask_check(
     env_id: str, obs_space: gym.Space[Any], action_space: gym.Space[Any]
 ) -> "MaskCheck | None":
-    """Return what looks at the masks of an environment, or None if it has none.
+    """Return the checker of an environment's masks, or None if it has none.
 
     Args:
-        env_id: What to call it.
-        obs_space: Of one observation.
-        action_space: Of one action.
+        env_id: The name in messages.
+        obs_space: The space of one observation.
+        action_space: The space of one action.
 
     Raises:
-        EnvError: The mask has another size than the actions.
+        EnvError: The size of the mask does not match the actions.
     """
     if not isinstance(obs_space, gym.spaces.Dict) or not is_masked(obs_space):
         return None
@@ -159,10 +160,10 @@ def mask_check(
 
 
 class MaskCheck:
-    """Looks whether every row has a legal action.
+    """Checks that every row has a legal action.
 
     Args:
-        choices: Of each number of an action.
+        choices: The number of choices of each component of an action.
     """
 
     def __init__(self, choices: list[int]) -> None:
@@ -173,7 +174,7 @@ class MaskCheck:
 
         Args:
             obs: Rows of observations.
-            over: Which rows need none, because their episode is over.
+            over: Rows that need no legal action, because their episode is over.
         """
         legal = np.add.reduceat(obs[ACTION_MASK] != 0, self._starts, axis=1, dtype=np.int64)
         none = (legal == 0).any(axis=1)
@@ -190,7 +191,7 @@ class MaskCheck:
 
 
 def legal_actions(actions: Array, obs: Any, space: gym.Space[Any]) -> Array:
-    """Return actions [N, ...] with the next legal choice in place of each illegal one."""
+    """Return actions [N, ...] with each illegal choice replaced by the next legal one."""
     if not isinstance(obs, Mapping) or ACTION_MASK not in obs:
         return actions
     starts = np.asarray(space.start, np.int64).reshape(-1)  # type: ignore[attr-defined]
@@ -199,7 +200,7 @@ def legal_actions(actions: Array, obs: Any, space: gym.Space[Any]) -> Array:
     first = 0
     for j, count in enumerate(choices_of(space)):
         mask = obs[ACTION_MASK][:, first : first + count] != 0
-        order = (numbers[:, j : j + 1] + np.arange(count)) % count  # itself, then what follows
+        order = (numbers[:, j : j + 1] + np.arange(count)) % count  # itself, then those after it
         nearest = np.take_along_axis(mask, order, axis=1).argmax(axis=1)
         legal[:, j] = np.take_along_axis(order, nearest[:, None], axis=1)[:, 0]
         first += count

@@ -1,9 +1,9 @@
-"""Observations: from what single envs return to checked arrays with one row for each env.
+"""Observations: from the returned values of single envs to checked arrays with a row per env.
 
     raws of N envs -> np.array -> shape, dtype -> float32 / int64 / as it is -> finite, in range
-                                       └─ RefusedValue(row, field): looked for only when wrong
+                                       └─ RefusedValue(row, field): located only if wrong
 
-All checks are on the whole batch, so that their price does not grow with the number of envs.
+All checks work on the whole batch, so that their cost does not grow with the number of envs.
 """
 
 import math
@@ -21,20 +21,20 @@ from muster.envs.errors import EnvError, RefusedValue, brief
 _FLOAT32 = np.dtype(np.float32)
 _FEW = 1024
 TOP_BYTES = slice(3 if sys.byteorder == "little" else 0, None, 4)
-"""Where the bytes of float32 have the sign and most of the exponent."""
+"""Positions of the bytes of float32 values that hold the sign and most of the exponent."""
 
 Array = NDArray[Any]
 Observation = Array | dict[str, Array]
-"""Rows for all envs; a dict of such arrays, by the names of the space, if that is a `Dict`."""
+"""Rows for all envs; for a `Dict` space, a dict of such arrays by the space's names."""
 
 
 def observation_rows(
     space: gym.Space[Any], num_envs: int, checks: bool = True
 ) -> "Rows | DictRows":
-    """Return what stacks and checks observations of this space.
+    """Return the object that stacks and checks observations of this space.
 
     Raises:
-        EnvError: observations of such a space are not supported.
+        EnvError: Observations of such a space are not supported.
     """
     if isinstance(space, gym.spaces.Dict):
         return DictRows(space, num_envs, checks)
@@ -63,7 +63,7 @@ class Rows(ABC):
     """One array of rows.
 
     Attributes:
-        space: What a row is in after the conversion.
+        space: The space of a row after the conversion.
     """
 
     space: gym.Space[Any]
@@ -82,35 +82,35 @@ class Rows(ABC):
         self._checks = checks
         few = num_envs * math.prod(shape) <= _FEW
         self._quick = _FLOAT32 if dtype == _FLOAT32 and few else None
-        # A float may lose precision, and an integer become a float; else no value may change.
+        # A float may lose precision and an integer may become a float; no other value may change.
         self._casting = "same_kind" if dtype.kind == "f" else "safe"
 
     def stack(self, raws: Sequence[Any]) -> Array:
         """Return the observations of several envs as the rows of a new array.
 
         Raises:
-            RefusedValue: one of them does not belong to the space.
+            RefusedValue: One of them does not belong to the space.
         """
         if not self._checks:
             return np.array(raws, self.dtype)
         try:
-            # Without a dtype: else NumPy would turn strings into numbers and None into NaN.
+            # Without a dtype, because NumPy would turn strings into numbers and None into NaN.
             batch = np.array(raws)
-        except Exception:  # ragged, or an object that refuses to become an array
+        except Exception:  # ragged, or an object that cannot become an array
             raise self._first_wrong(raws) from None
         if batch.dtype is self._quick and batch.shape[1:] == self.shape:
-            # What all_finite does first, here without the calls: nearly always all is well.
+            # The first check of all_finite, inlined because it nearly always passes.
             top = batch.tobytes()[TOP_BYTES]
             if 0x7F not in top and 0xFF not in top:
                 return batch
         return self._checked(batch, raws)
 
     def check(self, batch: Array) -> Array:
-        """Check rows that are an array already; return them, or a copy in the right dtype."""
+        """Check rows that are already an array; return them, or a copy with the right dtype."""
         return self._checked(batch, batch)
 
     def fits(self, batch: object, count: int) -> bool:
-        """Whether this is an array as `stack` returns it for so many envs."""
+        """Whether `batch` looks like the result of `stack` for `count` envs."""
         return (
             isinstance(batch, np.ndarray)
             and batch.shape == (count, *self.shape)
@@ -118,7 +118,7 @@ class Rows(ABC):
         )
 
     def copy(self, batch: Array, out: Array | None = None) -> Array:
-        """Return an own copy of rows, in `out` if it is given."""
+        """Return a copy of rows, in `out` if given."""
         if out is None:
             return batch.copy()
         out[...] = batch
@@ -126,22 +126,22 @@ class Rows(ABC):
 
     def put(self, batch: Array, indices: Sequence[int], rows: Array) -> None:
         """Replace some rows."""
-        for number, index in enumerate(indices):  # for few, a quarter of batch[indices] = rows
+        for number, index in enumerate(indices):  # a quarter of the cost of batch[indices] = rows
             batch[index] = rows[number]
 
     def same_bits(self, row: Array, batch: Array, index: int) -> bool:
-        """Whether the single row in `row` is, bit by bit, the one at `index` of `batch`."""
+        """Whether the single row in `row` equals, bit by bit, row `index` of `batch`."""
         return bool(row[0].tobytes() == batch[index].tobytes())
 
     @abstractmethod
     def check_values(self, batch: Array) -> None:
-        """Raise RefusedValue if a value of a row is not one that the space has."""
+        """Raise RefusedValue if a row contains a value outside the space."""
 
     def _checked(self, batch: Array, raws: Sequence[Any] | Array) -> Array:
         if batch.shape[1:] != self.shape or batch.dtype is not self.dtype:
             if batch.shape[1:] != self.shape or not self._may_become(batch.dtype):
                 raise self._first_wrong(raws)
-            with np.errstate(over="ignore"):  # what is too large becomes inf, which is refused next
+            with np.errstate(over="ignore"):  # overflow becomes inf, which is rejected next
                 batch = batch.astype(self.dtype)
         self.check_values(batch)
         return batch
@@ -150,7 +150,7 @@ class Rows(ABC):
         return np.can_cast(dtype, self.dtype, self._casting)  # type: ignore[arg-type]
 
     def _first_wrong(self, raws: Sequence[Any] | Array) -> RefusedValue:
-        """Say which row has a wrong shape or dtype, after the batch was seen to have one."""
+        """Return the error for the first row with a wrong shape or dtype; the batch has one."""
         wanted = f"{self.dtype} of shape {self.shape}"
         for index, raw in enumerate(raws):
             fix = f"np.asarray({self.field}, dtype=np.{self.dtype})"
@@ -176,7 +176,7 @@ class Rows(ABC):
 
 
 class BoxRows(Rows):
-    """Rows of a Box: floats become float32, integers stay what they are."""
+    """Rows of a Box: floats become float32, integers keep their type."""
 
     def __init__(self, space: gym.spaces.Box, field: str, num_envs: int, checks: bool) -> None:
         dtype = np.dtype(space.dtype)
@@ -265,7 +265,7 @@ class DictRows:
     """One array of rows for each name of a Dict.
 
     Attributes:
-        space: What an observation is in after the conversion.
+        space: The space of an observation after the conversion.
     """
 
     def __init__(self, space: gym.spaces.Dict, num_envs: int, checks: bool) -> None:
@@ -287,11 +287,11 @@ class DictRows:
         return batch
 
     def check(self, batch: dict[str, Array]) -> dict[str, Array]:
-        """Check rows that are arrays already."""
+        """Check rows that are already arrays."""
         return {name: rows.check(batch[name]) for name, rows in self._rows.items()}
 
     def fits(self, batch: object, count: int) -> bool:
-        """Whether this is a dict as `stack` returns it for so many envs."""
+        """Whether `batch` looks like the result of `stack` for `count` envs."""
         return isinstance(batch, dict) and all(
             rows.fits(batch.get(name), count) for name, rows in self._rows.items()
         )
@@ -299,7 +299,7 @@ class DictRows:
     def copy(
         self, batch: dict[str, Array], out: dict[str, Array] | None = None
     ) -> dict[str, Array]:
-        """Return an own copy of rows, in `out` if it is given."""
+        """Return a copy of rows, in `out` if given."""
         found = {} if out is None else out
         for name, part in self._rows.items():
             found[name] = part.copy(batch[name], found.get(name))
@@ -311,7 +311,7 @@ class DictRows:
             part.put(batch[name], indices, rows[name])
 
     def same_bits(self, row: dict[str, Array], batch: dict[str, Array], index: int) -> bool:
-        """Whether the single row in `row` is, bit by bit, the one at `index` of `batch`."""
+        """Whether the single row in `row` equals, bit by bit, row `index` of `batch`."""
         return all(
             rows.same_bits(row[name], batch[name], index) for name, rows in self._rows.items()
         )
@@ -330,11 +330,11 @@ class DictRows:
 
 
 def all_finite(batch: Array) -> bool:
-    """Whether an array of floats holds neither NaN nor Inf."""
+    """Whether an array of floats contains neither NaN nor Inf."""
     if batch.dtype is _FLOAT32 and batch.size <= _FEW:
-        # The top byte of a float32 is its sign and most of its exponent: these two values are Inf,
-        # NaN and what is beyond 1.7e38. To look for them costs a third of what np.isfinite does,
-        # which between the steps of envs never finds its code in the cache.
+        # The top byte of a float32 is its sign and most of its exponent: these two values mean Inf,
+        # NaN or a magnitude above 1.7e38. Searching for them costs a third of np.isfinite, whose
+        # code is never in the cache between the steps of envs.
         top = batch.tobytes()[TOP_BYTES]
         if 0x7F not in top and 0xFF not in top:
             return True

@@ -1,11 +1,11 @@
-"""Procgen's games (Cobbe et al. 2020) by the names that people know, run by EnvPool.
+"""Procgen's games (Cobbe et al. 2020) under their usual names, run by EnvPool.
 
-    procgen:coinrun              easy, the first 200 levels: what an agent trains on
-    procgen:coinrun-test         easy, all levels: how well it generalises
-    procgen:coinrun-hard         hard, the first 500 levels; procgen:coinrun-hard-test: all of them
+    procgen:coinrun              easy, the first 200 levels: for training
+    procgen:coinrun-test         easy, all levels: measures generalisation
+    procgen:coinrun-hard         hard, the first 500 levels; procgen:coinrun-hard-test: all levels
     procgen:procgen-coinrun-v0   an id of the package procgen: hard, all levels
 
-The package itself is not kept up, so it is not asked, whether it is installed or not.
+The package procgen is no longer maintained, so it is not used, even if it is installed.
 """
 
 import re
@@ -23,19 +23,19 @@ GAMES = (
 _OF_PACKAGE = re.compile(r"(?:procgen:)?procgen-([a-z]+)-v\d+")
 _ID = re.compile(r"procgen:([a-z]+)(-hard)?(-test)?")
 _TRAINING_LEVELS = {"Easy": 200, "Hard": 500}
-"""Of the paper, for how well agents generalise."""
+"""Numbers of training levels in the paper, for measuring generalisation."""
 
 
 def is_procgen(env_id: str) -> bool:
-    """Whether an id is meant for Procgen. It names no code."""
+    """Whether an id refers to Procgen; its prefix is not a module to import."""
     return env_id.startswith(PREFIX) or _OF_PACKAGE.fullmatch(env_id) is not None
 
 
 def find_procgen(env_id: str) -> tuple[str, dict[str, Any]]:
-    """Return EnvPool's id of a game, and what decides its levels.
+    """Return EnvPool's id of a game, and the arguments that select its levels.
 
     Raises:
-        UnknownEnvError: There is no such game; the message has the nearest.
+        UnknownEnvError: There is no such game; the message names the nearest.
     """
     of_package = _OF_PACKAGE.fullmatch(env_id)
     found = of_package or _ID.fullmatch(env_id)

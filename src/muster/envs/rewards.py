@@ -1,4 +1,4 @@
-"""Rewards: one real number from each env, which float32 can hold."""
+"""Rewards: one real number from each env, finite in float32."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,11 +14,11 @@ def real_number(index: int, reward: Any) -> float:
     """Return a reward that is a Python or NumPy number, or an array of shape (), as a float.
 
     Raises:
-        RefusedValue: it is something else; `index` is the row that it is for.
+        RefusedValue: It is anything else; `index` is its row.
     """
     try:
         value = np.asarray(reward)
-    except Exception:  # ragged, or an object that refuses to become an array
+    except Exception:  # ragged, or an object that cannot become an array
         value = np.empty(0, object)
     if value.dtype.kind not in "fiub" or value.ndim:
         what, why = f"is {brief(reward)}", "a reward is one real number"
@@ -27,7 +27,7 @@ def real_number(index: int, reward: Any) -> float:
 
 
 def refuse_infinite_rewards(rewards: Iterable[Any]) -> None:
-    """Raise RefusedValue for the first reward that is not finite as a float32, if there is one."""
+    """Raise RefusedValue for the first reward that is not finite as a float32, if any."""
     for index, reward in enumerate(rewards):
         number = real_number(index, reward)
         if not abs(number) <= _LARGEST:

@@ -1,4 +1,4 @@
-"""`EnvSetup`: an environment as its user bent it, wherever an id can stand.
+"""`EnvSetup`: an environment with the user's arguments and wrappers; accepted in place of an id.
 
 id, kwargs -> gymnasium.make(id, **kwargs) -> the first wrapper -> the next one -> ... -> the env
 """
@@ -21,20 +21,20 @@ Wrap = Callable[[OneEnv], OneEnv]
 
 @dataclass(frozen=True)
 class EnvSetup:
-    """An environment with arguments and wrappers of the user's own."""
+    """An environment with the user's own arguments and wrappers."""
 
     id: str
-    """As `make_envs` takes it."""
+    """The id, as for `make_envs`."""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """For `gymnasium.make`, or EnvPool."""
+    """Arguments for `gymnasium.make`, or EnvPool."""
     wrappers: tuple[tuple[str, Wrap], ...] = ()
-    """What each is called, and what it is: a wrapper class or a function of an environment. The
-    first one is innermost, and one may come twice."""
+    """Name and wrapper: a wrapper class, or a function of an environment. The first one is
+    innermost, and a wrapper may occur twice."""
 
     def maker(self, make_one: Callable[[], OneEnv]) -> Callable[[], OneEnv]:
-        """Return what makes one such environment from what makes one with the arguments.
+        """Return a function that makes one such environment; `make_one` makes the bare one.
 
-        It raises OptionError if there is no such argument, or if a wrapper does not fit.
+        It raises OptionError for an unknown argument, or a wrapper that does not fit.
         """
 
         def make() -> OneEnv:
@@ -49,7 +49,7 @@ class EnvSetup:
         return make
 
     def refuse_wrappers(self) -> None:
-        """Raise OptionError if there are wrappers, where nothing can be wrapped."""
+        """Raise OptionError if there are wrappers, for backends that support none."""
         if self.wrappers:
             raise OptionError(
                 f"wrapper={self.wrappers[0][0]!r:.80} is not possible with EnvPool",

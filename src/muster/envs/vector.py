@@ -1,9 +1,10 @@
-"""`GymnasiumVectorEnv`: real `gymnasium.Env` objects, stepped one after the other in this process.
+"""`GymnasiumVectorEnv`: `gymnasium.Env` objects, stepped one after the other in this process.
 
     actions -> every env.step -> stack, check -> env.reset(seed) where ended -> commit -> arrays
 
-Not `gymnasium.vector`, because every episode has a reset seed of its own, which makes it possible
-to restore: reset with the seed, apply the actions again. Failures name the env and its episode.
+Not `gymnasium.vector`, because here every episode has its own reset seed, which makes it possible
+to restore an episode: reset with the seed, apply the actions again. Errors name the env and its
+episode.
 """
 
 import contextlib
@@ -29,14 +30,14 @@ OneEnv = gym.Env[Any, Any]
 
 
 class GymnasiumVectorEnv(VectorEnv):
-    """Environments of this process, each restored exactly if it is a function of seed and actions.
+    """Environments in this process, restored exactly if they depend only on seed and actions.
 
     Args:
-        env_id: What to call them.
+        env_id: The name in messages.
         make_one: Makes one environment; called `num_envs` times.
-        num_envs: How many to make.
+        num_envs: The number of environments.
         seed: Seed of the run.
-        checks: False only to measure what the checks cost.
+        checks: False only to measure the cost of the checks.
         first_env: The number of the first one among all envs of this seed.
     """
 
@@ -138,7 +139,7 @@ class GymnasiumVectorEnv(VectorEnv):
         episodes = [self._finish(env) for env in ended] if ended else []
         self._obs = obs
         self._unready = None
-        theirs = self._observations.copy(obs, out)  # what the caller has, they may change
+        theirs = self._observations.copy(obs, out)  # the caller may change its copy
         return (
             theirs,
             reward_row,
@@ -221,7 +222,7 @@ class GymnasiumVectorEnv(VectorEnv):
             self._require_ready("reset()")
 
     def _reset(self, indices: list[int], numbers: list[int]) -> Any:
-        """Begin the episodes of these numbers in these envs and return checked rows for them."""
+        """Begin the episodes with these numbers in these envs and return their checked rows."""
         raws = []
         for env, number in zip(indices, numbers, strict=True):
             try:
@@ -244,19 +245,19 @@ class GymnasiumVectorEnv(VectorEnv):
     def _add_rewards(self, rewards: Sequence[Any]) -> tuple[list[float], Array]:
         """Return the new returns of all envs, and the rewards as float32 [N]."""
         try:
-            # Not operator.add: 0.0 + np.float32(1) is a float32, and returns would lose precision.
+            # Not operator.add: 0.0 + np.float32(1) is a float32, so returns would lose precision.
             returns = list(map(float.__add__, self._returns, rewards))
             try:
                 sum(returns)
-            except TypeError:  # one of them is NotImplemented: not a float or an int was added
+            except TypeError:  # an element is NotImplemented: its reward is neither float nor int
                 exact = [real_number(env, reward) for env, reward in enumerate(rewards)]
                 returns = list(map(operator.add, self._returns, exact))
             row = np.array(rewards, np.float32)
-        except (OverflowError, RuntimeWarning):  # the second one where warnings are errors
+        except (OverflowError, RuntimeWarning):  # RuntimeWarning where warnings are errors
             refuse_infinite_rewards(rewards)
             raise
         if self._checks:
-            # As in all_finite; what was finite and is too large for float32 is Inf in the row.
+            # As in all_finite; a finite reward that is too large for float32 is Inf in the row.
             top = row.tobytes()[TOP_BYTES]
             if 0x7F in top or 0xFF in top:
                 refuse_infinite_rewards(rewards)
@@ -265,7 +266,7 @@ class GymnasiumVectorEnv(VectorEnv):
     def _flags(self, ends: Sequence[Any], cuts: Sequence[Any]) -> tuple[Array, Array, list[int]]:
         """Return terminated and truncated as bool [N], and which envs ended."""
         terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
-        # Nearly always all of them are False itself, which is seen without looking at any.
+        # Nearly always all of them are the object False, which this detects fastest.
         some_end = any(map(operator.is_not, ends, self._falses))
         some_cut = any(map(operator.is_not, cuts, self._falses))
         if some_end:
@@ -277,7 +278,7 @@ class GymnasiumVectorEnv(VectorEnv):
         return terminated, truncated, np.flatnonzero(terminated | truncated).tolist()
 
     def _refuse_wrong_tuples(self, done: list[Any]) -> None:
-        """Raise EnvError for the first env whose step did not return what it has to."""
+        """Raise EnvError for the first env whose step did not return five values."""
         for env, result in enumerate(done):
             try:
                 _, _, _, _, _ = result
@@ -285,7 +286,7 @@ class GymnasiumVectorEnv(VectorEnv):
                 self._raise_failure("step", error, env, self._numbers[env], self._running_step(env))
 
     def _finish(self, env: int) -> Episode:
-        """Close the books on an episode, and open those of the next one."""
+        """Return the finished episode, and start counting the next one."""
         number = self._numbers[env]
         done = Episode(env, number, float(self._returns[env]), self._log.length(env))
         self._numbers[env] = number + 1
@@ -328,7 +329,7 @@ class GymnasiumVectorEnv(VectorEnv):
     def _restore(
         self, env: int, number: int, return_: float, actions: Array | None, obs: Any
     ) -> str | None:
-        """Bring an env to where it was; return None, or why it is not the same."""
+        """Restore the position of an env; return None, or the reason why it differs."""
         if actions is None:
             return "it is longer than what is remembered of an episode"
         row = self._reset([env], [number])
@@ -395,7 +396,7 @@ def _call_failed(
     step: int | None = None,
     seed: int | None = None,
 ) -> EnvError:
-    """Return the error for an exception out of an env, with a hint where the cause is known."""
+    """Return the error for an exception raised by an env, with a hint where the cause is known."""
     place = f"env {env} of {env_id!r}"
     if episode is not None:
         place += f" (episode {episode}, step {step}, seed {seed})"
@@ -429,6 +430,6 @@ def _flag(env: int, field: str, value: Any) -> bool:
 
 
 def _close_quietly(env: OneEnv) -> None:
-    # Something else failed before, and that is what has to be seen.
+    # Another failure came first, and that one has to be reported.
     with contextlib.suppress(Exception):
         env.close()
