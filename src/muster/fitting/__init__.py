@@ -2,7 +2,7 @@
 
 data -> order of an epoch -> batches -> slots -> gradient of each -> sum in slot order -> update
 
-Importing this does not load torch.
+Importing this package does not import torch.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Files of a data set by their names, out of a folder or a tar archive."""
+"""Files of a data set by name, from a folder or a tar archive."""
 
 import gzip
 import tarfile
@@ -8,17 +8,17 @@ from pathlib import Path
 from muster.fitting.errors import DataError
 
 _MOST_BYTES = 1 << 30
-"""Of one file: ten times the largest of CIFAR."""
+"""Maximum size of one file: ten times the largest of CIFAR."""
 _MOST_FILES = 1_000
 
 
 def read_files(path: Path) -> dict[str, bytes]:
-    """Return the content of the files of a folder or archive, by their names without folders.
+    """Return the content of the files of a folder or archive, by name without folders.
 
-    Links and whatever else is no plain file are passed over; nothing is written anywhere.
+    Links and other entries that are not regular files are skipped; nothing is written.
 
     Raises:
-        DataError: The archive is damaged, or too large to be what it should be.
+        DataError: The archive is damaged, or too large for a data set.
     """
     if path.is_dir():
         return {each.name: _read(each) for each in sorted(path.iterdir()) if each.is_file()}

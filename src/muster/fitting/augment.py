@@ -1,7 +1,7 @@
-"""Training images, changed at random: a crop out of a black border, a mirror image.
+"""Random changes of training images: a crop from a black border, a mirror image.
 
-What is done to a sample in an epoch depends on the seed, the epoch and the sample alone, so not on
-who computes it, in which batch, or after which other sample.
+The change of a sample in an epoch depends on the seed, the epoch and the sample alone, so not on
+the process that computes it, its batch, or the samples before it.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What is done to images [N, H, W, C] at random.
+    """Random changes of images [N, H, W, C].
 
     Args:
-        padding: Pixels of black on each side, out of which an image of the old size is cut. 0: no.
-        flip: Whether half of them are mirrored, left and right.
-        seed: Of the run.
+        padding: Black pixels added on each side before a crop of the old size. 0: no crop.
+        flip: Whether half of the images are mirrored, left and right.
+        seed: Seed of the run.
     """
 
     padding: int
@@ -31,7 +31,7 @@ class Augmentation:
     seed: int
 
     def __bool__(self) -> bool:
-        """Whether anything is done."""
+        """Whether any change is made."""
         return self.padding > 0 or self.flip
 
     def __call__(self, images: Array, samples: Sequence[int], epoch: int) -> Array:
@@ -39,8 +39,8 @@ class Augmentation:
 
         Args:
             images: [N, H, W, C].
-            samples: Which samples these are.
-            epoch: In which they are learnt from.
+            samples: The indices of these samples.
+            epoch: The epoch in which they are learned from.
         """
         if not self:
             return images

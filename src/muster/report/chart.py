@@ -1,6 +1,6 @@
-"""Curves as inline SVG: lines, bands of intervals, axes, and the numbers that a pointer shows.
+"""Curves as inline SVG: lines, bands of intervals, axes, and values that a pointer shows.
 
-The size is that of a card which is never much wider or narrower, so that text keeps its size.
+The size is fixed to that of a card, whose width hardly varies, so that text keeps its size.
 """
 
 import math
@@ -15,18 +15,18 @@ from muster.report.html import Html, joined, tag
 Numbers = NDArray[np.float64]
 
 COLOURS = 8
-"""How many the style sheet has: `c0` to `c7`."""
+"""Number of colours in the style sheet: `c0` to `c7`."""
 WIDTH, HEIGHT = 440, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 10, 28
 _MOST = 1e100
-"""Larger numbers are drawn at the edge: differences of the largest would be infinite."""
+"""Larger numbers are drawn at the edge: differences of the largest floats would be infinite."""
 _BUCKETS = 150
-"""Of a long curve, so many pairs of a least and a greatest value are drawn."""
+"""A long curve is drawn as this many pairs of a minimum and a maximum."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A curve. Faint ones are single seeds behind the curve of their group."""
+    """A curve. Faint curves are single seeds behind the curve of their group."""
 
     label: str
     colour: int
@@ -73,7 +73,7 @@ def chart(title: str, lines: Sequence[Line], x_title: str = "env steps") -> Html
 
 @dataclass(frozen=True)
 class _Axis:
-    """Numbers to places in the picture."""
+    """Maps numbers to positions in the picture."""
 
     low: float
     high: float
@@ -108,7 +108,7 @@ def _axes(across: _Axis, up: _Axis, x_title: str) -> Html:
         pieces.append(tag("line", class_="grid", x1=_LEFT, x2=WIDTH - _RIGHT, y1=place, y2=place))
         pieces.append(tag("text", short(value), x=_LEFT - 6, y=place + 4, text_anchor="end"))
     for value, place in _placed(across):
-        if place < WIDTH - 90:  # there the axis has its title
+        if place < WIDTH - 90:  # the axis title is there
             label = tag("text", short(value), x=place, y=HEIGHT - 8, text_anchor="middle")
             pieces.append(label)
     pieces.append(tag("text", x_title, x=WIDTH - _RIGHT, y=HEIGHT - 8, text_anchor="end"))
@@ -126,7 +126,7 @@ def _curve(line: Line, across: _Axis, up: _Axis) -> Html:
     name = f"curve c{line.colour % COLOURS}{' faint' if line.faint else ''}"
     places = _points(across.places(x), up.places(y))
     values = {} if line.faint else {"data_values": hidden, "data_label": line.label}
-    if len(x) == 1:  # a line of one point would not be seen
+    if len(x) == 1:  # a line of one point is invisible
         dot = dict(zip(("cx", "cy"), places.split(","), strict=True))
         return tag("circle", r=3, class_=f"{name} dot", **dot, **values)
     return tag("polyline", points=places, class_=name, **values)
@@ -145,7 +145,7 @@ def _points(x: Numbers, y: Numbers) -> str:
 
 
 def thinned(x: Numbers, y: Numbers) -> tuple[Numbers, Numbers]:
-    """Return a curve of few points that has every spike of the long one, its first and its last."""
+    """Return a curve of few points that keeps every spike, the first and the last point."""
     if len(x) <= 2 * _BUCKETS + 2:
         return x, y
     keep = {0, len(x) - 1}
@@ -156,7 +156,7 @@ def thinned(x: Numbers, y: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def bar(parts: Sequence[tuple[str, float]], label: str) -> Html:
-    """Return shares of a whole as one bar, with a legend."""
+    """Return shares of a whole as one bar with a legend."""
     total = sum(share for _, share in parts) or 1.0
     pieces, start = [], 0.0
     for place, (_, share) in enumerate(parts):
@@ -181,7 +181,7 @@ def bar(parts: Sequence[tuple[str, float]], label: str) -> Html:
 
 
 def short(value: float) -> str:
-    """Return a number as an axis shows it."""
+    """Return a number as an axis label."""
     size = abs(value)
     if size >= 1e15 or 0 < size < 1e-3:
         return f"{value:.1e}"

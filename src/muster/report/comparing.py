@@ -12,7 +12,7 @@ from muster.report.runs import RunSummary, find_runs
 from muster.report.statistics import Interval, bootstrap, iqm, probability_of_improvement
 
 ENOUGH = 5
-"""Seeds of each side with which an interval says something."""
+"""Minimum number of seeds of each side for a meaningful interval."""
 
 Places = str | Path | Sequence[str | Path]
 
@@ -22,7 +22,7 @@ class Side:
     """The runs of one side."""
 
     algo: str
-    """Of them all; several are joined by `+`."""
+    """The algorithm of the runs; several are joined by `+`."""
     runs: tuple[str, ...]
     left_out: tuple[str, ...]
     """Runs without a return to compare, each with the reason."""
@@ -33,17 +33,17 @@ class Side:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is known of two sides. Intervals are 95 % stratified bootstrap intervals."""
+    """The comparison of two sides. Intervals are 95 % stratified bootstrap intervals."""
 
     env: str
     score: str
     a: Side
     b: Side
     difference: float
-    """IQM of A less that of B."""
+    """IQM of A minus IQM of B."""
     difference_interval: Interval
     probability: float
-    """That a run of A has a higher return than a run of B."""
+    """The probability that a run of A has a higher return than a run of B."""
     probability_interval: Interval
 
     @property
@@ -81,13 +81,13 @@ def compare(
 
     Args:
         a: Runs, or folders of runs.
-        b: Those of the other side, on the same environment.
-        score: The return of the last evaluation, or the best one. Taking the best of many noisy
-            evaluations flatters whoever has more of them.
-        seed: Of the bootstrap.
+        b: Runs, or folders of runs, of the other side, on the same environment.
+        score: The return of the last evaluation, or of the best one. The best of many noisy
+            evaluations favours the side with more of them.
+        seed: The seed of the bootstrap.
 
     Raises:
-        OptionError: They cannot be compared: other environments, a run on both sides, no returns.
+        OptionError: Not comparable: different environments, a run on both sides, or no returns.
     """
     if score not in ("final", "best"):
         raise OptionError(
@@ -136,7 +136,7 @@ def _one_env(found: list[RunSummary]) -> str:
 
 
 def _side(found: list[RunSummary], score: str, seed: int) -> Side:
-    """Return what is known of a side; only runs that have ended count."""
+    """Return the statistics of a side; only runs that have ended count."""
     left_out, returns, counted = [], [], []
     for run in found:
         value = run.final_return if score == "final" else run.best_return

@@ -1,4 +1,4 @@
-"""Runs that differ only in their seed are one group: one curve, with an interval."""
+"""Runs that differ only in their seed form a group: one curve, with an interval."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,26 +12,26 @@ from muster.report.statistics import iqm_band
 from muster.run.curves import Curve, Curves
 
 _POINTS = 120
-"""Of the curve of a group."""
+"""Number of points of a group's curve."""
 
 
 @dataclass(frozen=True)
 class SeedGroup:
-    """Runs with the same settings but for the seed."""
+    """Runs with the same settings except the seed."""
 
     label: str
-    """What tells it from the other groups."""
+    """Distinguishes the group from the others."""
     colour: int
     runs: tuple[RunSummary, ...]
     curves: tuple[Curves, ...]
 
     @property
     def env(self) -> str:
-        """The environment of all of them."""
+        """The environment of all runs of the group."""
         return self.runs[0].env or "unknown environment"
 
     def lines(self, metric: str) -> list[Line]:
-        """Return the curves of a metric: that of the group, and a faint one for each seed."""
+        """Return the curves of a metric: the group's, and a faint one for each seed."""
         found = [
             (run, curves.metrics[metric])
             for run, curves in zip(self.runs, self.curves, strict=True)
@@ -45,7 +45,7 @@ class SeedGroup:
 
 
 def grouped(runs: Sequence[RunSummary]) -> list[SeedGroup]:
-    """Return the groups of some runs, in the order of their first."""
+    """Return the groups of some runs, in the order of their first run."""
     found: dict[str, list[RunSummary]] = {}
     for run in runs:
         found.setdefault(repr((run.env, run.algo, sorted(run.options.items()))), []).append(run)
@@ -57,7 +57,7 @@ def grouped(runs: Sequence[RunSummary]) -> list[SeedGroup]:
 
 
 def _labels(firsts: Sequence[RunSummary]) -> list[str]:
-    """Return what tells runs apart: the algorithm, and settings that not all have in common."""
+    """Return labels that distinguish runs: the algorithm, and the settings that differ."""
     labels = []
     for run in firsts:
         alike = [each for each in firsts if (each.env, each.algo) == (run.env, run.algo)]
@@ -83,7 +83,7 @@ def _middle(label: str, colour: int, seeds: Sequence[Line]) -> Line | None:
     if start > end:
         return None
     at: Numbers = np.unique(np.linspace(start, end, _POINTS))
-    if all(len(line.x) <= _POINTS for line in seeds):  # no point but where one was measured
+    if all(len(line.x) <= _POINTS for line in seeds):  # only points at which one was measured
         measured = np.unique(np.concatenate([line.x for line in seeds]))
         at = measured[(start <= measured) & (measured <= end)]
     curves = np.stack([np.interp(at, line.x, line.y) for line in seeds])

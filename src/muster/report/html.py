@@ -1,11 +1,11 @@
-"""HTML that cannot be broken by what it shows: whatever is not made here is escaped."""
+"""HTML that its content cannot break: all text that was not made here is escaped."""
 
 import html
 from collections.abc import Iterable
 
 
 class Html(str):
-    """Text that is HTML already. Only `tag` and `joined` make it, and files of this package."""
+    """Text that is already HTML. Only `tag`, `joined` and files of this package produce it."""
 
     __slots__ = ()
 
@@ -17,8 +17,8 @@ def tag(name: str, *children: Child, **attributes: object) -> Html:
     """Return an element.
 
     Args:
-        name: Of the element; one of ours, never of a file.
-        *children: Its content; texts that are no `Html` are escaped, None is left out.
+        name: The name of the element; never taken from a file of a run.
+        *children: Its content; text that is not `Html` is escaped, None is left out.
         **attributes: `class_` is `class`, `data_x` is `data-x`; True is a bare attribute, None and
             False are left out.
     """
@@ -33,7 +33,7 @@ def tag(name: str, *children: Child, **attributes: object) -> Html:
 
 
 def joined(children: Iterable[Child]) -> Html:
-    """Return several pieces after each other."""
+    """Return the concatenation of several pieces."""
     return Html("".join(_escaped(each) for each in children if each is not None))
 
 
@@ -42,5 +42,5 @@ def _escaped(child: Child) -> str:
 
 
 def _attribute(key: str) -> str:
-    # `viewBox` keeps its capital: the names of SVG have some.
+    # `viewBox` keeps its capital, as some names in SVG do.
     return key.rstrip("_").replace("_", "-")

@@ -1,4 +1,4 @@
-"""`runs`: the runs in a folder, chosen by algorithm, environment and return; what two differ in."""
+"""`runs`: lists the runs in a folder by algorithm, environment and return; their differences."""
 
 import math
 from pathlib import Path
@@ -9,7 +9,7 @@ from muster.report.runs import RunSummary, find_runs
 from muster.spelling import nearest
 
 ABSENT = "-"
-"""What is shown of a setting that a run does not have."""
+"""Shown for a setting that a run does not have."""
 
 
 def runs(
@@ -22,13 +22,13 @@ def runs(
     """Return the runs in a folder, the newest last.
 
     Args:
-        folder: Where to look, at any depth; or one run.
-        algo: Only those of an algorithm.
-        env: Only those of an environment.
-        best: Only so many, with the highest returns; the best is last.
+        folder: The folder to search, at any depth; or one run.
+        algo: Only runs of this algorithm.
+        env: Only runs of this environment.
+        best: Only this many, with the highest returns; the best is last.
 
     Raises:
-        OptionError: There is no such folder, no run in it, or none of these.
+        OptionError: There is no such folder, no run in it, or none that matches.
     """
     found = find_runs(folder)
     for option, value, own in (
@@ -57,9 +57,9 @@ def _score(value: float | None) -> float:
 
 
 def differences(*compared: RunSummary) -> dict[str, list[Any]]:
-    """Return the settings that are not the same in all runs, with the value of each run.
+    """Return the settings that differ between runs, with the value of each run.
 
-    Algorithm, environment and seed are among them. A setting that a run does not have is `ABSENT`.
+    They include algorithm, environment and seed. A setting that a run does not have is `ABSENT`.
     """
     settings = [
         {"algo": run.algo, "env": run.env, "seed": run.seed, **run.options} for run in compared

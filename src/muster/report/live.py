@@ -1,13 +1,13 @@
-"""`LivePage`: the page of one run, served to a browser on this machine while the run goes on.
+"""`LivePage`: the page of one run, served to a browser on this machine while the run continues.
 
     GET /?token=...        the page
-    GET /events?token=...  what is new, as server-sent events
+    GET /events?token=...  updates, as server-sent events
     POST /stop             asks the run to save and stop
 
-Another site that the same browser has open must not get at it: the server listens on the loopback
-only, answers only to its own name (a foreign `Host` is one whose address was rebound), and wants
-the token, which is in the address that was printed. For /stop the token has to be in a header, and
-the `Origin` must be the page itself. Nothing is served by path.
+Other sites open in the same browser must not have access. So the server listens on the loopback
+interface only, answers only to its own name (a foreign `Host` indicates DNS rebinding), and
+requires the token, which is in the printed address. For /stop the token has to be in a header, and
+the `Origin` must be the page itself. No file is served by its path.
 """
 
 import contextlib
@@ -39,12 +39,12 @@ _SLOWEST_CLIENT_S = 10.0
 _LOOK_EVERY_S = 0.5
 _SIGN_OF_LIFE_S = 10.0
 _SHARE = 20
-"""Reading and drawing takes at most one part in so many of a core: training needs the rest."""
+"""Reading and drawing may use at most one part in so many of a core: training needs the rest."""
 _FILES = ("metrics.jsonl", "result.json", "config.yaml", WRITER)
 
 
 class LivePage:
-    """A server of one run's page. Used as a context; `serve` answers until `close` is called.
+    """A server of one run's page; a context manager. `serve` runs until `close` is called.
 
     Args:
         run: The run directory.
@@ -62,7 +62,7 @@ class LivePage:
         self.url = f"http://{self._server.hosts[0]}/?token={self._server.token}"
 
     def serve(self) -> None:
-        """Answer requests, until `close` is called from another thread."""
+        """Answer requests until `close` is called from another thread."""
         self._server.serve_forever(poll_interval=0.1)
 
     def close(self) -> None:
@@ -72,7 +72,7 @@ class LivePage:
         self._server.server_close()
 
     def __enter__(self) -> "LivePage":
-        """Return it."""
+        """Return this page."""
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -82,7 +82,7 @@ class LivePage:
 
 
 class _News:
-    """What the page shows now, drawn once for all who look."""
+    """The current content of the page, drawn once for all viewers."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -103,7 +103,7 @@ class _News:
         return page(content, title([run]), _SCRIPTS, _ALSO)
 
     def newer_than(self, number: int) -> tuple[int, bytes]:
-        """Return the newest event and its number; nothing if it is the one with this number."""
+        """Return the newest event and its number; an empty event if `number` is the newest."""
         with self._mutex:
             now = time.monotonic()
             state = self._look()
@@ -116,7 +116,7 @@ class _News:
             return self._number, b"" if number == self._number else self._event
 
     def stop(self) -> str:
-        """Ask the run to save and stop, once, and return what is to be said about it.
+        """Ask the run, once, to save and stop, and return the message for the user.
 
         A second signal would end the process without a checkpoint.
         """
@@ -132,15 +132,15 @@ class _News:
             return "The run was asked to save and stop."
 
     def _look(self) -> object:
-        """Return what changes when there is something new."""
-        found: list[object] = [living_writer(self.path)]  # one that was killed changes no file
+        """Return a value that changes whenever the content changes."""
+        found: list[object] = [living_writer(self.path)]  # a killed writer changes no file
         for name in _FILES:
             try:
                 status = os.stat(self.path / name)
             except OSError:
                 found.append(None)
             else:
-                # The record of a writer is touched as a sign of life, which is no news.
+                # The writer's record is touched as a heartbeat, which is no change of content.
                 found.append((status.st_ino, 0 if name == WRITER else status.st_mtime_ns))
         return found
 
@@ -169,26 +169,26 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
 
     def server_bind(self) -> None:
-        """Bind, without asking a name server what this machine is called."""
+        """Bind, without asking a name server for this machine's name."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = "127.0.0.1", self.server_address[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer on a thread of its own, of which there is a limited number."""
+        """Answer on a separate thread; the number of threads is limited."""
         if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and let the next one in."""
+        """Answer, then free the thread for the next request."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of browsers that have left."""
+        """Ignore browsers that have disconnected."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -197,13 +197,13 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _SLOWEST_CLIENT_S
 
     def __getattr__(self, name: str) -> Callable[[], None]:
-        """Refuse every method that is not defined here."""
+        """Reject every HTTP method that is not defined here."""
         if name.startswith("do_"):
             return lambda: self._refuse(HTTPStatus.METHOD_NOT_ALLOWED)
         raise AttributeError(name)
 
     def do_GET(self) -> None:
-        """Answer with the page or with events, to whom they are meant for."""
+        """Send the page or events, if host and token are valid."""
         asked = urlsplit(self.path)
         if self._host() is None:
             self._refuse(HTTPStatus.FORBIDDEN)
@@ -221,7 +221,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_events()
 
     def do_POST(self) -> None:
-        """Stop the run, if its own page asks for it."""
+        """Stop the run, if its own page requests it."""
         host = self._host()
         if self.path != "/stop":
             self._refuse(HTTPStatus.METHOD_NOT_ALLOWED)
@@ -239,14 +239,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, "text/plain; charset=utf-8", said.encode())
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: the address has the token in it."""
+        """Log nothing: the address contains the token."""
 
     @property
     def _news(self) -> _News:
         return cast(_Server, self.server).news
 
     def _host(self) -> str | None:
-        """Return the name that was asked for, if it is one of ours and the only one."""
+        """Return the requested host name, if it is one of ours and the only one."""
         names = self.headers.get_all("Host") or []
         known = cast(_Server, self.server).hosts
         return names[0] if len(names) == 1 and names[0] in known else None
@@ -268,7 +268,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def _begin(self, status: HTTPStatus, kind: str) -> None:
-        self.close_connection = True  # what else was sent is not read
+        self.close_connection = True  # the rest of the request is not read
         self.send_response(status)
         for name, value in {
             "Content-Type": kind,
@@ -287,7 +287,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._begin(HTTPStatus.OK, "text/event-stream")
         self.end_headers()
         number, last = 0, time.monotonic()
-        # A browser that takes nothing for so long is given up; a sign of life finds one that left.
+        # A browser that accepts nothing for so long is dropped; a heartbeat detects one that left.
         self.connection.settimeout(_SLOWEST_CLIENT_S)
         with contextlib.suppress(OSError):
             while not self._news.closed.is_set():

@@ -1,9 +1,9 @@
-"""`write_report`: one HTML file with all that runs have to show, which asks nobody for anything.
+"""`write_report`: one HTML file with all results of runs, which loads nothing from elsewhere.
 
     runs -> groups -> sections -> `body` -> `page`: style and script inline, a policy that lets the
                                             browser load nothing and run nothing else
 
-What is not known to be HTML is escaped (`html.py`). The live page shows the same body.
+Text that is not known to be HTML is escaped (`html.py`). The live page shows the same body.
 """
 
 import base64
@@ -25,7 +25,7 @@ from muster.shown import shown
 from muster.version import __version__
 
 MOST_RUNS = 200
-"""Of one page."""
+"""Maximum number of runs on one page."""
 
 
 def write_report(*places: str | Path, out: str | Path = "report.html") -> Path:
@@ -33,10 +33,10 @@ def write_report(*places: str | Path, out: str | Path = "report.html") -> Path:
 
     Args:
         *places: Runs, or folders of runs.
-        out: The file; one that is there is replaced if it is a report, too.
+        out: The file; an existing file is replaced only if it is a report.
 
     Returns:
-        Where it is.
+        The path of the page.
 
     Raises:
         OptionError: There are no runs, too many, or the file cannot be written.
@@ -65,7 +65,7 @@ def write_report(*places: str | Path, out: str | Path = "report.html") -> Path:
 
 
 def _check_out(path: Path) -> None:
-    """Refuse to put a page in the place of something else."""
+    """Refuse to replace a file that is not a report."""
     if not os.path.lexists(path):
         return
     try:
@@ -87,14 +87,14 @@ _FIRST_LINE = "<!doctype html><!-- muster report -->"
 
 
 def title(runs: Sequence[RunSummary]) -> str:
-    """Return what a page about some runs is called."""
+    """Return the title of a page about some runs."""
     algos = ", ".join(sorted({run.algo or "?" for run in runs})[:5])
     envs = ", ".join(sorted({run.env or "?" for run in runs})[:5])
     return f"{algos} on {envs}"
 
 
 def body(runs: Sequence[RunSummary]) -> Html:
-    """Return all that is to be seen of some runs."""
+    """Return the content of a page about some runs."""
     groups = grouped(runs)
     counted = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     when = time.strftime("%Y-%m-%d %H:%M:%S %Z")
@@ -118,11 +118,11 @@ def body(runs: Sequence[RunSummary]) -> Html:
 
 
 def policy(scripts: Sequence[str], also: Sequence[str] = ()) -> str:
-    """Return the content security policy of a page: its own style and scripts, and nothing else.
+    """Return the content security policy of a page: only its own style and scripts.
 
     Args:
-        scripts: Files of this package that it runs.
-        also: What it may do besides.
+        scripts: Files of this package that the page runs.
+        also: Additional permissions.
     """
     allowed = " ".join(_hash(_file(each)) for each in scripts)
     return "; ".join(
@@ -142,7 +142,7 @@ def policy(scripts: Sequence[str], also: Sequence[str] = ()) -> str:
 def page(
     content: Html, name: str, scripts: Sequence[str] = ("page.js",), also: Sequence[str] = ()
 ) -> str:
-    """Return a whole page: what it shows, its title, and the arguments of `policy`."""
+    """Return a whole page from its content, its title, and the arguments of `policy`."""
     head = tag(
         "head",
         Html('<meta charset="utf-8">'),

@@ -1,7 +1,7 @@
-"""`RunSummary`: what the files of one run directory say, and `find_runs`, which finds them.
+"""`RunSummary`: the content of one run directory; `find_runs` searches for run directories.
 
-Files may be damaged, half-written, foreign, links or pipes: whatever cannot be read is left out and
-named in `problems`. Nothing is run, no file is waited for, and sizes are bounded.
+Files may be damaged, half-written, foreign, links or pipes: a file that cannot be read is skipped
+and named in `problems`. Nothing is executed, no file is waited for, and sizes are bounded.
 """
 
 import datetime
@@ -26,7 +26,7 @@ from muster.spelling import nearest
 Status = Literal["running", "finished", "stopped", "failed"]
 
 RETURN = "eval/return"
-"""The metric that runs are judged by."""
+"""The metric by which runs are ranked."""
 
 _MOST_FILE = 4 << 20
 _DEEPEST = 8
@@ -36,54 +36,54 @@ _LONGEST_TEXT = 300
 
 @dataclass(frozen=True)
 class RunSummary:
-    """One run, as its directory tells it. What is not known is None."""
+    """One run, as described by its directory. Unknown values are None."""
 
     path: Path
     algo: str | None
     env: str | None
     seed: int | None
     options: dict[str, Any] = field(repr=False)
-    """All of `config.yaml` but algorithm, environment, seed and history."""
+    """All of `config.yaml` except algorithm, environment, seed and history."""
     status: Status
-    """`running`: a process writes to it. `finished`: it reached a limit or its target. `stopped`:
-    a signal ended it well. `failed`: it has no result, and nobody works on it."""
+    """`running`: a process writes to it. `finished`: it reached a limit or its target. `stopped`: a
+    signal ended it cleanly. `failed`: it has no result, and no process works on it."""
     stopped_by: str | None
     env_steps: int | None
     seconds: float | None
     best_return: float | None
     """The highest mean return of its evaluations."""
     final_return: float | None
-    """That of its last evaluation."""
+    """The mean return of its last evaluation."""
     started: str | None
-    """When it began, or was resumed last, in the time of its machine."""
+    """When it was started, or last resumed, in the time of its machine."""
     problems: tuple[str, ...] = ()
-    """What could not be read."""
+    """The files that could not be read, with reasons."""
     result: dict[str, Any] = field(default_factory=dict, repr=False)
     """All of `result.json`."""
     machine: dict[str, Any] = field(default_factory=dict, repr=False)
     """All of `env.json`."""
     writer: RunWriter | None = None
-    """The process that writes to it now."""
+    """The process that currently writes to it."""
 
     @property
     def name(self) -> str:
-        """Its path, from the current folder."""
+        """Its path, relative to the current folder."""
         return shown(self.path)
 
     def curves(self) -> Curves:
-        """Read its metrics; none if there is no file of them that can be read."""
+        """Read its metrics; empty if there is no readable file."""
         try:
             return read_curves(self.path / "metrics.jsonl")
         except OSError:
             return Curves({}, {})
 
     def commands(self) -> list[str]:
-        """Return the commands that it was started and resumed with."""
+        """Return the commands that started and resumed it."""
         data, _ = _read(self.path / "command.txt")
         return data.decode("utf-8", "replace").splitlines()
 
     def as_json(self) -> dict[str, Any]:
-        """Return what a list of runs shows of it, with its options."""
+        """Return the fields that a list of runs shows, with its options."""
         return {
             "run": str(self.path),
             "algo": self.algo,
@@ -106,20 +106,20 @@ def read_run(path: str | Path) -> RunSummary:
 
     Raises:
         RunDirectoryError: There is no run.
-        OptionError: The path is none.
+        OptionError: The path is invalid.
     """
     return _read_run(RunDirectory.open(path).path)
 
 
 def find_runs(*places: str | Path) -> list[RunSummary]:
-    """Read the runs in folders, and those that are named themselves; the newest is last.
+    """Read the given runs, and all runs in the given folders; the newest is last.
 
     Args:
         *places: Run directories, checkpoints in them, or folders with runs somewhere below.
             Links below a folder are not followed.
 
     Raises:
-        OptionError: One of them is not there, or no run is in it.
+        OptionError: One of them does not exist, or contains no run.
     """
     found: dict[Path, RunSummary] = {}
     for place in places:
@@ -158,7 +158,7 @@ def _not_there(folder: Path, error: RunDirectoryError) -> OptionError:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Yield the runs below a folder; what cannot be looked into is passed over."""
+    """Yield the runs below a folder; folders that cannot be read are skipped."""
     waiting = [(folder, 0)]
     seen = 0
     while waiting and seen < _MOST_FOLDERS:
@@ -221,7 +221,7 @@ def _status(result: dict[str, Any], writer: RunWriter | None) -> Status:
 
 
 def _evaluations(path: Path, problems: list[str]) -> tuple[list[float], int | None, float | None]:
-    """Return the returns of all evaluations, and where the last line of metrics is."""
+    """Return the returns of all evaluations, and the step and seconds of the last line."""
     try:
         curves = read_curves(path / "metrics.jsonl", only=RETURN)
     except FileNotFoundError:
@@ -254,7 +254,7 @@ def _config(path: Path, problems: list[str]) -> dict[str, Any]:
 def _json(path: Path, problems: list[str]) -> dict[str, Any]:
     data, problem = _read(path)
     if problem is not None:
-        missing = not os.path.lexists(path)  # a run that goes on has no result yet
+        missing = not os.path.lexists(path)  # a run in progress has no result yet
         return {} if missing else _lacking(problem, problems)
     try:
         content = json.loads(data)
@@ -269,7 +269,7 @@ def _lacking(problem: str, problems: list[str]) -> dict[str, Any]:
 
 
 def _read(path: Path) -> tuple[bytes, str | None]:
-    """Return the content of a file, or nothing and what is wrong with it."""
+    """Return the content of a file, or empty bytes and the problem."""
     try:
         return read_regular(path, _MOST_FILE, links=False), None
     except OSError as error:
@@ -277,7 +277,7 @@ def _read(path: Path) -> tuple[bytes, str | None]:
 
 
 def plain(value: Any) -> Any:
-    """Return what a file holds as JSON can write it: infinity is a word there."""
+    """Return a value in a form that JSON can write: infinity becomes a string."""
     if isinstance(value, dict):
         return {key: plain(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -286,17 +286,17 @@ def plain(value: Any) -> Any:
 
 
 def text(value: Any) -> str | None:
-    """Return a text of a file, if it is one, and not too long to be shown."""
+    """Return a value from a file if it is text, cut to a length that can be shown."""
     return value[:_LONGEST_TEXT] if isinstance(value, str) else None
 
 
 def whole(value: Any, otherwise: int | None = None) -> int | None:
-    """Return a whole number of a file, if it is one that an array can hold."""
+    """Return a value from a file if it is an integer that an array can hold."""
     return value if type(value) is int and abs(value) < 2**63 else otherwise
 
 
 def number(value: Any, otherwise: float | None = None) -> float | None:
-    """Return a finite number of a file, if it is one."""
+    """Return a value from a file if it is a finite number."""
     if type(value) not in (int, float) or abs(value) > 1e300 or not math.isfinite(value):
         return otherwise
     return float(value)

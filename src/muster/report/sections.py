@@ -1,4 +1,4 @@
-"""The parts of a page, each from runs to HTML."""
+"""The sections of a page, each made from runs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -49,7 +49,7 @@ def overview(runs: Sequence[RunSummary]) -> Html:
 
 
 def returns(groups: Sequence[SeedGroup]) -> Html:
-    """Return the interquartile mean of the last returns of each group, with its interval."""
+    """Return the interquartile mean of the final returns of each group, with its interval."""
     rows: list[list[Any]] = []
     for group in groups:
         scores = [run.final_return for run in group.runs if run.final_return is not None]
@@ -65,7 +65,7 @@ def returns(groups: Sequence[SeedGroup]) -> Html:
 
 
 def curves(groups: Sequence[SeedGroup]) -> Html:
-    """Return a picture of each metric, for each environment by itself."""
+    """Return a chart of each metric, separately for each environment."""
     pieces: list[Html] = []
     for env in dict.fromkeys(group.env for group in groups):
         inside = [group for group in groups if group.env == env]
@@ -81,7 +81,7 @@ def curves(groups: Sequence[SeedGroup]) -> Html:
 
 
 def timing(runs: Sequence[RunSummary]) -> Html | None:
-    """Return where the time of training went, and how close to the machine's limit that is."""
+    """Return where the training time went, and how close to the machine's limit it was."""
     pieces = []
     for run in runs:
         speed = run.result.get("speed")
@@ -124,7 +124,7 @@ def replaced(runs: Sequence[RunSummary]) -> Html | None:
 
 
 def settings(runs: Sequence[RunSummary]) -> Html:
-    """Return which settings differ, and all settings of each run."""
+    """Return the settings that differ, and all settings of each run."""
     differing = differences(*runs)
     rows = [[name, *map(_value, values)] for name, values in differing.items()]
     names = ["setting", *(run.name for run in runs)]
@@ -143,7 +143,7 @@ def settings(runs: Sequence[RunSummary]) -> Html:
 
 
 def machines(runs: Sequence[RunSummary]) -> Html:
-    """Return what the runs were made with."""
+    """Return the hardware and software of the runs."""
     pieces = [tag("h2", "System")]
     for place, run in enumerate(runs):
         versions = run.machine.get("versions")
@@ -178,7 +178,7 @@ def table(
     right: Sequence[int] = (),
     label: str | None = None,
 ) -> Html:
-    """Return a table that scrolls by itself where it is too wide."""
+    """Return a table that scrolls if it is too wide."""
 
     def line(cells: Sequence[Any], kind: str) -> Html:
         sides = ("n" if place in right else None for place in range(len(cells)))
@@ -203,7 +203,7 @@ def _value(value: Any) -> str:
 def _short(value: float | None) -> str | None:
     if value is None or not 1 <= abs(value) < 1e4:
         return None if value is None else chart.short(value)
-    return f"{value:.1f}"  # so that numbers of a column stand below each other
+    return f"{value:.1f}"  # so that the numbers of a column are aligned
 
 
 def _count(value: int | None) -> str | None:
@@ -222,7 +222,7 @@ def _room(name: str) -> str:
 
 
 def _metrics(groups: Sequence[SeedGroup]) -> list[str]:
-    """Return the metrics of some groups: returns first, then by room."""
+    """Return the metrics of some groups: returns first, then by prefix."""
     names = dict.fromkeys(k for group in groups for each in group.curves for k in each.metrics)
 
     def order(name: str) -> tuple[bool, int]:

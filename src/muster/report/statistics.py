@@ -20,7 +20,7 @@ from muster.errors import OptionError
 Scores = NDArray[np.float64]
 
 REPETITIONS = 2_000
-"""Resamples of an interval: its edges then move by little from seed to seed."""
+"""Number of resamples of an interval: enough that its edges hardly depend on the seed."""
 
 
 class Interval(NamedTuple):
@@ -31,7 +31,7 @@ class Interval(NamedTuple):
 
 
 def iqm(scores: ArrayLike, axis: int | None = None) -> Scores:
-    """Return the interquartile mean: a quarter of the scores, rounded down, is cut off each end.
+    """Return the interquartile mean: a quarter of the scores, rounded down, is cut from each end.
 
     Args:
         scores: Numbers; at least one along `axis`.
@@ -58,12 +58,12 @@ def bootstrap(
     """Return a stratified bootstrap interval of a statistic.
 
     Args:
-        statistic: A number of one resample of each of `samples`.
-        *samples: Scores [runs] or [runs, tasks]. Runs are drawn with replacement, for each task
-            and each sample by themselves.
+        statistic: Maps one resample of each of `samples` to a number.
+        *samples: Scores [runs] or [runs, tasks]. Runs are drawn with replacement, separately for
+            each task and each sample.
         confidence: Between 0 and 1.
-        repetitions: How many resamples to take.
-        seed: Decides which.
+        repetitions: Number of resamples.
+        seed: Determines the resamples.
     """
     rng = np.random.default_rng(seed)
     arrays = [_by_task(each) for each in samples]
@@ -78,8 +78,8 @@ def iqm_band(
 ) -> tuple[Scores, Scores, Scores]:
     """Return IQM, low and high at each point of curves [runs, points].
 
-    The interval is that of `bootstrap`, with whole curves resampled: what a run is at one point
-    belongs to what it is at the next.
+    The interval is that of `bootstrap`, but resamples whole curves, because the points of one run
+    are correlated.
     """
     values = _checked(curves)
     rng = np.random.default_rng(seed)
@@ -92,13 +92,13 @@ def iqm_band(
 
 
 def probability_of_improvement(x: ArrayLike, y: ArrayLike) -> float:
-    """Return how likely a run of X scores higher than one of Y; a tie counts half.
+    """Return the probability that a run of X scores higher than one of Y; a tie counts half.
 
-    That is the Mann-Whitney U statistic over the number of pairs, averaged over tasks.
+    This is the Mann-Whitney U statistic over the number of pairs, averaged over tasks.
 
     Args:
         x: Scores [runs] or [runs, tasks].
-        y: Those of the other, of as many tasks; the number of runs may differ.
+        y: Scores of the other side, with as many tasks; the number of runs may differ.
     """
     first, second = _by_task(x), _by_task(y)
     if first.shape[1] != second.shape[1]:

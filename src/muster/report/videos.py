@@ -1,4 +1,4 @@
-"""Videos in a run directory, as part of the page itself."""
+"""Videos in a run directory, embedded in the page."""
 
 import base64
 import os
@@ -9,15 +9,15 @@ from muster.run.files import read_regular
 
 KINDS = {".mp4": "video/mp4", ".webm": "video/webm"}
 MOST_BYTES = 8 << 20
-"""Of one video."""
+"""Maximum size of one video."""
 MOST_VIDEOS = 4
-"""Of one run."""
+"""Maximum number of videos of one run."""
 
 
 def videos(run: Path) -> list[Html]:
     """Return players for the videos in a run directory and in its `videos/`.
 
-    One that is too large, or no plain file, is named without being shown.
+    A video that is too large, or not a regular file, is only named.
     """
     found = []
     for path in [each for folder in (run, run / "videos") for each in _of(folder)][:MOST_VIDEOS]:

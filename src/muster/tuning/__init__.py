@@ -1,7 +1,7 @@
-"""Studies: many runs of one algorithm that differ in some options, and which of them is best.
+"""Studies: many runs of one algorithm with different options, and which of them is best.
 
     space -> searching -> conduct (processes, pruning) -> ranking
-                              └ study: study.json, which a study is resumed from
+                              └ study: study.json, from which a study resumes
 
 Not called `tune`, because `muster.tune` is the function.
 """

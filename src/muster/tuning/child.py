@@ -1,4 +1,4 @@
-"""The process of one trial: `muster train ...`, which the kernel ends with the study's process."""
+"""The process of one trial: `muster train ...`; the kernel ends it with the study's process."""
 
 import runpy
 import sys
@@ -7,7 +7,7 @@ from muster.engines.local.descent import end_with
 
 
 def main() -> None:
-    """Train as the command line says, after the id of the parent."""
+    """Train with the command line that follows the parent's process id."""
     parent, *words = sys.argv[1:]
     end_with(int(parent))
     sys.argv = ["muster", *words]

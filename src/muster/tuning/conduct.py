@@ -1,4 +1,4 @@
-"""Runs the trials of a study, so many at a time, until none is left or somebody asks to stop.
+"""Runs the trials of a study, several at a time, until none is left or a stop is requested.
 
 next trial -> process -> ended? -> study.json
                  └ evaluations -> rule -> SIGTERM
@@ -18,18 +18,18 @@ from muster.tuning.searching import Searcher
 from muster.tuning.study import Study, StudyTrial
 
 _TURN_S = 0.25
-"""How long to wait for a trial before looking at signals and evaluations."""
+"""How long to wait for a trial before checking signals and evaluations."""
 
 
 class Conductor:
     """Runs trials.
 
     Args:
-        study: Whose.
-        jobs: How many at a time.
-        total_steps: Environment steps of a whole trial, for rules that stop some.
-        stop: Whether somebody asked to end.
-        progress: Who is told.
+        study: The study.
+        jobs: Number of trials at a time.
+        total_steps: Environment steps of a whole trial, for pruning rules.
+        stop: Whether a stop was requested.
+        progress: Where progress is reported.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class Conductor:
         self._searcher: Searcher | None = None
 
     def search(self, searcher: Searcher | None) -> None:
-        """Run the trials that find the best settings."""
+        """Run the trials of the search."""
         self._searcher = searcher
         self._run(lambda active: self._waiting(active, confirms=False) or self._propose())
 
     def confirm(self) -> None:
-        """Run the best settings with other seeds; the study knows which by now."""
+        """Run the best settings, which the study has recorded, with other seeds."""
         self._searcher = None
         self._run(lambda active: self._waiting(active, confirms=True))
 
@@ -106,7 +106,7 @@ class Conductor:
         return TrialProcess(self._study, trial)
 
     def _ended_before(self, trial: StudyTrial) -> bool:
-        """Take what a trial has left that ended while nobody looked."""
+        """Record the outcome of a trial that ended while no study process was running."""
         if trial.status != "running":
             return False
         score, steps, finished = outcome(self._study.directory(trial))
@@ -116,12 +116,12 @@ class Conductor:
         return True
 
     def _take(self, process: TrialProcess) -> None:
-        """Note what came of a process that has ended."""
+        """Record the outcome of a process that has ended."""
         trial, problem = process.trial, process.failure()
         score, steps, finished = outcome(process.directory)
         if problem is None and process.told_to_stop and not finished:
             if trial.status == "running":
-                return  # it goes on when the study is resumed
+                return  # it continues when the study is resumed
         elif problem is None and score is None:
             problem = f"it has no return; see {process.directory}"
         self._end(trial, score, steps, problem, time.monotonic() - process.began)
@@ -147,7 +147,7 @@ class Conductor:
         self._progress.ended(self._study.record, trial, seconds)
 
     def _prune(self, running: list[TrialProcess]) -> None:
-        """Stop trials that the study's rule gives up; those that confirm are never stopped."""
+        """Stop trials that the study's rule rejects; confirmation runs are never stopped."""
         if self._rule is None or time.monotonic() - self._looked < 4 * _TURN_S:
             return
         self._looked = time.monotonic()
@@ -161,16 +161,16 @@ class Conductor:
                 continue
             others = [self._curves[trial.number] for trial in trials if trial.number != number]
             if self._rule(self._curves[number], others, self._total):
-                each.trial.status = "pruned"  # saved before the signal: it is not begun again
+                each.trial.status = "pruned"  # saved before the signal: it is never restarted
                 self._study.save()
                 each.stop()
 
 
 def seed_of(seed: int, number: int, repeat: int = 0) -> int:
-    """Return the seed of a trial; those that confirm share theirs, so that chance is the same."""
+    """Return the seed of a trial; confirmation runs share seeds, for equal conditions."""
     from muster.seeding import derive_seed
 
-    # Short enough to be typed again, and to be in the name of a file.
+    # Short enough to be typed, and for the name of a file.
     path = ("confirm", repeat) if repeat else ("trial", number, "seed")
     return derive_seed(seed, *path) % 2**31
 

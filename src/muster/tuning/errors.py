@@ -1,21 +1,21 @@
-"""What can go wrong with a study.
+"""Errors of a study.
 
 MusterError
 ├── OptionError
-│   └── SpaceError                 what a study should try is not possible
-├── StudyError      (RuntimeError)  the directory is no study, or not one to go on with
-└── TrialsFailedError (RuntimeError)  no trial came to an end
+│   └── SpaceError                    the search space is invalid
+├── StudyError        (RuntimeError)  the directory is not a study, or cannot be resumed
+└── TrialsFailedError (RuntimeError)  every trial failed
 """
 
 from muster.errors import MusterError, OptionError
 
 
 class SpaceError(OptionError):
-    """A grid or a space names what is not there, or holds values that cannot be."""
+    """A grid or a space has an unknown name or an invalid value."""
 
 
 class StudyError(MusterError, RuntimeError):
-    """A directory cannot be used as the study that it was given as."""
+    """A directory cannot be used as a study."""
 
 
 class TrialsFailedError(MusterError, RuntimeError):

@@ -1,6 +1,6 @@
-"""From what a user asked for to the record of a study, with all refused that cannot be.
+"""From the arguments of `tune` to the validated record of a study.
 
-Loads neither torch nor Optuna, makes nothing and starts nothing.
+Imports neither torch nor Optuna, creates nothing and starts nothing.
 """
 
 import importlib.metadata
@@ -83,12 +83,12 @@ def plan(
 
 
 def settings_of(record: StudyRecord, settings: Mapping[str, Any] | None = None) -> Settings:
-    """Return what a trial with these settings would run with."""
+    """Return the resolved settings of a trial."""
     return resolve(record.algo, record.env, {**record.options, **(settings or {})})
 
 
 def default_jobs(record: StudyRecord) -> int:
-    """Return how many trials share this machine without taking turns."""
+    """Return how many trials can run on this machine without sharing a core."""
     return max(1, whole_cores() // max(1, settings_of(record).workers))
 
 
@@ -140,9 +140,9 @@ def _what_to_try(
 
 
 def _alone(algo: str, env: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Give each trial one process where that changes no result: trials then fill the cores.
+    """Give each trial one process where that changes no result, so that trials fill the cores.
 
-    A recipe whose workers learn in step gives the same policy for any number of them.
+    A recipe whose workers learn in step gives the same policy for any number of workers.
     """
     settings = resolve(algo, env, given)
     said = settings.options.workers, settings.options.learners
@@ -153,7 +153,7 @@ def _alone(algo: str, env: str, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_algorithm(algo: str) -> None:
-    """Refuse an algorithm that only this process knows: trials are processes of their own."""
+    """Reject an algorithm that only this process knows: trials are separate processes."""
     packaged = importlib.metadata.entry_points(group=ENTRY_POINTS, name=algo)
     if is_registered(algo) and not is_code(algo) and not packaged:
         raise OptionError(
@@ -164,7 +164,7 @@ def _check_algorithm(algo: str) -> None:
 
 
 def _check_settings(record: StudyRecord) -> None:
-    """Check every combination of a grid; of a space, each end and choice by itself."""
+    """Validate every combination of a grid; of a space, each end and choice separately."""
     settings = settings_of(record)
     if record.search == "grid":
         tried = list(combinations(record.space))

@@ -1,4 +1,4 @@
-"""`TrialProcess`: one trial as a process of `muster train`, and what came of it."""
+"""`TrialProcess`: one trial as a process of `muster train`, and its outcome."""
 
 import os
 import select
@@ -27,11 +27,11 @@ _TAIL = 16 << 10
 
 
 class TrialProcess:
-    """A trial that runs: begun, or resumed if its directory has a checkpoint.
+    """A running trial: started, or resumed if its directory has a checkpoint.
 
     Args:
-        study: Whose it is.
-        trial: Which one.
+        study: The study of the trial.
+        trial: The trial.
     """
 
     def __init__(self, study: Study, trial: StudyTrial) -> None:
@@ -43,7 +43,7 @@ class TrialProcess:
         self._log.parent.mkdir(exist_ok=True)
         words = [str(os.getpid()), *_words(study, trial, self.directory)]
         with open(self._log, "ab") as log:
-            # A group of its own: Ctrl-C reaches the study alone, which then tells its trials.
+            # Its own process group: Ctrl-C reaches only the study, which then tells its trials.
             self._process = subprocess.Popen(
                 [*COMMAND, *words],
                 stdin=subprocess.DEVNULL,
@@ -54,29 +54,29 @@ class TrialProcess:
         self.fd = os.pidfd_open(self._process.pid)
 
     def stop(self) -> None:
-        """Ask it to save and end."""
+        """Ask the process to save and exit."""
         if not self.told_to_stop:
             self.told_to_stop = True
             self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it at once, and wait for that."""
+        """Kill the process, and wait until it has exited."""
         self._process.kill()
         self.close()
 
     def has_ended(self) -> bool:
-        """Whether the process is gone."""
+        """Whether the process has exited."""
         return self._process.poll() is not None
 
     def close(self) -> None:
-        """Let go of what the system keeps of it."""
+        """Reap the process and close its file descriptor."""
         self._process.wait()
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
     def failure(self) -> str | None:
-        """Return why it failed, once it has ended; None if it has not."""
+        """Return why it failed, once it has ended; None if it did not fail."""
         code = self._process.returncode
         if code == 0 or (self.told_to_stop and code in (143, -signal.SIGTERM)):
             return None
@@ -85,7 +85,7 @@ class TrialProcess:
         return f"{self._said() or f'exit code {code}'}; see {shown(self._log)}"
 
     def _said(self) -> str | None:
-        """Return the last message of an error in its log."""
+        """Return the last error message in its log."""
         with open(self._log, "rb") as file:
             file.seek(max(0, self._log.stat().st_size - _TAIL))
             lines = file.read().decode("utf-8", "replace").splitlines()
@@ -94,12 +94,12 @@ class TrialProcess:
 
 
 def wait_for_any(processes: Sequence[TrialProcess], seconds: float) -> None:
-    """Wait until one of them ends, but no longer than this."""
+    """Wait until one of them ends, at most this many seconds."""
     select.select([each.fd for each in processes], [], [], seconds)
 
 
 def outcome(directory: Path) -> tuple[float | None, int | None, bool]:
-    """Return the return and the steps of a run, and whether it has come to its own end."""
+    """Return the return and the steps of a run, and whether the run finished."""
     try:
         run = read_run(directory)
     except MusterError:
@@ -108,7 +108,7 @@ def outcome(directory: Path) -> tuple[float | None, int | None, bool]:
 
 
 def _words(study: Study, trial: StudyTrial, directory: Path) -> Iterator[str]:
-    """Yield the command of a trial, and have its directory ready for it."""
+    """Yield the command line of a trial, and prepare its directory."""
     record = study.record
     options = {**record.options, **trial.settings}
     yield from ("train", record.algo, record.env)
@@ -118,7 +118,7 @@ def _words(study: Study, trial: StudyTrial, directory: Path) -> Iterator[str]:
         yield from as_words({**given, "run_dir": str(directory), "resume": True, "quiet": True})
         return
     if directory.exists():
-        shutil.rmtree(directory)  # a run that was ended before its first checkpoint
+        shutil.rmtree(directory)  # a run that ended before its first checkpoint
     directory.parent.mkdir(exist_ok=True)
     yield from as_words({**options, "seed": trial.seed, "run_dir": str(directory), "quiet": True})
 
@@ -128,10 +128,10 @@ def _names_code(value: Any) -> bool:
 
 
 def _can_be_resumed(directory: Path) -> bool:
-    """Whether a run is there with a checkpoint, whose last process has ended."""
+    """Whether the directory is a run with a checkpoint, and no process writes to it."""
     deadline = time.monotonic() + _WRITER_LEAVES_S
     while living_writer(directory) is not None and time.monotonic() < deadline:
-        time.sleep(0.02)  # of a study that was killed: the kernel is ending it
+        time.sleep(0.02)  # a process of a killed study, which the kernel is ending
     try:
         return RunDirectory.open(directory).checkpoints.last() is not None
     except MusterError:

@@ -1,4 +1,4 @@
-"""What a study says while it works: a line for each trial that ends, and one that is rewritten."""
+"""Progress of a study: a line for each trial that ends, and one that is rewritten."""
 
 import sys
 
@@ -8,7 +8,7 @@ from muster.tuning.study import StudyRecord, StudyTrial
 
 
 def settings_text(settings: dict[str, object]) -> str:
-    """Return settings as a grid would name them: `lr=0.001 hidden=64+64`."""
+    """Return settings in the syntax of a grid: `lr=0.001 hidden=64+64`."""
     return " ".join(f"{name}={_value(value)}" for name, value in settings.items())
 
 
@@ -21,20 +21,20 @@ def _value(value: object) -> str:
 
 
 class StudyProgress:
-    """Tells a user about a study, unless it should be quiet."""
+    """Prints the progress of a study, unless it should be quiet."""
 
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet
         self._shown = ""
 
     def say(self, line: str) -> None:
-        """Write a line of its own."""
+        """Print a separate line."""
         if not self._quiet:
             self._shown = ""
             say(line)
 
     def ended(self, record: StudyRecord, trial: StudyTrial, seconds: float) -> None:
-        """Say what came of a trial. A failure is said even if the rest is not."""
+        """Print the outcome of a trial. A failure is printed even if the rest is not."""
         if trial.status == "failed":
             self._shown = ""
             say(f"{trial.name} failed: {harmless(trial.problem)}")
@@ -60,7 +60,7 @@ class StudyProgress:
             sys.stderr.flush()
 
     def close(self) -> None:
-        """Leave the cursor on a line of its own."""
+        """Clear the line that was rewritten."""
         if self._shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

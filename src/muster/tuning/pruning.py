@@ -1,6 +1,6 @@
-"""Which trials are not worth going on with, by what others had reached after as many steps.
+"""Which trials to stop early, compared with the returns of others after as many steps.
 
-A curve is a list of (env_step, return) of the evaluations of a trial. A rule only says stop; the
+A curve is a list of (env_step, return) of a trial's evaluations. A rule only decides to stop; the
 trial saves and can be resumed by hand.
 """
 
@@ -11,17 +11,17 @@ Evaluations = list[tuple[int, float]]
 Rule = Callable[[Evaluations, Sequence[Evaluations], int], bool]
 
 FIRST_TRIALS = 5
-"""Trials that must have got as far before any is compared with them."""
+"""Trials that must have reached a step before another is compared with them."""
 FACTOR = 3
-"""Of the trials that reach a rung of ASHA, one of so many goes on."""
+"""One in so many of the trials that reach a rung of ASHA continues."""
 
 
 def below_median(own: Evaluations, others: Sequence[Evaluations], total: int) -> bool:
-    """Whether the best return of a trial so far is below the median of the others' at its step.
+    """Whether the best return of a trial so far is below the median of the others at its step.
 
     Args:
-        own: The evaluations of the trial; with fewer than two, it goes on.
-        others: Those of the others.
+        own: The evaluations of the trial; with fewer than two, it continues.
+        others: The evaluations of the other trials.
         total: The steps of a whole trial.
     """
     if len(own) < 2 or own[-1][0] >= total:
@@ -34,8 +34,8 @@ def below_median(own: Evaluations, others: Sequence[Evaluations], total: int) ->
 def outside_top_third(own: Evaluations, others: Sequence[Evaluations], total: int) -> bool:
     """Asynchronous successive halving (Li et al., 2020), as a rule that stops trials.
 
-    Rungs are at 1/9 and 1/3 of the steps. Whoever reaches one goes on if it is in the top third of
-    all that have reached it by now; three must have.
+    Rungs are at 1/9 and 1/3 of the steps. A trial that reaches a rung continues if it is in the top
+    third of all trials that have reached it by then; the rule needs at least three.
     """
     if not own or own[-1][0] >= total:
         return False
@@ -57,7 +57,7 @@ RULES: dict[str, Rule | None] = {
 
 
 def _best(curve: Evaluations, step: int) -> float | None:
-    """Return the best return up to a step, of a trial that was evaluated at or after it, too."""
+    """Return the best return up to a step, if the trial was also evaluated at or after it."""
     if not curve or curve[-1][0] < step:
         return None
     return max((value for at, value in curve if at <= step), default=None)

@@ -1,4 +1,4 @@
-"""Which settings of a study are best: by the runs that confirm them, or else by their one trial."""
+"""Ranks the settings of a study by their confirmation runs, or else by their one trial."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,14 +14,14 @@ from muster.tuning.space import FUNCTIONS
 from muster.tuning.study import StudyRecord, StudyTrial
 
 CONFIRMED = 5
-"""How many of the best settings are run again."""
+"""Number of best settings that are run again."""
 _MOST_ROWS = 20
 _SETTINGS_WIDTH = 34
 
 
 @dataclass(frozen=True)
 class RankedTrial:
-    """The settings of one trial, and what is known of them."""
+    """The settings of one trial, and their results."""
 
     number: int
     settings: dict[str, Any]
@@ -29,14 +29,14 @@ class RankedTrial:
     score: float | None
     """The return of the trial itself."""
     returns: tuple[float, ...] = ()
-    """Those of the runs that confirm it."""
+    """The returns of its confirmation runs."""
     iqm: float | None = None
     interval: Interval | None = None
 
 
 @dataclass(frozen=True)
 class TuneResult:
-    """The end of a study: its trials, the best first."""
+    """The result of a study: its trials, the best first."""
 
     algo: str
     env: str
@@ -44,7 +44,7 @@ class TuneResult:
     """The directory of the study."""
     trials: tuple[RankedTrial, ...]
     stop_signal: int | None = None
-    """The signal that asked the study to end, if one did: it can be resumed."""
+    """The signal that stopped the study, if one did; the study can be resumed."""
     confirm: int = field(default=0, repr=False)
 
     @property
@@ -55,11 +55,11 @@ class TuneResult:
 
     @property
     def best_file(self) -> Path:
-        """What `muster train --config` takes."""
+        """The file for `muster train --config`."""
         return self.path / "best.yaml"
 
     def table(self) -> str:
-        """Return all of it as a table of at most 80 columns."""
+        """Return the ranking as a table of at most 80 columns."""
         rows = [["", "trial", "settings", "return", "IQM", "95 % interval"]]
         for place, each in enumerate(self.trials[:_MOST_ROWS], 1):
             interval = each.interval
@@ -94,7 +94,7 @@ def rank(record: StudyRecord) -> tuple[RankedTrial, ...]:
 
 
 def add_confirmations(record: StudyRecord) -> None:
-    """Add the runs that confirm the best settings, where they are not there yet."""
+    """Add the runs that confirm the best settings, unless the record already has them."""
     if not record.confirm or any(trial.repeat for trial in record.trials):
         return
     best = [each for each in rank(record) if each.status == "finished"][:CONFIRMED]
@@ -107,7 +107,7 @@ def add_confirmations(record: StudyRecord) -> None:
 def best_config(record: StudyRecord, best: dict[str, Any]) -> str:
     """Return the text of a file that trains with the best settings.
 
-    Code of the user's own is left out: a file does not say which code is run.
+    The user's own code is left out: a file does not decide which code is run.
     """
     options = {**record.options, **best}
     kept = {

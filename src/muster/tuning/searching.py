@@ -1,4 +1,4 @@
-"""Where the settings of the next trial come from: `propose` and `tell`, for each way to search."""
+"""The source of the settings of the next trial: `propose` and `tell`, for each search method."""
 
 import importlib.util
 import math
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     import optuna
 
 JOURNAL = "optuna.journal"
-"""Optuna's own file of a study: `optuna-dashboard tunes/.../optuna.journal` shows it."""
+"""Optuna's own file of a study; `optuna-dashboard tunes/.../optuna.journal` shows it."""
 
 
 class Searcher(Protocol):
-    """What proposes settings, and hears what came of them."""
+    """Proposes settings, and receives their results."""
 
     def propose(self, number: int) -> tuple[dict[str, Any], int | None]:
-        """Return the settings of a new trial, and its number in a storage of its own."""
+        """Return the settings of a new trial, and its number in the searcher's own storage."""
 
     def tell(self, trial: StudyTrial, curve: list[tuple[int, float]]) -> None:
-        """Hear of a trial that has ended, with its evaluations (env_step, return)."""
+        """Receive a trial that has ended, with its evaluations (env_step, return)."""
 
 
 class RandomSearch:
-    """Draws every option by itself: by the study's seed and the trial's number alone."""
+    """Draws every option independently, from the study's seed and the trial's number alone."""
 
     def __init__(self, record: StudyRecord) -> None:
         self._record = record
@@ -40,14 +40,14 @@ class RandomSearch:
         return {name: each.draw(rng) for name, each in self._record.space.items()}, None
 
     def tell(self, trial: StudyTrial, curve: list[tuple[int, float]]) -> None:
-        """Learn nothing from it."""
+        """Ignore the result."""
 
 
 class TpeSearch:
     """Optuna's tree-structured Parzen estimator, with its trials in a journal in the study.
 
     Args:
-        study: Whose trials that have ended already are told to it.
+        study: The study; its trials that have already ended are reported to Optuna.
     """
 
     def __init__(self, study: Study) -> None:
@@ -59,9 +59,10 @@ class TpeSearch:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         record, self._space = study.record, study.record.space
         journal = str(study.path / JOURNAL)
-        # A process that was killed may have left it, and this one has claimed the study.
+        # A killed process may have left the lock, and this process has claimed the study.
         Path(f"{journal}.lock").unlink(missing_ok=True)
-        # A resumed study would otherwise draw its first trials again.
+        # The number of trials is part of the seed, or a resumed study would draw its first trials
+        # again.
         seed = derive_seed(record.seed, "tpe", len(record.trials)) % 2**32
         self._study = optuna.create_study(
             storage=JournalStorage(JournalFileBackend(journal)),
@@ -88,7 +89,7 @@ class TpeSearch:
         return found, trial.number
 
     def tell(self, trial: StudyTrial, curve: list[tuple[int, float]]) -> None:
-        """Tell Optuna the return: of a pruned trial, too, whose last one it then counts."""
+        """Report the return to Optuna; of a pruned trial, Optuna counts the last one reported."""
         if trial.sampled_as is None:
             return
         from optuna.trial import Trial, TrialState
@@ -104,7 +105,7 @@ class TpeSearch:
         self._study.tell(trial.sampled_as, score, state=state)
 
     def _catch_up(self, record: StudyRecord) -> None:
-        """Tell what a process that was killed had not told, and give up what it had only asked."""
+        """Report what a killed process had not reported, and fail what it had only asked for."""
         known = {trial.sampled_as: trial for trial in record.trials if not trial.repeat}
         unfinished: list[optuna.trial.FrozenTrial] = [
             each for each in self._study.trials if not each.state.is_finished()
@@ -120,14 +121,14 @@ class TpeSearch:
 
 
 def searcher_of(study: Study) -> Searcher | None:
-    """Return what proposes the trials of a study; None for a grid, whose trials are all known."""
+    """Return the searcher of a study; None for a grid, whose trials are all known."""
     if study.record.search == "grid":
         return None
     return TpeSearch(study) if study.record.search == "tpe" else RandomSearch(study.record)
 
 
 def check_optuna() -> None:
-    """Refuse to search with Optuna where it is not installed, without importing it."""
+    """Raise OptionError if Optuna is not installed, without importing it."""
     if importlib.util.find_spec("optuna") is None:
         raise OptionError(
             "search=tpe needs Optuna, which is not here",
@@ -137,7 +138,7 @@ def check_optuna() -> None:
 
 
 def check_space(space: Space) -> None:
-    """Refuse choices that Optuna could not tell apart."""
+    """Raise OptionError for choices that Optuna could not distinguish."""
     for name, each in space.items():
         if isinstance(each, Choices) and len({_text(v) for v in each.values}) < len(each.values):
             raise OptionError(

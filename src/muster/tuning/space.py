@@ -1,11 +1,11 @@
-"""What a study tries, by option: some values, or a range.
+"""The search space of a study: for each option some values, or a range.
 
     lr=0.01,0.001      these values
-    gamma=0.9:0.999    any number in between; of a whole-number option, whole numbers
+    gamma=0.9:0.999    any number in between; integers if the option is an integer
     lr=log:1e-5:1e-2   the same, spread evenly over orders of magnitude
-    hidden=64+64,128   a value that is a list is written with +
+    hidden=64+64,128   a list as a value is written with +
 
-A value is read by the type of its option, so `1e5` is a whole number where one is asked for.
+A value is parsed by the type of its option, so `1e5` is an integer where one is expected.
 """
 
 import contextlib
@@ -24,32 +24,32 @@ from muster.spelling import nearest
 from muster.tuning.errors import SpaceError
 
 MOST_TRIALS = 10_000
-"""Trials of one study: each is a run with a directory of its own."""
+"""Maximum number of trials of a study: each is a run with its own directory."""
 
 FUNCTIONS = ("use", "wrapper")
-"""Options that name functions of the user's own: a study's file never makes them run."""
+"""Options that name the user's own functions: a study's file never makes them run."""
 
 NOT_TUNED = frozenset(
     {"env_steps", "stop_at", "seconds", "seed", "engine", "address", "resources", "run_dir"}
     | {"resume", "from_checkpoint", "eval_every", "eval_episodes", "eval_max_steps", "quiet"}
     | {"eval_seconds", "checkpoint_every", "save_replay", "wandb", *FUNCTIONS}
 )
-"""Options that say how a run is made or judged, not how it learns: the same for all trials."""
+"""Options that control how a run is executed or judged, not how it learns: same in all trials."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """Some values."""
+    """A list of values."""
 
     values: tuple[Any, ...]
 
     def draw(self, rng: np.random.Generator) -> Any:
-        """Return one of them."""
+        """Return one of the values."""
         return self.values[int(rng.integers(len(self.values)))]
 
     @property
     def samples(self) -> tuple[Any, ...]:
-        """The values that are checked before a study begins."""
+        """The values to validate before a study begins."""
         return self.values
 
 
@@ -63,7 +63,7 @@ class Span:
     whole: bool
 
     def draw(self, rng: np.random.Generator) -> Any:
-        """Return a number of it."""
+        """Return a number in the range."""
         if self.whole and not self.log:
             return int(rng.integers(int(self.low), int(self.high) + 1))
         low, high = (math.log(each) if self.log else each for each in (self.low, self.high))
@@ -73,7 +73,7 @@ class Span:
 
     @property
     def samples(self) -> tuple[Any, ...]:
-        """The values that are checked before a study begins."""
+        """The values to validate before a study begins."""
         return (int(self.low), int(self.high)) if self.whole else (self.low, self.high)
 
 
@@ -81,7 +81,7 @@ Space = dict[str, Choices | Span]
 
 
 def words_to_space(words: Sequence[str], where: str) -> dict[str, str]:
-    """Return what `lr=0.01,0.001 gamma=0.9` says, by option.
+    """Parse `lr=0.01,0.001 gamma=0.9` into texts by option.
 
     Args:
         words: One for each option.
@@ -108,15 +108,15 @@ def words_to_space(words: Sequence[str], where: str) -> dict[str, str]:
 
 
 def read_space(algo: str, given: Mapping[str, Any], where: str) -> Space:
-    """Return what a study tries, with names and types checked.
+    """Return the validated search space of a study.
 
     Args:
-        algo: Whose options they are.
+        algo: The algorithm that has the options.
         given: By option, a text such as `log:1e-5:1e-2`, or a sequence of values.
-        where: `grid`, where a range is refused, or `space`.
+        where: `grid`, which allows no ranges, or `space`.
 
     Raises:
-        SpaceError: An option is not known, is not one that can be tuned, or has a wrong value.
+        SpaceError: An option is unknown or cannot be tuned, or has an invalid value.
     """
     if not isinstance(given, Mapping) or not given:
         raise SpaceError(
@@ -154,7 +154,7 @@ def combinations(space: Space) -> Iterator[dict[str, Any]]:
 
 
 def count(space: Space) -> int:
-    """Return how many combinations a grid has."""
+    """Return the number of combinations of a grid."""
     return math.prod(len(each.samples) for each in space.values())
 
 
@@ -219,7 +219,7 @@ def _plain_kind(hint: Any) -> Any:
 
 
 def _read(name: str, word: str, hint: Any, where: str) -> Any:
-    """Return one value, of its option's type."""
+    """Return one value, converted to its option's type."""
     kind = _plain_kind(hint)
     if word.lower() == "none" and kind is not hint:
         return None

@@ -1,9 +1,9 @@
-"""`Study`: the directory of a study, and `study.json`, which holds all that it is resumed from.
+"""`Study`: the directory of a study, and `study.json`, from which it resumes.
 
     tunes/<env>/<algo>/<date-time>/
         study.json  best.yaml  table.txt  .lock  .writer.json
         trials/003/  confirm/003-1/      run directories
-        logs/                            what each trial printed
+        logs/                            the output of each trial
 
 `study.json` is plain data, written atomically after each change: a study that is killed at any
 moment knows which trials have finished. One process writes it at a time.
@@ -38,12 +38,12 @@ class StudyTrial:
     """One run of a study."""
 
     number: int
-    """From 0 on, in the order in which trials were made; of a confirmation, that of its trial."""
+    """From 0, in the order in which trials were made; a confirmation has that of its trial."""
     settings: dict[str, Any]
     """The options that are tried."""
     seed: int
     repeat: int = 0
-    """0 for a trial of the search; from 1 on for the runs that confirm one."""
+    """0 for a trial of the search; 1 or more for its confirmation runs."""
     status: TrialStatus = "waiting"
     score: float | None = None
     """The mean return of its last evaluation; None until it has finished or was pruned."""
@@ -55,19 +55,19 @@ class StudyTrial:
 
     @property
     def name(self) -> str:
-        """How messages call it."""
+        """The trial's name in messages."""
         return f"trial {self.number}" + (f", seed {self.repeat}" if self.repeat else "")
 
     @property
     def place(self) -> str:
-        """Its run directory, from that of the study."""
+        """Its run directory, relative to that of the study."""
         if self.repeat:
             return f"confirm/{self.number:03}-{self.repeat}"
         return f"trials/{self.number:03}"
 
     @property
     def log(self) -> str:
-        """The file of what it printed, from the directory of the study."""
+        """The file of its output, relative to the directory of the study."""
         return f"logs/{self.place.replace('/', '-')}.log"
 
     @property
@@ -100,7 +100,7 @@ class Study:
 
     Attributes:
         path: Its directory, absolute.
-        record: What `study.json` holds.
+        record: The content of `study.json`.
     """
 
     def __init__(self, path: Path, record: StudyRecord, claim: Claim) -> None:
@@ -113,8 +113,8 @@ class Study:
         """Make the directory of a new study.
 
         Args:
-            out: The directory, which is not there or empty; None for one under `tunes/`.
-            record: What is to be tried.
+            out: The directory, which must not exist or be empty; None for one under `tunes/`.
+            record: The study to run.
         """
         if out is None:
             stamp = time.strftime("%Y%m%d-%H%M%S")
@@ -132,14 +132,14 @@ class Study:
 
     @classmethod
     def open(cls, path: str | Path) -> "Study":
-        """Claim a study to go on with it.
+        """Claim a study to resume it.
 
         Raises:
             StudyError: There is none, or its file is damaged; nothing is changed.
             RunLockedError: Another process works on it.
         """
         place = checked_path(path)
-        read_study(place)  # what is none is refused before a lock is written there
+        read_study(place)  # rejects other directories before a lock is written there
         claim = _claimed(place)
         try:
             return cls(place, read_study(place), claim)
@@ -168,7 +168,7 @@ class Study:
 
 
 def read_study(path: Path) -> StudyRecord:
-    """Return what a study's file says, or say what is wrong with it."""
+    """Return the content of a study's file; raise StudyError if it is invalid."""
     file = path / FILE
     try:
         data = read_regular(file, _MOST_FILE, links=False)
@@ -198,7 +198,7 @@ def read_study(path: Path) -> StudyRecord:
 
 
 def check_free(out: str | Path) -> Path:
-    """Return the absolute path of a study that can begin there, or refuse it. Makes nothing."""
+    """Return the absolute path if a study can begin there; raise otherwise. Creates nothing."""
     path = checked_path(out)
     if (path / FILE).exists():
         raise StudyError(
@@ -216,7 +216,7 @@ def check_free(out: str | Path) -> Path:
 
 
 def as_tuple(value: Any) -> Any:
-    """Return a list of a file as the tuple that it was."""
+    """Return a list from a file as the tuple that it was."""
     return tuple(value) if isinstance(value, list) else value
 
 

@@ -1,4 +1,4 @@
-"""`tune`: from options to try to the best of them, or on with a study that was interrupted."""
+"""`tune`: runs a study to find the best options, or resumes one that was interrupted."""
 
 import os
 from collections.abc import Mapping
@@ -41,29 +41,30 @@ def tune(
     quiet: bool = False,
     **options: Any,
 ) -> TuneResult:
-    """Train with many settings, each in a process of its own, and find the best of them.
+    """Train with many settings, each in its own process, and find the best of them.
 
     Args:
-        algo: Name of the algorithm, as for `muster.train`. A study that is resumed knows its own.
+        algo: Name of the algorithm, as for `muster.train`. Not needed to resume a study.
         env: Id of the environment.
         grid: Values to try by option, in every combination: `{"lr": [0.01, 0.001]}`.
-        space: What to draw from by option: a list of values, `"0.9:0.999"`, `"log:1e-5:1e-2"`.
+        space: Ranges to draw from by option: a list of values, `"0.9:0.999"`, `"log:1e-5:1e-2"`.
         search: How to draw: `random` (the default) or `tpe`, which needs Optuna.
-        trials: How many to draw; 20 if it is not said.
+        trials: Number of trials to draw; default 20.
         jobs: Trials at a time; None for as many as the cores can run.
-        seed: Decides what is drawn, and the seed of each trial.
-        confirm: Unseen seeds with which the best five settings run again; 0 for none.
+        seed: Determines the draws, and the seed of each trial.
+        confirm: Number of unseen seeds with which the best five settings run again; 0 for none.
         scheduler: `median` or `asha` stop trials that fall behind, `none` stops none. The default
             is `median` for a search, `none` for a grid.
         out: Directory of the study. None for a new one under `tunes/`.
-        resume: Directory of a study to go on with. Only `jobs` and `quiet` count then, and code of
-            your own, which has to be named again.
+        resume: Directory of a study to resume. Then only `jobs` and `quiet` apply, and your own
+            code, which has to be named again.
         config: A file of options for all trials.
-        quiet: Say nothing but failures.
+        quiet: Print only failures.
         **options: Options for all trials, as for `muster.train`.
 
     Raises:
-        OptionError: Something cannot be; nothing was started.
+        OptionError: An argument is invalid; nothing was started.
+        TrialsFailedError: Every trial failed.
         TrialsFailedError: No trial came to an end.
     """
     check_flag("quiet", quiet)
@@ -155,7 +156,7 @@ def _plain(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_changes(changed: dict[str, Any], options: dict[str, Any]) -> None:
-    """Refuse what a study that is resumed cannot be told; the code of before is named again."""
+    """Reject options that a resumed study cannot change; the user's own code is named again."""
     names = [name for name, value in changed.items() if value is not None]
     names += [name for name in options if name not in ("model", *FUNCTIONS)]
     if names:
@@ -169,7 +170,7 @@ def _refuse_changes(changed: dict[str, Any], options: dict[str, Any]) -> None:
 def _check_same(
     record: StudyRecord, algo: str | None, env: str | None, options: dict[str, Any]
 ) -> None:
-    """Refuse another algorithm or environment, and code that only the study's file names."""
+    """Reject another algorithm or environment, and code that only the study's file names."""
     for name, there, here in (("algo", record.algo, algo), ("env", record.env, env)):
         if here is not None and here != there:
             raise OptionError(
