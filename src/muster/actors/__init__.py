@@ -1,11 +1,11 @@
-"""Building blocks of distributed RL on Ray: each is a class of its own, without Task or Parallel.
+"""Building blocks of distributed RL on Ray: independent classes, without Task or Parallel.
 
     RolloutWorker x N ──fragments──> ReplayBuffer (shards) ──batches──> Learner x K
           └────<──weights, by version──< ParameterServer <──gradients, each used once──┘
 
-A block is a handle on one or several Ray actors. It can be given to other blocks, its actors end
-when the last handle is gone, and whatever is raised in them is raised where the result is awaited.
-Importing this imports no Ray: making the first block, or `cluster`, does.
+A block is a handle on one or several Ray actors. It can be passed to other blocks. Its actors end
+when the last handle is deleted, and their exceptions are raised where the result is awaited.
+Importing this package does not import Ray; the first block, or `cluster`, does.
 """
 
 from typing import TYPE_CHECKING

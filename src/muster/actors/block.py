@@ -1,4 +1,4 @@
-"""`Block`: a handle on one Ray actor, which other blocks can be given."""
+"""`Block`: a handle on one Ray actor, which can be passed to other blocks."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,10 +11,10 @@ class Block:
     """One actor, made from a plain class. Copies of the handle are handles on the same actor.
 
     Args:
-        name: What messages call it.
-        kind: The class whose instance lives in the actor.
-        arguments: For its constructor.
-        options: For Ray: `num_cpus`, `num_gpus`, `resources`, `max_restarts`, ...
+        name: The name in messages.
+        kind: The class that is instantiated in the actor.
+        arguments: Arguments of its constructor.
+        options: Options of Ray: `num_cpus`, `num_gpus`, `resources`, `max_restarts`, ...
     """
 
     def __init__(
@@ -29,16 +29,16 @@ class Block:
         self.name = name
         self.actor: Any = ray.remote(kind).options(**options).remote(**arguments)
         """Ray's own handle."""
-        # Asked first: what is asked later is answered after all calls before it.
+        # Requested first: a later request would be answered only after all calls before it.
         self._started = self.actor.__ray_ready__.remote()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_started": None}
 
     def _call(self, method: str, *arguments: Any) -> Call:
-        """Begin a method of the actor."""
+        """Start a method of the actor."""
         return Call(self.name, getattr(self.actor, method).remote(*arguments), self._started)
 
     def close(self) -> None:
-        """End the actor now; without this it ends when the last handle is gone."""
+        """End the actor now; otherwise it ends when the last handle is deleted."""
         need_ray().kill(self.actor)

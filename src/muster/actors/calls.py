@@ -1,6 +1,5 @@
-"""Calls of actors that are under way: each is fetched, and what was raised there is raised here.
+"""Pending calls of actors: each is fetched, and an exception raised there is raised here.
 
-Window.send(call) -> waits for the oldest while too many are under way -> nothing is dropped
 finish(calls, watch=others) -> all results, or the first failure of any of them, at once
 """
 
@@ -18,26 +17,26 @@ _COLOUR = re.compile(r"\x1b\[\d+m")
 _OWN_CODE = "its own code, or what it was given"
 
 START_WITHIN = 120.0
-"""Seconds that an actor has for being placed and made."""
+"""Seconds within which an actor has to be placed and constructed."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A method of an actor that runs."""
+    """A running method of an actor."""
 
     block: str
-    """Whose, for messages."""
+    """The name of the block, for messages."""
     ref: Any
-    """Ray's promise of the result."""
+    """Ray's reference to the result."""
     started: Any = None
-    """Ray's promise that the actor is there."""
+    """Ray's reference that is ready when the actor has started."""
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait for the result.
 
         Raises:
             BlockError: The actor raised or died.
-            TimeoutError: It was not there in time.
+            TimeoutError: The result did not arrive in time.
         """
         ray = need_ray()
         try:
@@ -49,7 +48,7 @@ class Call:
 
 
 def failure(block: str, error: Any) -> BlockError:
-    """Return what to raise for something of Ray's that came from an actor."""
+    """Return the exception to raise for an exception of Ray that came from an actor."""
     cause = getattr(error, "cause", None)
     if cause is None:
         lines = str(error).strip().splitlines()
@@ -82,13 +81,13 @@ def finish(
     """Wait for all calls and return their results in order.
 
     Args:
-        calls: To wait for.
-        watch: Others that are not waited for; but if one of them fails, the wait ends.
-        timeout: Seconds at most.
-        start_within: Seconds in which every actor has to be placed and made.
+        calls: The calls to wait for.
+        watch: Other calls, which are not waited for; but if one of them fails, the wait ends.
+        timeout: Maximum number of seconds.
+        start_within: Seconds within which every actor has to be placed and constructed.
 
     Raises:
-        BlockError: One of `calls` or `watch` failed; raised as soon as it has.
+        BlockError: One of `calls` or `watch` failed; raised as soon as that is known.
         TimeoutError: They were not done in time.
     """
     wanted = list(calls)
@@ -112,7 +111,7 @@ def finish(
 
 
 def _await_start(calls: Sequence[Call], seconds: float) -> None:
-    """Wait until the actors are there, or say which could not be placed."""
+    """Wait until the actors have started; raise BlockError for those that could not be placed."""
     ray = need_ray()
     starting = {call.started: call for call in calls if call.started is not None}
     if not starting:

@@ -1,7 +1,7 @@
-"""What can go wrong with building blocks.
+"""Errors of building blocks.
 
 MusterError
-├── BlockError        (RuntimeError)  something raised in an actor, or an actor died
+├── BlockError        (RuntimeError)  an actor raised or died
 └── ReplayEmptyError  (LookupError)   there was nothing to sample in time
 """
 
@@ -12,8 +12,8 @@ class BlockError(MusterError, RuntimeError):
     """An actor raised, died, or could not be started in time.
 
     Attributes:
-        block: Whose, as messages call it: `rollout worker 1`.
-        remote_traceback: Of what it raised, as the actor saw it; empty if it died.
+        block: The name of the block in messages: `rollout worker 1`.
+        remote_traceback: The traceback in the actor; empty if it died.
     """
 
     run_failed = True
@@ -36,4 +36,4 @@ def _rebuilt(args: tuple[str, str, str], block: str, remote_traceback: str) -> B
 
 
 class ReplayEmptyError(MusterError, LookupError):
-    """A replay buffer had nothing to sample within the time that was given."""
+    """A replay buffer had too little to sample within the given time."""

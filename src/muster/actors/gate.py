@@ -1,11 +1,11 @@
-"""`Gate`: the counts of one replay buffer, and who has to wait. Lives in an actor of its own.
+"""`Gate`: the counts of one replay buffer, and which clients have to wait. Has its own actor.
 
-    worker:  reserve(n) -> store in a shard -> n more are confirmed with the next reserve
+    worker:  reserve(n) -> store in a shard -> confirmed with the next reserve
     learner: take(n)    -> sample from the shards
 
-Steps are counted as inserted when they are reserved, so that many workers cannot overtake the limit
-together; as confirmed when a shard has them. A worker that is started again asks how many of its
-steps are confirmed, and goes on from there.
+Steps count as inserted when they are reserved, so that many workers together cannot exceed the
+limit; they count as confirmed when a shard has stored them. A restarted worker asks how many of its
+steps are confirmed, and continues from there.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from muster.data import SamplesPerInsert
 
 
 class Gate:
-    """Says who may store and who may sample. Its methods take turns, except where one waits.
+    """Decides which clients may store and sample. Methods do not overlap, except while waiting.
 
     Args:
-        min_size: Transitions before the first sample.
-        ratio: Samples per insert; None for any.
+        min_size: Transitions needed before the first sample.
+        ratio: Samples per insert; None for no limit.
         error_buffer: How far samples may be ahead or behind, in samples.
     """
 
@@ -41,13 +41,13 @@ class Gate:
         self._changed = asyncio.Condition()
 
     async def join(self, client: str) -> int:
-        """Return the steps of this client that a shard has; forget those on the way."""
+        """Return the number of confirmed steps of this client; discard its reservations."""
         self._insert(-self._reserved.pop(client, 0))
         await self._tell()
         return self._confirmed.get(client, 0)
 
     async def reserve(self, client: str, count: int, confirmed: int) -> int | None:
-        """Wait until so many may be stored; return all inserts so far. None once it is sealed."""
+        """Wait until `count` steps may be stored; return all inserts so far. None once sealed."""
         self._confirm(client, confirmed)
         await self._wait(lambda: self._sealed or self._may_insert(count), None)
         if self._sealed:
@@ -59,12 +59,12 @@ class Gate:
         return self._inserted
 
     async def confirm(self, client: str, confirmed: int) -> int:
-        """Note that a shard has so many more steps of this client; return how many in all."""
+        """Record that a shard has stored this many more steps; return the client's total."""
         self._confirm(client, confirmed)
         return self._confirmed.get(client, 0)
 
     async def take(self, count: int, seconds: float | None) -> bool | None:
-        """Wait until so many may be sampled. False: not in time. None: never again."""
+        """Wait until `count` may be sampled. False: not in time. None: never again."""
 
         def decided() -> bool:
             return self._may_sample(count) or self._sealed
@@ -83,9 +83,10 @@ class Gate:
         await self._tell()
 
     async def saw(self, shard: int, generation: int) -> None:
-        """Note which life of a shard somebody has seen: a new one is empty.
+        """Record the generation of a shard that a client has seen: a new generation is empty.
 
-        Its content is gone, but the counts are not, and could make those wait who would fill it.
+        Its content is lost but the counts are not, so they could block the workers that would
+        refill it.
         """
         if self._generations.get(shard, generation) < generation:
             self._lost_shards += 1
@@ -95,7 +96,7 @@ class Gate:
             await self._tell()
 
     async def seal(self) -> None:
-        """Let nothing more be stored."""
+        """Accept no more steps."""
         self._sealed = True
         await self._tell()
 
@@ -117,7 +118,7 @@ class Gate:
         return self._inserted >= self._min_size
 
     def _is_due(self, count: int) -> bool:
-        """Whether these samples are still owed to what was inserted."""
+        """Whether the ratio still allows these samples after the last insert."""
         limiter = self._limiter
         if limiter is None or self._inserted < self._min_size:
             return False

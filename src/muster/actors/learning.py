@@ -1,9 +1,9 @@
-"""`Learner`: draws batches, computes gradients, and sends them to where the weights are.
+"""`Learner`: draws batches, computes gradients, and sends them to the parameter server.
 
 batch (drawn while the last one is computed) -> gradient -> ParameterServer -> newest weights
 
-Any number of learners work on one set of weights: each gradient is applied once, so nobody's work
-is lost. `ParameterServer(max_lag=...)` bounds how old the weights are that a gradient is for.
+Any number of learners share one set of weights: each gradient is applied exactly once.
+`ParameterServer(max_lag=...)` bounds the age of the weights for which a gradient was computed.
 """
 
 import time
@@ -25,38 +25,38 @@ from muster.errors import OptionError
 from muster.flow.ledger import LagCount
 
 _LOOK_UP = 1.0
-"""Seconds that a wait for a batch goes on without a look at whether it is still wanted."""
+"""Seconds that a wait for a batch lasts before checking whether it is still needed."""
 
 
 class LearningAgent(Protocol):
-    """What a learner computes gradients with."""
+    """The agent with which a learner computes gradients."""
 
     td_error: NDArray[Any]
-    """Of the last gradient, [B]: the new priorities."""
+    """TD errors of the last gradient, [B]: the new priorities."""
 
     def gradient(self, batch: Any) -> tuple[dict[str, NDArray[Any]], dict[str, float]]:
         """Return the gradient of a batch by the names of the weights, and metrics."""
 
     def load_parts(self, parts: dict[str, dict[str, Any]]) -> None:
-        """Begin with these weights, in all networks."""
+        """Initialise all networks with these weights."""
 
     def follow(self, weights: dict[str, Any], train_iter: int) -> None:
-        """Go on with weights after so many updates of all learners."""
+        """Continue with the weights after this many updates of all learners."""
 
 
 @dataclass
 class LearningReport:
-    """What a learner did."""
+    """The work of a learner."""
 
     learner: int
     updates: int = 0
-    """Gradients of it that were applied."""
+    """Number of its gradients that were applied."""
     version: int = 0
-    """Of the weights after the last of them."""
+    """Version of the weights after the last of them."""
     metrics: dict[str, float] = field(default_factory=dict)
-    """Of the last batch."""
+    """Metrics of the last batch."""
     data_lag: tuple[int, float, int] = (0, 0.0, 0)
-    """Versions from the weights that acted to those that learnt from it: least, mean, most."""
+    """Versions between the weights that acted and those that learned: minimum, mean, maximum."""
 
 
 class Learner(Block):
@@ -64,11 +64,11 @@ class Learner(Block):
 
     Args:
         make_agent: Makes the agent.
-        server: Where the weights are; made with a learning rate.
-        buffer: Where batches come from.
-        learner: Its number; no two have the same.
-        batch_size: Transitions in each.
-        **options: For Ray, such as `num_cpus` (1), `num_gpus` or `resources`.
+        server: The server of the weights; made with a learning rate.
+        buffer: The source of batches.
+        learner: Its number, unique among learners.
+        batch_size: Transitions in each batch.
+        **options: Options of Ray, such as `num_cpus` (1), `num_gpus` or `resources`.
     """
 
     def __init__(
@@ -95,16 +95,17 @@ class Learner(Block):
         super().__init__(f"learner {learner}", Updater, arguments, {"num_cpus": 1, **options})
 
     def train(self, updates: int | None = None) -> Call:
-        """Begin to learn; `finish` waits for the report.
+        """Start to learn; `finish` waits for the report.
 
         Args:
-            updates: How many; None: until the buffer is sealed and all that is due was learnt from.
+            updates: Number of updates; None: until the buffer is sealed and all samples due are
+                used.
         """
         return self._call("train", updates)
 
 
 class Updater:
-    """What lives in the actor. See `Learner`."""
+    """The object in the actor. See `Learner`."""
 
     def __init__(
         self,
@@ -151,7 +152,7 @@ class Updater:
 
     @contextmanager
     def _until_left(self) -> Iterator[None]:
-        """Have nobody wait for a batch when this is left."""
+        """End the wait for the next batch when this block is left."""
         self._stopping = False
         try:
             yield
@@ -160,7 +161,8 @@ class Updater:
 
     def _next_batch(self) -> SampledBatch | None:
         while not self._stopping:
-            # A learner that fails is not to wait for experience before it can say so.
+            # Short waits, so that a learner that failed can report it without waiting for
+            # experience.
             with suppress(ReplayEmptyError):
                 return self._buffer.sample_batch(self._batch_size, timeout=_LOOK_UP)
         return None

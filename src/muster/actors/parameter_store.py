@@ -2,8 +2,8 @@
 
     gradients -> seen before? -> may they be applied yet? -> Adam on one flat vector -> next version
 
-Which gradients are used, and which have to wait, is decided by the `VersionLedger`; this holds the
-weights, and carries versions to those who wait for them.
+The `VersionLedger` decides which gradients are used, and which have to wait. This class holds the
+weights, and notifies clients that wait for a version.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from muster.flow.ledger import VersionLedger
 Array = NDArray[Any]
 
 _READERS_FIRST = 0.02
-"""Seconds in which those who waited read what was pushed, before this actor makes a copy of it: the
-copy takes as much of the machine as all of their reading."""
+"""Seconds in which waiting clients read pushed weights before this actor copies them: the copy
+takes as much of the machine as all of their reading."""
 
 
 class ParameterStore:
-    """What lives in the actor. Its methods take turns, except where one waits."""
+    """The object in the actor. Its methods do not overlap, except while one waits."""
 
     def __init__(
         self,
@@ -53,20 +53,20 @@ class ParameterStore:
         self._write(weights)
         self._adam: Any = None
         if lr is not None:
-            from muster.nets import Adam  # and with it torch: only who learns needs it
+            from muster.nets import Adam  # and with it torch, which only learning needs
 
             self._adam = Adam(self._vector, lr)
         self._max_grad_norm = max_grad_norm
 
     async def push(self, pushed: list[Any], shapes: dict[str, tuple[int, ...]]) -> int:
-        """Make these the newest weights, and return their version once they are safe here.
+        """Make these the newest weights, and return their version once this actor has a copy.
 
-        Who waits for them gets them from who pushed them, at once; from then on they are owned
-        here, so that they live as long as this actor does.
+        Clients that wait get the weights from the pusher, at once. Then this actor owns a copy, so
+        that they live as long as the actor.
 
         Args:
-            pushed: A reference to them, in a list, so that it is not fetched on the way.
-            shapes: Theirs, by name.
+            pushed: A reference to the weights, in a list, so that Ray does not fetch it on the way.
+            shapes: Shapes by name.
         """
         if shapes != {name: each.shape for name, each in self._weights.items()}:
             raise OptionError(
@@ -81,10 +81,10 @@ class ParameterStore:
             try:
                 await asyncio.sleep(_READERS_FIRST)
                 weights = await pushed[0]
-                # On a thread, because those who wait are answered meanwhile.
+                # On a thread, so that waiting clients are answered meanwhile.
                 own = await asyncio.get_running_loop().run_in_executor(None, self._own, weights)
                 self._published = version, own
-            except BaseException:  # who pushed them died: this version is what there was before
+            except BaseException:  # the pusher died: this version has the previous weights
                 self._published = 0, None
                 raise
         return version
@@ -102,15 +102,15 @@ class ParameterStore:
             return None
         if self._published[0] != self._ledger.version:
             self._published = self._ledger.version, need_ray().put(self._weights)
-        # In a list: a bare reference would be fetched and sent with the answer.
+        # In a list: Ray would fetch a bare reference and send its content with the answer.
         return self._ledger.version, [self._published[1]]
 
     async def join(self, learner: int, incarnation: int) -> tuple[int, dict[str, Array]]:
-        """Note that a learner begins, and return what it begins with."""
+        """Register a learner, and return the version and weights that it starts with."""
         return self._ledger.join(learner, incarnation), self._copied()
 
     async def leave(self, learner: int, incarnation: int) -> None:
-        """Wait for this learner no more."""
+        """Unregister a learner, so that no other learner waits for it."""
         self._ledger.leave(learner, incarnation)
         await self._tell()
 
@@ -135,7 +135,7 @@ class ParameterStore:
         return self._ledger.version, self._copied()
 
     async def counts(self) -> dict[str, Any]:
-        """Return what was done so far; see `ParameterServer.counts`."""
+        """Return the counts so far; see `ParameterServer.counts`."""
         return self._ledger.counts()
 
     def _apply(self, gradients: dict[str, Array], learner: int) -> None:
@@ -157,7 +157,7 @@ class ParameterStore:
             self._changed.notify_all()
 
     def _own(self, weights: dict[str, Array]) -> Any:
-        """Take weights over, and return a reference to them that is this actor's own."""
+        """Copy weights, and return a reference that this actor owns."""
         self._write(weights)
         return need_ray().put(self._weights)
 

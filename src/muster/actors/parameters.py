@@ -1,12 +1,12 @@
-"""`ParameterServer`: weights by version, and gradients of which none is lost or used twice.
+"""`ParameterServer`: versions of weights; no gradient is lost or applied twice.
 
-    push(weights) ────────────────────────> version, which only rises
+    push(weights) ────────────────────────> version, which always increases
     pull(newer_than=v) ───────────────────> None, or (version, weights): one object per version
     push_gradients(g, learner, ...) ──────> checked for repetition -> Adam -> next version
 
-A version is one object in the store, which processes of one machine read in the same memory. Who
-waits for a push gets it from who pushed; then the actor takes it over and owns it, so weights live
-as long as it does, whoever pushed them.
+A version is one object in the object store, which the processes of one machine read in shared
+memory. Clients that wait for a push get the object from the pusher. Then the actor copies and owns
+it, so weights live as long as the actor, even if the pusher dies.
 """
 
 import time
@@ -27,11 +27,11 @@ Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 
 _PATIENCE, _PAUSE = 30.0, 0.1
-"""Seconds that gradients are sent again while the server cannot be reached, and in between."""
+"""Seconds for which gradients are resent while the server is unreachable, and the pause between."""
 
 
 class Pulled(NamedTuple):
-    """Weights, as they were at one version. The arrays are shared, and must not be written to."""
+    """Weights of one version. The arrays are shared and must not be written to."""
 
     version: int
     weights: dict[str, Array]
@@ -43,10 +43,10 @@ class ParameterServer(Block):
     Args:
         weights: The first version: arrays by name, as `agent.parts()["policy"]` returns them.
         lr: Learning rate of Adam, for `push_gradients`; without it only `push` changes weights.
-        max_grad_norm: A longer gradient is shortened to this.
-        max_lag: How many versions may have been made since the weights that a gradient was computed
-            for. Learners that are ahead then wait for those that are behind. None: any number.
-        **options: For Ray, such as `num_cpus` or `resources`.
+        max_grad_norm: A longer gradient is scaled down to this norm.
+        max_lag: How many versions a gradient may be behind the newest weights when it is applied.
+            Learners that are ahead then wait for those that are behind. None: no limit.
+        **options: Options of Ray, such as `num_cpus` or `resources`.
     """
 
     def __init__(
@@ -68,25 +68,25 @@ class ParameterServer(Block):
     def push(self, weights: Arrays) -> int:
         """Make these the newest weights, and return their version.
 
-        Of several who push, the last one's stay: learners that share the work push gradients.
+        If several clients push, the last one wins; learners that share the work push gradients.
         """
         arrays = _as_arrays(weights)
         shapes = {name: each.shape for name, each in arrays.items()}
         return int(self._ask("push", [need_ray().put(arrays)], shapes))
 
     def pull(self, newer_than: int = 0, timeout: float | None = 0.0) -> Pulled | None:
-        """Return the newest version and its weights, or None if it is not newer than that.
+        """Return the newest version and its weights, or None if it is not newer than `newer_than`.
 
         Args:
             newer_than: The version that the caller has.
-            timeout: Seconds to wait for a newer one; None waits for ever.
+            timeout: Seconds to wait for a newer version; None waits forever.
         """
         while (found := self._ask("pull", newer_than, timeout)) is not None:
             version, (ref,) = found
             try:
                 return Pulled(version, need_ray().get(ref))
             except need_ray().exceptions.OwnerDiedError:
-                continue  # who pushed them died while they were taken over: the server knows
+                continue  # the pusher died before the server had a copy; ask again
             except need_ray().exceptions.RayError as error:
                 raise failure(self.name, error) from None
         return None
@@ -98,11 +98,11 @@ class ParameterServer(Block):
         return pulled.weights
 
     def join(self, learner: int, incarnation: int) -> Pulled:
-        """Say that a learner begins to push gradients, and return what it begins with."""
+        """Register a learner that will push gradients, and return its initial weights."""
         return Pulled(*self._ask("join", learner, incarnation))
 
     def leave(self, learner: int, incarnation: int) -> None:
-        """Say that a learner pushes no more: nobody waits for it."""
+        """Unregister a learner, so that no other learner waits for it."""
         self._ask("leave", learner, incarnation)
 
     def push_gradients(
@@ -114,23 +114,23 @@ class ParameterServer(Block):
         sequence: int,
         version: int,
     ) -> Pulled:
-        """Change the weights along gradients: once, however often these are sent.
+        """Change the weights along gradients: once, even if the gradients are sent again.
 
         Args:
-            gradients: By the names of the weights; weights that are not named stay.
-            learner: Whose they are.
-            incarnation: Which life of that learner; gradients of an earlier one are refused.
-            sequence: Their number in that life, from 1 and without gaps.
-            version: Of the weights that they were computed for.
+            gradients: By the names of the weights; weights that are not named stay unchanged.
+            learner: Number of the learner.
+            incarnation: Incarnation of the learner; gradients of an earlier one are rejected.
+            sequence: Number of the gradient in that incarnation, from 1 and without gaps.
+            version: Version of the weights that they were computed for.
 
         Returns:
-            The newest version and weights, theirs to keep and to write to.
+            The newest version and weights; the caller owns the arrays and may write to them.
         """
         arguments = _as_arrays(gradients), learner, incarnation, sequence, version
         unavailable = need_ray().exceptions.ActorUnavailableError
         give_up = time.monotonic() + _PATIENCE
         while True:
-            # Whether the first attempt arrived cannot be known, and need not be.
+            # It is unknown whether the first attempt arrived, and does not matter.
             ref = self.actor.push_gradients.remote(*arguments)
             try:
                 return Pulled(*need_ray().get(ref))
@@ -142,12 +142,12 @@ class ParameterServer(Block):
                 raise failure(self.name, error) from None
 
     def counts(self) -> dict[str, Any]:
-        """Return what was done so far; see `VersionLedger.counts`."""
+        """Return the counts so far; see `VersionLedger.counts`."""
         found: dict[str, Any] = self._ask("counts")
         return found
 
     def save_weights(self, name: str | Path) -> Path:
-        """Write the newest weights to a safetensors file, here, and return where it is."""
+        """Write the newest weights to a safetensors file on this machine, and return its path."""
         from muster.flow import ParameterServer as HeldHere
 
         return HeldHere(self.get_weights()).save_weights(name)

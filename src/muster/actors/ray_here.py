@@ -1,4 +1,4 @@
-"""Ray itself: imported when needed, joined or started, and asked whether there is room."""
+"""Ray itself: imported when needed, joined or started, and asked for free resources."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ def need_ray() -> Any:
     """Import Ray and return it.
 
     Raises:
-        MissingRayError: It is not there; the message has the command that installs it.
+        MissingRayError: Ray is not installed; the message has the command that installs it.
     """
     try:
         import ray
@@ -31,15 +31,15 @@ def need_ray() -> Any:
 
 @contextmanager
 def cluster(address: str | None = None, num_cpus: int | None = None) -> Iterator[Any]:
-    """Be connected to a Ray cluster inside the block, and get the module `ray`.
+    """Connect to a Ray cluster within the block, and yield the module `ray`.
 
-    One that this process is connected to already is used, and left as it was. One that is started
-    here is private to this process, and gone afterwards with all its processes and files.
+    An existing connection of this process is used, and stays as it was. A cluster that is started
+    here is private to this process, and ends with the block, including its processes and files.
 
     Args:
         address: HOST:PORT of a running cluster. None: that of RAY_ADDRESS, or start one here.
-        num_cpus: How many a cluster that is started here has: tickets that actors need to be
-            placed, not cores. None: as many as the machine has cores.
+        num_cpus: CPUs of a cluster that is started here: tickets that actors need to be placed, not
+            cores. None: as many as the machine has cores.
     """
     ray = need_ray()
     from muster.engines.ray.cluster import joined
@@ -49,14 +49,13 @@ def cluster(address: str | None = None, num_cpus: int | None = None) -> Iterator
 
 
 def check_room(needs: Mapping[str, Mapping[str, float]]) -> None:
-    """Refuse what the cluster does not have, at once, or what others hold, after some seconds.
+    """Raise if the cluster lacks resources: at once, or after some seconds if others hold them.
 
     Args:
-        needs: By the name of a block, its options: `num_cpus`, `num_gpus`, `memory`, or a resource
-            of your own.
+        needs: Block name -> its options: `num_cpus`, `num_gpus`, `memory`, or your own resource.
 
     Raises:
-        OptionError: Names what is needed and what there is.
+        OptionError: Names the needed and the available resources.
     """
     from muster.engines.ray.cluster import check_supply
 
@@ -73,7 +72,7 @@ def check_room(needs: Mapping[str, Mapping[str, float]]) -> None:
 
 
 def needs_of(options: Mapping[str, Any]) -> dict[str, float]:
-    """Return what an actor with these options of Ray's needs to be placed."""
+    """Return the resources that an actor with these Ray options needs to be placed."""
     needs: dict[str, float] = dict(options.get("resources") or {})
     for option in ("num_cpus", "num_gpus", "memory"):
         if options.get(option):

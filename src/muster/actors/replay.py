@@ -1,11 +1,12 @@
-"""`ReplayBuffer`: experience in one or several shards, which any process can store and sample.
+"""`ReplayBuffer`: experience in one or several shards, to which any process can store and sample.
 
-    store(fragment) -> gate (may I?) -> one shard, some calls under way, the rest waits
-    sample_batch(n) -> gate (may I?) -> masses of all shards -> each draws its part -> one batch
-    update_priorities(batch, td_error) -> the shards they are from, if these still live
+    store(fragment) -> gate (admits) -> one shard; a few calls pending, further ones wait
+    sample_batch(n) -> gate (admits) -> masses of all shards -> each draws its part -> one batch
+    update_priorities(batch, td_error) -> the shards of the batch, if they are still alive
 
-A shard that dies is started again, empty, and the others go on. What a shard is, how a batch is
-split and what its weights are is in `muster.data` (`ShardState`, `ShardBook`); this carries calls.
+A shard that dies is restarted empty, and the others continue. `muster.data` (`ShardState`,
+`ShardBook`) defines what a shard is, how a batch is split, and its weights; this module carries the
+calls.
 """
 
 import time
@@ -35,15 +36,15 @@ from muster.data.steps import FragmentSource
 from muster.seeding import generator
 
 _PATIENCE = 30.0
-"""Seconds that shards are asked again while none of them answers."""
+"""Seconds for which shards are asked again while none of them answers."""
 
 _PAUSE = 0.05
-"""Seconds before a shard that is away, or empty, is asked again."""
+"""Seconds before a shard that is unreachable or empty is asked again."""
 
 
 @dataclass
 class _Sent:
-    """A fragment on its way."""
+    """A fragment on its way to a shard."""
 
     ref: Any
     shard: int
@@ -57,24 +58,25 @@ class ReplayBuffer:
     Args:
         obs_space: Of one environment: Box (images stay uint8), Discrete, or a Dict of those.
         action_space: Of one environment: Discrete, MultiDiscrete or Box.
-        size: Transitions to remember, in all shards together; then the oldest are overwritten.
-        shards: How many actors hold them.
+        size: Capacity in transitions, over all shards; then the oldest are overwritten.
+        shards: Number of actors that hold them.
         num_envs: Environments that step together in each worker.
-        n_step: Rewards to sum up, at most.
+        n_step: Maximum number of rewards to sum up.
         gamma: Discount per step.
         prioritized: Draw by priority instead of uniformly.
-        alpha: How much priorities count.
-        beta: How far importance weights correct for it.
-        min_size: Transitions to wait for before the first sample.
-        samples_per_insert: Samples for each transition, kept within `error_buffer` by making those
-            wait who are ahead. None: nobody waits for anybody.
+        alpha: Exponent of the priorities.
+        beta: Exponent of the importance weights, which correct for the priorities.
+        min_size: Transitions needed before the first sample.
+        samples_per_insert: Samples for each transition, kept within `error_buffer` by making the
+            side that is ahead wait. None: no side waits.
         error_buffer: How far samples may be ahead or behind, in samples.
-        in_flight: Calls that one client may have under way.
-        turn: Transitions that a client stores in one shard before it is the next one's turn; n-step
-            returns end with a turn. Without it, 1,024, or a quarter of what a shard holds.
-        max_restarts: How often a shard may be started again.
-        seed: Of the generators that draw.
-        **options: For Ray, of each shard, such as `resources`.
+        in_flight: Maximum number of pending calls of one client.
+        turn: Transitions that a client stores in one shard before it switches to the next; n-step
+            returns end with a turn. Default: 1,024, or a quarter of a shard's capacity if that is
+            less.
+        max_restarts: How many times a shard may be restarted.
+        seed: Seed of the generators that draw.
+        **options: Options of Ray for each shard, such as `resources`.
     """
 
     def __init__(
@@ -154,29 +156,29 @@ class ReplayBuffer:
         self._confirmed = 0
         self._fragments: deque[_Sent] = deque()
         self._updates: deque[tuple[str, Any]] = deque()
-        self._answered = 0.0  # when a shard did last
+        self._answered = 0.0  # when a shard last answered
 
     def join(self, name: str) -> int:
-        """Be the client of this name, and return how many steps it had stored.
+        """Become the client of this name, and return the number of steps that it has stored.
 
-        For a worker that may be started again. Steps of its former life that were on their way
-        count as not stored.
+        For a worker that may be restarted. Steps of its previous incarnation that were still on
+        their way count as not stored.
         """
         self._be_client(name)
         return int(self._ask("join", name))
 
     def store(self, batch: StepBlock | Mapping[str, Any], version: int = 0) -> int | None:
-        """Store steps [T, N, ...] of one worker, and wait while there is no room for them.
+        """Store steps [T, N, ...] of one worker, and wait until there is room for them.
 
         Args:
             batch: As `Collector.collect` returns it, or a dict of the same fields.
-            version: Of the weights that chose the actions.
+            version: Version of the weights that chose the actions.
 
         Returns:
-            Steps that were stored so far, by all workers; None if the buffer takes no more.
+            Steps stored so far by all workers; None if the buffer is sealed.
 
         Raises:
-            BlockError: A shard refused what was stored in an earlier call, or none is left.
+            BlockError: A shard rejected a fragment of an earlier call, or no shard is left.
         """
         data = batch if isinstance(batch, StepBlock) else block_of(batch)
         confirmed, self._confirmed = self._confirmed, 0
@@ -192,7 +194,7 @@ class ReplayBuffer:
         return int(total)
 
     def flush(self) -> int:
-        """Wait until all that this client stored has arrived; return how many steps that is."""
+        """Wait until all steps of this client have been stored; return their number."""
         while self._fragments:
             self._settle(self._fragments.popleft())
         while self._updates:
@@ -203,18 +205,18 @@ class ReplayBuffer:
     def sample_batch(
         self, batch_size: int = 32, timeout: float | None = None, beta: float | None = None
     ) -> SampledBatch | None:
-        """Draw transitions of all shards, with replacement, and wait while there are too few.
+        """Draw transitions from all shards, with replacement; wait until there are enough.
 
         Args:
-            batch_size: How many.
-            timeout: Seconds to wait; None waits as long as it takes.
-            beta: Instead of the constructor's.
+            batch_size: Number of transitions.
+            timeout: Seconds to wait; None waits forever.
+            beta: Overrides the constructor's.
 
         Returns:
-            None when the buffer takes no more and all samples that were due have been taken.
+            None when the buffer is sealed and all samples due have been drawn.
 
         Raises:
-            ReplayEmptyError: There were too few in that time.
+            ReplayEmptyError: There were too few transitions in that time.
         """
         check_count("batch_size", batch_size, 1)
         began = self._answered = time.monotonic()
@@ -236,9 +238,9 @@ class ReplayBuffer:
         )
 
     def update_priorities(self, batch: SampledBatch, td_error: NDArray[Any]) -> None:
-        """Set the priorities of what was sampled; what was overwritten or lost is passed over.
+        """Set the priorities of a sampled batch; overwritten or lost transitions are skipped.
 
-        Returns at once; at most `in_flight` such calls are under way.
+        Returns at once; at most `in_flight` such calls are pending.
         """
         self._book.note_errors(batch.index, td_error)
         for number, shard in enumerate(self._book.shards):
@@ -251,7 +253,7 @@ class ReplayBuffer:
             self._updates.append((block.name, ref))
 
     def seal(self) -> None:
-        """Take no more: workers are told so, and learners get what is still due, then None."""
+        """Accept no more steps: workers get None; learners get the samples still due, then None."""
         self._ask("seal")
 
     def get_counts(self) -> dict[str, Any]:
@@ -263,18 +265,18 @@ class ReplayBuffer:
 
     @property
     def rollout_steps(self) -> int:
-        """Steps that were stored so far, by all workers."""
+        """Number of steps stored so far by all workers."""
         return int(self._ask("counts")["inserted"])
 
     def __len__(self) -> int:
-        """Return how many transitions all shards have."""
+        """Return the number of transitions in all shards."""
         return sum(self.get_counts()["stored"])
 
     def __bool__(self) -> bool:
         return True
 
     def close(self) -> None:
-        """End all actors now; without this they end when the last handle is gone."""
+        """End all actors now; otherwise they end when the last handle is deleted."""
         for block in (*self._shards, self._gate):
             block.close()
 
@@ -283,7 +285,7 @@ class ReplayBuffer:
         return Call(self._gate.name, ref).result()
 
     def _settle(self, sent: _Sent) -> None:
-        """See one fragment stored, whatever happens to the shard it was sent to."""
+        """Wait until a fragment is stored, even if its shard dies or is unreachable."""
         errors = need_ray().exceptions
         give_up = time.monotonic() + _PATIENCE
         while True:
@@ -294,8 +296,8 @@ class ReplayBuffer:
                 if time.monotonic() > give_up:
                     raise failure(block.name, error) from None
                 if not isinstance(error, errors.ActorUnavailableError):
-                    # It died and what it had is gone. One that may live is asked again itself: it
-                    # knows by the number whether it has the fragment already.
+                    # It died and its content is lost. A shard that may be alive is asked again
+                    # itself: by the fragment's number it knows whether it already has the fragment.
                     sent.shard = (sent.shard + 1) % len(self._shards)
                 time.sleep(_PAUSE)
                 sent.ref = self._shards[sent.shard].actor.store.remote(*sent.arguments)
@@ -307,7 +309,7 @@ class ReplayBuffer:
                 return
 
     def _draw(self, count: int, beta: float) -> SampledBatch | None:
-        """Draw a batch from the shards that are there; None if they have nothing now."""
+        """Draw a batch from the reachable shards; None if they have nothing now."""
         masses = [1.0]
         if len(self._shards) > 1:
             masses = [0.0 if seen is None else seen.contents.mass for seen in self._look()]
@@ -318,17 +320,17 @@ class ReplayBuffer:
         drawn = {k: self._fetched(k, ref) for k, ref in refs.items()}
         for k, answer in drawn.items():
             if answer is None or answer.batch is None:
-                return None  # a shard was lost on the way: all of it again
+                return None  # a shard was lost meanwhile: draw the whole batch again
             self._book.answer(asked, k, answer.batch, answer.chance)
         return SampledBatch.of(self._book.batch(asked, beta))
 
     def _look(self) -> list[Answer | None]:
-        """Return what each shard holds; None for one that is away."""
+        """Return the content of each shard; None for one that is unreachable."""
         refs = [block.actor.look.remote() for block in self._shards]
         return [self._fetched(k, ref) for k, ref in enumerate(refs)]
 
     def _fetched(self, shard: int, ref: Any) -> Answer | None:
-        """Return what a shard answered, or None if it is away."""
+        """Return the answer of a shard, or None if it is unreachable."""
         errors = need_ray().exceptions
         try:
             answer: Answer = need_ray().get(ref)
@@ -353,6 +355,6 @@ class ReplayBuffer:
         try:
             need_ray().get(ref)
         except errors.RayActorError:
-            pass  # a shard that is gone has no priorities
+            pass  # a dead shard has no priorities
         except errors.RayError as error:
             raise failure(name, error) from None

@@ -1,4 +1,4 @@
-"""`RolloutWorker`: acts in environments of its own and sends what it saw straight to the replay.
+"""`RolloutWorker`: acts in its own environments and sends the experience directly to the replay.
 
 newest weights -> fragment of steps -> replay (waits while there is no room) -> newest weights ...
 """
@@ -21,14 +21,14 @@ from muster.seeding import derive_seed
 from muster.workers import Collector
 
 LEAST_FRAGMENT = 50
-"""Steps that are sent at once, at least: a call of an actor costs as much as many steps."""
+"""Minimum number of steps sent at once: a call of an actor costs as much as many steps."""
 
 SpacesAndSeed = Callable[[gym.Space[Any], gym.Space[Any], int], Any]
-"""From the spaces of an environment and a seed to an agent."""
+"""Makes an agent from the spaces of an environment and a seed."""
 
 
 class ActingPolicy(Protocol):
-    """What a worker asks for actions."""
+    """The policy that a worker asks for actions."""
 
     def act(self, obs: Any, epsilon: float = 0.0) -> Any:
         """Return an action for each of N observations, a random one with probability epsilon."""
@@ -39,16 +39,16 @@ class ActingPolicy(Protocol):
 
 @dataclass
 class RolloutReport:
-    """What a worker did."""
+    """The work of a worker."""
 
     worker: int
     steps: int = 0
-    """Environment steps that are in the replay, those of former lives included."""
+    """Environment steps in the replay, including those of previous incarnations."""
     returns: list[float] = field(default_factory=list)
-    """Of the episodes that ended, oldest first."""
+    """Returns of the episodes that ended, oldest first."""
     lengths: list[int] = field(default_factory=list)
     version: int = 0
-    """Of the weights that it acted on last."""
+    """Version of the weights that it last acted on."""
 
 
 class RolloutWorker(Block):
@@ -56,22 +56,22 @@ class RolloutWorker(Block):
 
     Args:
         env: Id of the environment, or a function that makes one.
-        make_policy: From observation space, action space and seed to what acts.
-        server: Where the weights are.
-        buffer: Where experience goes.
-        worker: Its number; no two have the same.
-        seed: Of the run. Every worker has a seed of its own from it.
+        make_policy: Makes the policy from observation space, action space and seed.
+        server: The server of the weights.
+        buffer: Where experience is stored.
+        worker: Its number, unique among workers.
+        seed: Seed of the run, from which every worker derives its own.
         num_envs: Environments that it steps together, as the buffer was told.
         fragment: Steps of each environment that are sent at once.
         random_steps: While all workers together have done fewer steps than this, actions are
             uniformly random.
         max_ep_len: An episode is cut off after so many steps. It is then truncated, and also
             terminated if it ended by itself in that very step.
-        epsilon: From the steps of all workers to the probability of a random action.
-        update_freq: Versions of weights between two that it acts on, at least.
-        max_restarts: How often it may be started again after its process died. It then goes on with
-            the steps that are still to be done.
-        **options: For Ray, such as `num_cpus` (1) or `resources`.
+        epsilon: Maps the steps of all workers to the probability of a random action.
+        update_freq: Minimum number of versions between two sets of weights that it acts on.
+        max_restarts: How many times it may be restarted after its process died. It then continues
+            with the remaining steps.
+        **options: Options of Ray, such as `num_cpus` (1) or `resources`.
     """
 
     def __init__(
@@ -126,17 +126,18 @@ class RolloutWorker(Block):
         self._server, self._buffer = server, buffer
 
     def rollout(self, steps: int) -> Call:
-        """Begin to do so many steps, rounded up to whole fragments; `finish` waits for the report.
+        """Start to do so many steps, rounded up to whole fragments; `finish` waits for the report.
 
-        They are the steps of this worker in all calls and all lives together. It ends before when
-        the buffer takes no more.
+        The number counts the steps of this worker in all calls and incarnations. It ends earlier if
+        the buffer is sealed.
         """
-        # Handles go with the call: what an actor was made with may be gone when it is made again.
+        # The handles are sent with each call: those of the constructor may be invalid after a
+        # restart.
         return self._call("rollout", steps, self._server, self._buffer)
 
 
 class Roller:
-    """What lives in the actor. See `RolloutWorker`."""
+    """The object in the actor. See `RolloutWorker`."""
 
     def __init__(
         self,
@@ -163,12 +164,12 @@ class Roller:
         self._has_begun = False
 
     def _begin(self, server: ParameterServer, buffer: ReplayBuffer) -> None:
-        """Make environments and policy, to go on after what a former life has stored."""
+        """Make environments and policy, to continue after the steps that are already stored."""
         self._server, self._buffer = server, buffer
         worker = self._report.worker
         self._report.steps = buffer.join(f"worker {worker}")
         self._total = buffer.rollout_steps
-        # With the number of steps: one that begins again does not repeat what it has done.
+        # With the number of steps, so that a restarted worker does not repeat what it has done.
         own = derive_seed(self._seed, "worker", worker, self._report.steps)
         envs = make_envs(self._env, self._num_envs, own)
         spaces = envs.single_observation_space, envs.single_action_space
@@ -178,7 +179,7 @@ class Roller:
         self._has_begun = True
 
     def rollout(self, steps: int, server: ParameterServer, buffer: ReplayBuffer) -> RolloutReport:
-        """Do the steps that are left of so many."""
+        """Do the remaining steps."""
         if not self._has_begun:
             self._begin(server, buffer)
         report = self._report
@@ -208,7 +209,7 @@ class Roller:
 
 
 class _Chooser:
-    """Acts at random at first, then as the policy says."""
+    """Acts at random at first, then by the policy."""
 
     def __init__(
         self, policy: ActingPolicy, space: gym.Space[Any], num_envs: int, seed: int
@@ -226,14 +227,14 @@ class _Chooser:
 
 
 def limited(env: Any, max_ep_len: int | None) -> Any:
-    """Return what makes such environments whose episodes are cut off, at the latest, after that."""
+    """Return a factory of such environments whose episodes have at most `max_ep_len` steps."""
     if max_ep_len is None:
         return env
     make_one = env_maker(env, {})
 
     def make_limited() -> gym.Env[Any, Any]:
-        # On top of a limit that the environment has: the shorter one counts. What the environment
-        # says of `terminated` is passed on as it is.
+        # In addition to a limit of the environment itself: the shorter one applies. The
+        # environment's `terminated` is passed on unchanged.
         return gym.wrappers.TimeLimit(make_one(), max_ep_len)
 
     return make_limited

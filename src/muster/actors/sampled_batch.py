@@ -1,4 +1,4 @@
-"""`SampledBatch`: what a replay buffer in shards draws, under the names that others give it."""
+"""`SampledBatch`: a batch from a sharded replay buffer, also under commonly used names."""
 
 from dataclasses import dataclass, fields
 from typing import Any, Self
@@ -11,23 +11,23 @@ from muster.data import VERSION, Batch
 
 @dataclass(slots=True, eq=False)
 class SampledBatch(Batch):
-    """Transitions of all shards, leading shape [B]. Arrays are own."""
+    """Transitions of all shards, leading shape [B]. It owns its arrays."""
 
     @classmethod
     def of(cls, batch: Batch) -> Self:
-        """Return the same arrays as one of these."""
+        """Return the same arrays as a SampledBatch."""
         return cls(**{each.name: getattr(batch, each.name) for each in fields(batch)})
 
     @property
     def version(self) -> NDArray[np.int64]:
-        """Of the weights that chose the actions."""
+        """Versions of the weights that chose the actions."""
         found: NDArray[np.int64] = self.columns[VERSION.name]
         return found
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the columns under the names that a plain replay buffer would give them.
+        """Return the columns under the names of a plain replay buffer.
 
-        `dones` is 1 where an episode terminated: one that was cut off goes on.
+        `dones` is 1 where an episode terminated; a truncated episode has 0.
         """
         return {
             "cur_states": self.obs,

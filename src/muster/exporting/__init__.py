@@ -1,9 +1,9 @@
-"""Taking a policy elsewhere: `muster export RUN --to onnx|torch-export`, one file with all of it.
+"""Export of a policy: `muster export RUN --to onnx|torch-export` writes one file with all of it.
 
     run -> load_policy -> PolicyGraph -> torch.export -> file -> loaded back -> compared -> its name
 
-The graph goes from observations as the environment gives them to actions as it takes them: the
-normaliser, masks and memory are inside. Importing this does not load torch.
+The graph maps observations, as the environment returns them, to actions, as the environment takes
+them: normaliser, masks and memory are included. Importing this package does not import torch.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""What can go wrong with an export."""
+"""Errors of an export."""
 
 from muster.errors import MusterError
 
 
 class ExportError(MusterError, RuntimeError):
-    """A policy cannot be exported, or the file does not do what the policy does."""
+    """A policy cannot be exported, or the file behaves differently from the policy."""

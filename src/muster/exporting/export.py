@@ -42,14 +42,15 @@ def export(
     Args:
         run: The run directory (its best checkpoint, else the last), or a checkpoint in it.
         to: "onnx" or "torch-export".
-        out: The file. None: `policy.onnx` or `policy.pt2` in the run directory. An older export is
-            replaced, another file is not.
-        episodes: Play so many by the policy and by the file, and return both means.
-        seed: Decides where episodes start, and which observations are drawn.
-        model: The network, if it is code of your own, as for `load_policy`; also the rest.
-        env: See there.
-        algo: See there.
-        wrapper: See there.
+        out: The file. None: `policy.onnx` or `policy.pt2` in the run directory. It replaces an
+            older export, but no other file.
+        episodes: Number of episodes to play with the policy and with the file, to return both
+            means.
+        seed: Determines the start of the episodes, and the observations that are drawn.
+        model: The network, if it is your own code, as for `load_policy`.
+        env: As for `load_policy`.
+        algo: As for `load_policy`.
+        wrapper: As for `load_policy`.
 
     Raises:
         ExportError: The network cannot be exported, a package is missing, or the file differs from

@@ -1,4 +1,4 @@
-"""The formats of a file: how each is written from a graph, and run again.
+"""The file formats: how each is written from a graph, and run.
 
 onnx           protobuf; read by ONNX Runtime and many others (extra `export`)
 torch-export   .pt2, the zip archive of `torch.export.save`; read by torch alone
@@ -26,15 +26,15 @@ from muster.exporting.signature import Signature
 Array = NDArray[Any]
 
 _ROWS = 3
-"""Of the example that a graph is traced with: 0 and 1 would be taken for fixed sizes."""
+"""Rows of the example for tracing: sizes 0 and 1 would be treated as fixed."""
 
 
 class ExportedFile(ABC):
-    """A file that was written, as a function of arrays."""
+    """A written file, as a function of arrays."""
 
     @abstractmethod
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """Return the outputs, in their order, for inputs in theirs."""
+        """Return the outputs in order, for inputs in order."""
 
 
 class OnnxFile(ExportedFile):
@@ -49,7 +49,7 @@ class OnnxFile(ExportedFile):
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 3  # errors alone
+        options.log_severity_level = 3  # errors only
         self._session = onnxruntime.InferenceSession(
             str(path), options, providers=["CPUExecutionProvider"]
         )
@@ -86,7 +86,7 @@ def write(to: str, graph: PolicyGraph, signature: Signature, about: str, path: P
         to: The format.
         graph: The policy.
         signature: Its inputs and outputs.
-        about: What the file is to say of itself, as JSON.
+        about: Metadata of the file, as JSON.
         path: The file.
 
     Raises:
@@ -102,7 +102,7 @@ def write(to: str, graph: PolicyGraph, signature: Signature, about: str, path: P
                 torch.export.save(program, str(path), extra_files={ABOUT: about})
     except OSError:
         raise
-    except Exception as error:  # of torch, of the exporter, or of a network of the user's own
+    except Exception as error:  # from torch, the exporter, or the user's own network
         raise ExportError(
             f"the network cannot be exported to {to}",
             f"{summary(error):.300}",
@@ -111,12 +111,12 @@ def write(to: str, graph: PolicyGraph, signature: Signature, about: str, path: P
 
 
 def opened(to: str, path: Path) -> ExportedFile:
-    """Return what runs a file of this format."""
+    """Return a runner for a file of this format."""
     return OnnxFile(path) if to == "onnx" else TorchFile(path)
 
 
 def _traced(graph: PolicyGraph, signature: Signature) -> Any:
-    """Return a graph as `torch.export` sees it, for any number of rows."""
+    """Trace a graph with `torch.export`, for any number of rows."""
     example = tuple(
         torch.from_numpy(np.zeros((_ROWS, *each.shape), each.dtype)) for each in signature.inputs
     )
@@ -140,7 +140,7 @@ def _write_onnx(program: Any, signature: Signature, about: str, path: Path) -> N
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what torch says on its way from the user: what matters is raised."""
+    """Hide torch's messages from the user: real problems are raised."""
     logger = logging.getLogger("torch")
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,9 +1,9 @@
-"""`PolicyGraph`: all that a greedy policy does, as one function of tensors.
+"""`PolicyGraph`: a whole greedy policy as one function of tensors.
 
     observation parts [, memory] -> network -> outputs -> head -> action [, next memory]
 
-Memory is what the agent keeps for each environment: the state of its cell and, where the network
-reads its last action, that action. It is all zeros where an episode begins.
+Memory is the state that the agent keeps for each environment: the state of its cell and, if the
+network reads its last action, that action. It is all zeros at the beginning of an episode.
 """
 
 import copy
@@ -28,10 +28,10 @@ class PolicyGraph(nn.Module):
     """A greedy policy.
 
     Args:
-        network: A copy of the agent's, in evaluation mode.
-        head: What its outputs mean.
+        network: A copy of the agent's network, in evaluation mode.
+        head: Converts its outputs to actions.
         keys: The parts of a Dict observation in the order of the inputs; None if it is one array.
-        quantiles: Outputs of each action, whose mean is its value.
+        quantiles: Number of outputs of each action, whose mean is its value.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class PolicyGraph(nn.Module):
 
     @property
     def memory_width(self) -> int:
-        """Numbers that are remembered of one environment; 0 if nothing is."""
+        """Numbers of memory per environment; 0 if there is no memory."""
         return int(getattr(self.network, "state_width", 0))
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -62,7 +62,7 @@ class PolicyGraph(nn.Module):
         choice = self.head.choose(outputs)
         if cell is None:
             return (self.head.to_env(choice),)
-        if cell.shape[1] < self.memory_width:  # the last action is a part of it
+        if cell.shape[1] < self.memory_width:  # the last action is part of the memory
             cell = torch.cat([cell, (choice + 1).to(cell.dtype)], dim=1)
         return self.head.to_env(choice), cell
 
@@ -85,14 +85,14 @@ class PolicyGraph(nn.Module):
 
 
 def graph_of(agent: Any, action_space: gym.Space[Any]) -> PolicyGraph:
-    """Return the greedy policy of an agent as a graph, with weights of its own.
+    """Return the greedy policy of an agent as a graph, with its own copy of the weights.
 
     Args:
-        agent: As `load_policy` makes it.
-        action_space: Of one action, as the environment itself has it.
+        agent: An agent from `load_policy`.
+        action_space: The environment's own space of one action.
 
     Raises:
-        ExportError: It is of an algorithm whose actions are made in a way that is not known here.
+        ExportError: This module does not know how the agent's algorithm forms actions.
     """
     obs_space = agent.obs_space
     keys = list(obs_space.spaces) if isinstance(obs_space, gym.spaces.Dict) else None
@@ -121,7 +121,7 @@ def graph_of(agent: Any, action_space: gym.Space[Any]) -> PolicyGraph:
 
 
 def _with_last_action(network: RecurrentQNetwork, obs: Any, memory: Tensor) -> Any:
-    """Return what the network reads; as `LastActionInput` does, which is made of arrays."""
+    """Return the network's input; like `LastActionInput`, which works on arrays."""
     joined = network.last_action
     if joined is None:
         return obs

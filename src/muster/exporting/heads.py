@@ -4,7 +4,7 @@
     a Gaussian   outputs [B, 2A] -> means -> within the bounds
     squashed     outputs [B, 2A] -> tanh of the means -> scaled to the bounds
 
-`choose` is in the numbers of the policy, which count from 0; `to_env` makes the action of it.
+`choose` returns the policy's numbers, which count from 0; `to_env` converts them to actions.
 """
 
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ class CategoryHead(nn.Module):
     """The best of each group of outputs.
 
     Args:
-        sizes: How many outputs belong to each number of an action.
-        space: Of one action, Discrete or MultiDiscrete, as the environment has it.
+        sizes: Number of outputs of each component of an action.
+        space: The environment's own space of one action, Discrete or MultiDiscrete.
     """
 
     start: Tensor
@@ -36,16 +36,16 @@ class CategoryHead(nn.Module):
         self._dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
 
     def groups(self, outputs: Tensor) -> list[Tensor]:
-        """Return the outputs [B, size] of each number of an action."""
+        """Return the outputs [B, size] of each component of an action."""
         ends = list(accumulate(self._sizes, initial=0))
         return [outputs[:, first:end] for first, end in pairwise(ends)]
 
     def choose(self, outputs: Tensor) -> Tensor:
-        """Return the numbers of the best outputs, int64 [B, width], from 0 on."""
+        """Return the indices of the best outputs, int64 [B, width], from 0."""
         return torch.stack([group.argmax(dim=1) for group in self.groups(outputs)], dim=1)
 
     def to_env(self, choice: Tensor) -> Tensor:
-        """Return actions [B, ...] in the environment's numbers."""
+        """Return actions [B, ...] in the environment's numbering."""
         moved: Tensor = (choice + self.start).to(self._dtype)
         return moved.reshape(moved.shape[0], *self._shape)
 
@@ -54,8 +54,8 @@ class BoxHead(nn.Module):
     """The means of a Gaussian, as actions within bounds.
 
     Args:
-        space: Of one action.
-        squashed: Whether the means go through tanh, which is then scaled to the bounds.
+        space: The space of one action.
+        squashed: Whether the means go through tanh and are then scaled to the bounds.
     """
 
     low: Tensor
@@ -77,7 +77,7 @@ class BoxHead(nn.Module):
             )
 
     def choose(self, outputs: Tensor) -> Tensor:
-        """Return the means, float32 [B, width], squashed if they are."""
+        """Return the means, float32 [B, width], squashed if requested."""
         means = outputs[:, : self.low.shape[0]]
         return means.tanh() if self._squashed else means
 

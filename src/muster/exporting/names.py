@@ -1,4 +1,4 @@
-"""What the formats are called, and what they need; loads neither torch nor ONNX."""
+"""The names of the formats, and the packages they need; imports neither torch nor ONNX."""
 
 import importlib.util
 
@@ -8,9 +8,9 @@ from muster.installs import install
 from muster.spelling import nearest
 
 FORMATS = {"onnx": ".onnx", "torch-export": ".pt2"}
-"""Name of a format: how its files end."""
+"""Format -> suffix of its files."""
 ABOUT = "muster.json"
-"""Where a file says what it is: a key of ONNX's metadata, a file in a .pt2 archive."""
+"""Where a file holds its metadata: a key of ONNX's metadata, a file in a .pt2 archive."""
 
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
@@ -19,7 +19,7 @@ def check_format(to: object) -> str:
     """Return the name of a format.
 
     Raises:
-        OptionError: It is none.
+        OptionError: There is no such format.
     """
     if isinstance(to, str) and to in FORMATS:
         return to

@@ -1,4 +1,4 @@
-"""Where an export is written, looked at before anything is computed."""
+"""The file of an export, validated before anything is computed."""
 
 import os
 from pathlib import Path
@@ -11,15 +11,15 @@ _MOST = 2 << 30
 
 
 def checked_out(to: str, out: str | Path | None, run: Path) -> Path:
-    """Return the file that an export goes to.
+    """Return the file that an export is written to.
 
     Args:
-        to: Its format.
-        out: What was asked for.
-        run: The run directory, where it goes if nothing was.
+        to: The format.
+        out: The requested file, if any.
+        run: The run directory, for the default file.
 
     Raises:
-        OptionError: It has another ending, its folder is not there, or it is some other file.
+        OptionError: The suffix is wrong, its folder does not exist, or it is another kind of file.
     """
     ending = FORMATS[to]
     path = Path(os.path.abspath(run / f"policy{ending}" if out is None else out))

@@ -1,4 +1,4 @@
-"""Episodes played by an exported file, beside those of the policy that it was made of."""
+"""Episodes played by an exported file, for comparison with its policy."""
 
 from typing import Any
 
@@ -16,9 +16,9 @@ class FilePolicy:
 
     Args:
         file: The file.
-        keys: The parts of a Dict observation; None if it is none.
-        memory_width: Numbers that it remembers.
-        start: What the environment's discrete actions count from; vector environments count from 0.
+        keys: The parts of a Dict observation; None for any other.
+        memory_width: Numbers of memory per environment.
+        start: The first of the environment's discrete actions; vector environments count from 0.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class FilePolicy:
         self._memory = np.zeros((0, memory_width), np.float32)
         self._start = start
         self.remembers = memory_width > 0
-        """Whether it is told of new episodes."""
+        """Whether `act` needs to know where episodes begin."""
 
     def act(self, obs: Any, first: NDArray[np.bool_] | None = None) -> Any:
         """Return an action for each of N observations."""
@@ -45,7 +45,7 @@ class FilePolicy:
 
 
 def play(policy: LoadedPolicy, file: FilePolicy, episodes: int, seed: int) -> tuple[float, float]:
-    """Return the mean return of a policy and of its file over the same episodes."""
+    """Return the mean returns of a policy and of its file over the same episodes."""
     policy.reset()
     one, other = (
         evaluate_policy(each, policy.setup, episodes, seed, backend=policy.backend)

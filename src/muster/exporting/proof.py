@@ -1,10 +1,10 @@
-"""That a file does what the policy does: both are asked for actions, side by side.
+"""Proof that a file does the same as its policy: compares the actions of both.
 
     20 environments played by the policy ─┐
     20 rows drawn from the space ─────────┴> 25 steps of 40 rows -> policy, file -> compared
 
-A policy that remembers goes through all steps, with its memory carried on in the file's way. Where
-discrete actions differ, their outputs have to be equal but for rounding: a tie.
+A policy with memory goes through all steps; the file's memory is passed on from its outputs. Where
+discrete actions differ, their outputs have to be equal up to rounding: a tie.
 """
 
 import copy
@@ -30,17 +30,17 @@ Array = NDArray[Any]
 ENVS = DRAWN = 20
 STEPS = 25
 _ROUNDING = 1e-4
-"""What two numbers may differ by, as a share of the larger one, of 1, or of half a Box."""
+"""How much two numbers may differ, as a share of the larger one, of 1, or of half a Box."""
 _LARGEST = 1_000
-"""Of numbers that are drawn: a Box without bounds may hold 1e38, and sums of it are infinite."""
+"""Bound of drawn numbers: a Box without bounds may yield 1e38, whose sums are infinite."""
 
 
 class ActionComparison:
-    """Asks a policy and its file for actions, and keeps count of what differs.
+    """Compares the actions of a policy and its file, and counts the differences.
 
     Args:
-        policy: As `load_policy` returned it.
-        graph: What the file was made of.
+        policy: The result of `load_policy`.
+        graph: The graph that the file was made from.
         file: The file.
         envs: Environments of the policy.
     """
@@ -58,7 +58,7 @@ class ActionComparison:
         self.largest_difference = 0.0
 
     def prove(self, seed: int = 0) -> Proof:
-        """Compare them over all steps.
+        """Compare policy and file over all steps.
 
         Raises:
             ExportError: They differ by more than rounding.
@@ -74,7 +74,7 @@ class ActionComparison:
             if step == 0:
                 self._compare_one_row(obs)
             seen, _, ends, cuts, _ = self._envs.step(action[:ENVS])
-            # After a tie the two have done different things, and may remember them.
+            # After a tie the two have acted differently, and their memories may differ.
             first = differs | np.concatenate([ends | cuts, np.zeros(DRAWN, np.bool_)])
         return Proof(
             self.observations,
@@ -84,7 +84,7 @@ class ActionComparison:
         )
 
     def compare(self, obs: Any, first: NDArray[np.bool_]) -> tuple[Array, NDArray[np.bool_]]:
-        """Return the policy's actions for some rows, and where the file's are not the same.
+        """Return the policy's actions for some rows, and where the file's actions differ.
 
         Args:
             obs: [40, ...], or a dict of such.
@@ -139,7 +139,7 @@ class ActionComparison:
         self.largest_difference = max(self.largest_difference, float(difference.max(initial=0)))
 
     def _compare_one_row(self, obs: Any) -> None:
-        """Refuse a file that takes no batch of another size."""
+        """Check that the file accepts a batch of another size."""
         inputs = inputs_of(obs, self._graph.keys, np.zeros_like(self._memory))
         together, alone = self._file.run(inputs)[0], self._file.run([x[:1] for x in inputs])[0]
         if self._discrete:
@@ -154,8 +154,8 @@ def inputs_of(obs: Any, keys: list[str] | None, memory: Array) -> list[Array]:
 
     Args:
         obs: [B, ...], or a dict of such.
-        keys: The parts of a Dict, in their order; None if it is none.
-        memory: [B, width]; no input if the width is 0.
+        keys: The parts of a Dict, in order; None if it is not a Dict.
+        memory: [B, width]; not an input if the width is 0.
     """
     parts = [obs] if keys is None else [obs[key] for key in keys]
     return [np.ascontiguousarray(each) for each in (*parts, *([memory] if memory.size else []))]
@@ -164,7 +164,7 @@ def inputs_of(obs: Any, keys: list[str] | None, memory: Array) -> list[Array]:
 def draw_observations(
     space: gym.Space[Any], action_space: gym.Space[Any], count: int
 ) -> Array | dict[str, Array]:
-    """Return observations drawn from a space, [count, ...]; every mask leaves a legal action."""
+    """Return observations drawn from a space, [count, ...]; every mask allows some action."""
     if isinstance(space, gym.spaces.Dict):
         drawn = {name: _draw(part, count) for name, part in space.spaces.items()}
         if ACTION_MASK in drawn:

@@ -1,4 +1,4 @@
-"""What came of an export."""
+"""The result of an export."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,19 +8,19 @@ from muster.exporting.signature import Signature
 
 @dataclass(frozen=True)
 class Proof:
-    """How far a file and the policy that it was made of agree."""
+    """How well a file agrees with its policy."""
 
     observations: int
-    """On which both were asked."""
+    """Number of observations compared."""
     largest_difference: float | None
-    """Between two numbers of continuous actions; None if actions are discrete."""
+    """Largest difference of two continuous actions; None if actions are discrete."""
     different: int | None
-    """Actions that are not the same; None if actions are continuous."""
+    """Number of actions that differ; None if actions are continuous."""
     ties: int
-    """How many of these are of outputs that are equal but for rounding. It is all of them."""
+    """How many of these have outputs that are equal up to rounding: all of them."""
 
     def __str__(self) -> str:
-        """Return it in one line."""
+        """Return the proof on one line."""
         of = f"on {self.observations:,} observations"
         if self.different is None:
             return f"greatest difference of an action {self.largest_difference:.2g} {of}"
@@ -31,7 +31,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class ExportResult:
-    """A policy in a file of its own."""
+    """An exported policy."""
 
     path: Path
     """The file."""
@@ -40,10 +40,10 @@ class ExportResult:
     env: str
     """Id of the environment."""
     policy_sha256: str
-    """Of the weights that it was made of."""
+    """Hash of the exported weights."""
     signature: Signature
-    """What it takes and returns."""
+    """Its inputs and outputs."""
     proof: Proof
-    """How it compares with the policy."""
+    """The comparison with the policy."""
     returns: tuple[float, float] | None = None
     """Mean return of the policy and of the file over the same episodes, if any were played."""

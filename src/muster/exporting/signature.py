@@ -1,6 +1,6 @@
-"""What goes into an exported policy and what comes out: names, shapes and types, in their order.
+"""The inputs and outputs of an exported policy: names, shapes and types, in order.
 
-obs, or the parts of a Dict by their own names [, memory] -> action [, next_memory]
+obs, or the parts of a Dict by name [, memory] -> action [, next_memory]
 """
 
 from collections.abc import Iterable
@@ -19,9 +19,9 @@ class TensorSpec:
 
     name: str
     shape: tuple[int, ...]
-    """Of one row: every input and output has rows, one for each environment."""
+    """Shape of one row: every input and output has one row for each environment."""
     dtype: str
-    """As NumPy calls it."""
+    """The NumPy name of the type."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class Signature:
     def of(
         cls, obs_space: gym.Space[Any], action_space: gym.Space[Any], memory_width: int
     ) -> "Signature":
-        """Return that of a policy.
+        """Return the signature of a policy.
 
         Args:
-            obs_space: Of one observation, as networks read it: floats are float32.
-            action_space: Of one action, as the environment has it.
-            memory_width: Numbers that it remembers; 0 for none.
+            obs_space: The space of one observation, as networks read it: floats are float32.
+            action_space: The environment's own space of one action.
+            memory_width: Numbers of memory per environment; 0 for none.
         """
         parts = obs_space.spaces if isinstance(obs_space, gym.spaces.Dict) else {OBS: obs_space}
         taken = set(parts)
@@ -53,7 +53,7 @@ class Signature:
         return cls(tuple(inputs), tuple(outputs))
 
     def described(self) -> dict[str, dict[str, Any]]:
-        """Return it as plain values, by name and in their order: shapes begin with "batch"."""
+        """Return plain values, by name and in order: shapes begin with "batch"."""
         return {"inputs": _described(self.inputs), "outputs": _described(self.outputs)}
 
 
@@ -62,7 +62,7 @@ def _of(space: gym.Space[Any]) -> tuple[tuple[int, ...], str]:
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """Return a name that no part of the observation has: values of a graph need one each."""
+    """Return a name that differs from all parts of the observation, as a graph requires."""
     while name in taken:
         name += "_"
     return name

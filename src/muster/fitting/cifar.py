@@ -3,7 +3,7 @@
 binary   data_batch_1.bin ... test_batch.bin; train.bin, test.bin     records of label(s) and pixels
 python   data_batch_1 ... test_batch; train, test                     pickles, read by `pickled`
 
-Either in a folder or in the tar.gz as it is published. A record's pixels are 32 x 32 of red, then
+Both are accepted in a folder or in the published tar.gz. A record's pixels are 32 x 32 of red, then
 green, then blue.
 """
 
@@ -27,7 +27,7 @@ _PIXELS = 3 * 32 * 32
 
 @dataclass(frozen=True)
 class _Form:
-    """How one of the published forms lies in its files."""
+    """The file layout of one of the published forms."""
 
     name: str
     train: tuple[str, ...]
@@ -36,9 +36,9 @@ class _Form:
     labels: int
     """Bytes of labels before the pixels of a record, the last of which counts; 0: a pickle."""
     names: str
-    """The file of the classes' names, one on a line, or the key of them in a pickle."""
+    """The file of the classes' names, one per line, or their key in a pickle."""
     key: bytes = b""
-    """Of the labels in a pickle."""
+    """The key of the labels in a pickle."""
 
 
 _FORMS = (
@@ -65,16 +65,16 @@ _FORMS = (
 
 
 def is_cifar(path: Path) -> bool:
-    """Whether a folder looks like CIFAR, whole or not."""
+    """Whether a folder looks like CIFAR, complete or not."""
     names = {each.name for each in path.iterdir() if each.is_file()}
     return any(names & {*form.train, form.test} for form in _FORMS)
 
 
 def load_cifar(path: Path) -> Dataset:
-    """Read CIFAR out of a folder or archive.
+    """Read CIFAR from a folder or archive.
 
     Raises:
-        DataError: A file is not there, or is damaged.
+        DataError: A file is missing or damaged.
     """
     files = read_files(path)
     form = max(_FORMS, key=lambda each: len({*each.train, each.test} & files.keys()))
@@ -127,14 +127,14 @@ def _pickled_records(path: Path, name: str, data: bytes, form: _Form) -> tuple[A
 
 
 def _of(content: Any, key: bytes) -> Any:
-    """Return a value of a dict whose keys are bytes, or texts."""
+    """Return a value of a dict whose keys are bytes or strings."""
     if not isinstance(content, dict):
         return None
     return content.get(key, content.get(key.decode()))
 
 
 def _images(pixels: Array) -> Array:
-    """Return [N, 32, 32, 3] of [N, 3072], channel by channel."""
+    """Convert [N, 3072], channel by channel, to [N, 32, 32, 3]."""
     return np.ascontiguousarray(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
 
 
@@ -144,7 +144,7 @@ def _joined(parts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
 
 
 def _names(files: dict[str, bytes], form: _Form) -> tuple[str, ...]:
-    """Return the names of the classes; their numbers, if the archive does not say."""
+    """Return the names of the classes, or their numbers if the archive has no names."""
     found: list[Any] = []
     if form.labels:
         found = files.get(form.names, b"").decode("utf-8", "replace").split()

@@ -1,4 +1,4 @@
-"""`Classifier`: a network that tells classes apart, and all that changes while it learns.
+"""`Classifier`: a network that classifies samples, and all state that changes while it learns.
 
 images -> Standardize -> network -> outputs -> cross-entropy -> gradient of a slot, in a flat row
 """
@@ -30,19 +30,19 @@ from muster.seeding import derive_seed
 Array = NDArray[Any]
 
 LOSS, CORRECT, SAMPLES = range(3)
-"""What a slot counts: the sum of its losses, how many it got right, how many it had."""
+"""What a slot counts: the sum of its losses, its correct samples, and its samples."""
 CHUNK = 256
-"""Samples that are tested at once, whoever does: the last bit of an output may depend on it."""
+"""Samples tested at once, in every process: the last bit of an output may depend on it."""
 
 
 class Standardize(nn.Module):
-    """Samples brought to mean 0 and spread 1 of the training set, as the network reads them.
+    """Standardises samples to mean 0 and spread 1 of the training set, as the network expects.
 
-    Networks of images divide what they read by 255, so it is multiplied with that here.
+    Networks of images divide their input by 255, so this multiplies by 255.
 
     Args:
-        mean: Of each channel or number.
-        spread: The same.
+        mean: Mean of each channel or number.
+        spread: Spread of each channel or number.
         for_images: Whether the network divides by 255.
     """
 
@@ -67,10 +67,10 @@ def build_network(
 
     Args:
         model: A name that `muster.nets.registry` knows.
-        shape: Of one sample: an image (height, width, channels), or a vector.
-        classes: How many there are.
-        norm: Of a resnet.
-        seed: Decides the first weights, alone.
+        shape: Shape of one sample: an image (height, width, channels), or a vector.
+        classes: Number of classes.
+        norm: The norm of a resnet.
+        seed: The only source of the initial weights.
 
     Raises:
         ModelError: The network cannot read such samples.
@@ -80,7 +80,7 @@ def build_network(
     if depth is not None and is_image:
         generator = torch.Generator().manual_seed(derive_seed(seed, "fit", "weights"))
         return resnet_classifier(shape, depth, classes, norm, generator)
-    # The standard encoder of such a space flattens it; of uint8 it would be convolutions.
+    # The standard encoder of this space flattens it; a uint8 space would get convolutions.
     flat = not is_image or model == "mlp"
     space = (
         gym.spaces.Box(-np.inf, np.inf, shape) if flat else gym.spaces.Box(0, 255, shape, np.uint8)
@@ -105,10 +105,10 @@ class Classifier:
 
     Args:
         model: Name of the network.
-        shape: Of one sample.
-        classes: What each output stands for.
+        shape: Shape of one sample.
+        classes: The name of each output's class.
         moments: Mean and spread of the training set.
-        options: Of the run.
+        options: Options of the run.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Classifier:
         self.weights = FlatParameters(self.module)
         self.statistics = SlotStatistics(self.module)
         self.train_iter = 0
-        """Updates so far."""
+        """Number of updates so far."""
         vector = self.weights.vector
         self.optimizer: Sgd | Adam
         if options.optimizer == "sgd":
@@ -146,15 +146,15 @@ class Classifier:
     def gradient(
         self, samples: Array, labels: Array, batch: int, grad: Array, stats: Array, norms: Array
     ) -> None:
-        """Write what a slot adds to the gradient of a batch's mean loss. Changes no weight.
+        """Write a slot's contribution to the gradient of a batch's mean loss. Changes no weight.
 
         Args:
-            samples: Of the slot.
-            labels: Of these.
-            batch: Samples of the whole batch.
-            grad: Is overwritten, float32.
-            stats: Is overwritten: LOSS, CORRECT, SAMPLES.
-            norms: Is overwritten: the statistics of its batch norms.
+            samples: Samples of the slot.
+            labels: Their labels.
+            batch: Number of samples of the whole batch.
+            grad: Overwritten, float32.
+            stats: Overwritten: LOSS, CORRECT, SAMPLES.
+            norms: Overwritten: the statistics of the slot's batch norms.
         """
         stats[:] = 0.0
         if not len(labels):
@@ -174,7 +174,7 @@ class Classifier:
         Args:
             total: The sum of all slots' gradients. Changed.
             norms: The statistics of all slots' batch norms.
-            samples: Of each slot.
+            samples: Number of samples of each slot.
             lr: Learning rate.
 
         Raises:
@@ -182,7 +182,7 @@ class Classifier:
         """
         self.optimizer.lr = lr
         vector = self.weights.vector
-        if isinstance(self.optimizer, Adam):  # Loshchilov & Hutter 2019: apart from its averages
+        if isinstance(self.optimizer, Adam):  # Loshchilov & Hutter 2019: decoupled weight decay
             kept = 1 - np.float32(lr) * self._decay
             norm = self.optimizer.step(total)
             if np.isfinite(norm):
@@ -200,14 +200,14 @@ class Classifier:
         self.train_iter += 1
         return norm
 
-    # ---- telling classes apart
+    # ---- classifying
 
     def judge(self, samples: Array, labels: Array) -> Array:
-        """Return LOSS, CORRECT and SAMPLES of samples that are tested with."""
+        """Return LOSS, CORRECT and SAMPLES of test samples."""
         return _judged(self._outputs(samples), torch.from_numpy(labels))
 
     def judge_all(self, samples: Array, labels: Array) -> Array:
-        """Return the same of any number of samples, chunk by chunk."""
+        """Return the same for any number of samples, chunk by chunk."""
         total = np.zeros(3)
         for start in range(0, len(labels), CHUNK):
             part = slice(start, start + CHUNK)
@@ -235,14 +235,14 @@ class Classifier:
             outputs: Tensor = self.module(as_tensors(samples, own=True))
         return outputs
 
-    # ---- what is kept
+    # ---- state
 
     def state(self) -> list[Array]:
-        """Return all arrays that change, themselves: weights, optimiser, running averages."""
+        """Return all arrays that change, not copies: weights, optimiser, running averages."""
         return [self.weights.vector, *_arrays(self.optimizer), self.statistics.running]
 
     def parts(self) -> dict[str, dict[str, Any]]:
-        """Return a copy of all that changes, by part, for a checkpoint."""
+        """Return a copy of all state that changes, by part, for a checkpoint."""
         self.statistics.evaluating()
         return {
             "policy": dict(self.weights.state_dict()),
@@ -250,7 +250,7 @@ class Classifier:
         }
 
     def load_parts(self, parts: Mapping[str, Any]) -> None:
-        """Take over what `parts` returned, or the network of it alone."""
+        """Load the result of `parts`, or only its network."""
         self.weights.load_state_dict(dict(parts["policy"]))
         self.statistics.collect(self.statistics.running)
         if "optimizer" in parts:
@@ -259,7 +259,7 @@ class Classifier:
             self.optimizer.load_state_dict(saved)
 
     def become(self, arrays: list[Array], updates: int) -> None:
-        """Take over the arrays of `state`, after so many updates."""
+        """Load the arrays of `state`, after `updates` updates."""
         for mine, other in zip(self.state(), arrays, strict=True):
             mine[:] = other
         self.train_iter = updates
@@ -267,7 +267,7 @@ class Classifier:
             self.optimizer.load_state_dict({**self.optimizer.state_dict(), "steps": updates})
 
     def model_sha256(self) -> str:
-        """Return a hash of the network's weights and of what it normalises by."""
+        """Return a hash of the network's weights and its normalisation statistics."""
         self.statistics.evaluating()
         return self.weights.sha256()
 

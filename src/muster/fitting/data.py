@@ -1,9 +1,9 @@
-"""`Dataset`: labelled samples in memory, and how they are found.
+"""`Dataset`: labelled samples in memory, and how they are loaded.
 
-"digits" -> scikit-learn's                         folder, tar.gz -> CIFAR in its authors' forms
+"digits" -> scikit-learn's                         folder, tar.gz -> CIFAR as published
 file.npz -> x_train, y_train, x_test, y_test       folder of folders -> images by class
 
-All of it is read and checked before a process starts or a run directory is made.
+All data is read and validated before a process starts or a run directory is created.
 """
 
 import hashlib
@@ -29,15 +29,15 @@ class Dataset:
     """A training set and a test set."""
 
     name: str
-    """What it is called in a run's directory and files."""
+    """Its name in a run's directory and files."""
     x_train: Array = field(repr=False)
     """uint8 images [N, H, W, C], or float32 vectors [N, numbers]."""
     y_train: Array = field(repr=False)
-    """int64 [N], from 0 to below the number of classes."""
+    """int64 [N], from 0 to the number of classes minus 1."""
     x_test: Array = field(repr=False)
     y_test: Array = field(repr=False)
     classes: tuple[str, ...]
-    """What each label means."""
+    """The name of each label."""
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
@@ -69,13 +69,13 @@ class Dataset:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one sample."""
+        """Shape of one sample."""
         shape: tuple[int, ...] = self.x_train.shape[1:]
         return shape
 
     @cached_property
     def sha256(self) -> str:
-        """A hash of all samples and labels: a run goes on with the data that it began with."""
+        """A hash of all samples and labels: a resumed run must use the data that it began with."""
         digest = hashlib.sha256(repr(self.classes).encode())
         for array in (self.x_train, self.y_train, self.x_test, self.y_test):
             digest.update(f"{array.dtype.str} {array.shape}\n".encode())
@@ -85,7 +85,7 @@ class Dataset:
     def moments(self) -> tuple[Array, Array]:
         """Return mean and spread of the training set, for each channel or number, as float32.
 
-        Of images they are computed from whole numbers, so they are the same on every machine.
+        For images they are computed from integers, so they are the same on every machine.
         """
         x = self.x_train
         if self.is_images:
@@ -97,7 +97,7 @@ class Dataset:
             spread = np.sqrt(np.maximum(counts @ values**2 / size - mean**2, 0.0))
         else:
             mean, spread = x.mean(0, dtype=np.float64), x.std(0, dtype=np.float64)
-        spread[spread < 1e-6] = 1.0  # a constant tells nothing, and stays 0
+        spread[spread < 1e-6] = 1.0  # a constant carries no information, and becomes 0
         return mean.astype(np.float32), spread.astype(np.float32)
 
 
@@ -106,11 +106,11 @@ def load_data(data: str | Path, split: float = 0.2, seed: int = 0) -> Dataset:
 
     Args:
         data: `digits`, or the path of a file or folder.
-        split: Share of a folder of images that is tested with, if it has no folder `test`.
-        seed: Decides which images these are.
+        split: Share of a folder of images used for testing, if it has no folder `test`.
+        seed: Determines which images these are.
 
     Raises:
-        DataError: It is not there, is damaged, or is none that can be read.
+        DataError: The data does not exist, is damaged, or has an unknown format.
     """
     if data == DIGITS:
         from muster.fitting.digits import load_digits
@@ -150,7 +150,7 @@ def _load_path(path: Path, split: float, seed: int) -> Dataset:
 
 
 def check_data(data: str | None) -> None:
-    """Refuse data that is not there, before anything slow is loaded."""
+    """Reject data that does not exist, before any slow import."""
     if data is None:
         raise OptionError(
             "muster fit does not say which data",

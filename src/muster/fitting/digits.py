@@ -1,4 +1,4 @@
-"""Handwritten digits that scikit-learn comes with: 1,797 images of 8 x 8, real and small."""
+"""The handwritten digits of scikit-learn: 1,797 images of 8 x 8, real and small."""
 
 import numpy as np
 
@@ -9,11 +9,11 @@ from muster.installs import install
 
 _TEST = 0.2
 _SCALE = 15
-"""Pixels are from 0 to 16: so they become whole numbers from 0 to 240."""
+"""Pixels are from 0 to 16; this scales them to integers from 0 to 240."""
 
 
 def load_digits() -> Dataset:
-    """Return the digits, a fifth of each class as the test set: the same one for every seed."""
+    """Return the digits; a fifth of each class is the test set, the same for every seed."""
     try:
         from sklearn.datasets import load_digits as sklearn_digits
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""What is wrong with data that a network is to be trained on."""
+"""Errors about training data."""
 
 from muster.errors import MusterError
 
 
 class DataError(MusterError, ValueError):
-    """A data set is not there, is damaged, or is not what it is taken for."""
+    """A data set does not exist, is damaged, or has an unexpected format."""

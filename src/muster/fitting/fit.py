@@ -1,4 +1,4 @@
-"""`fit`: from the name of a network and of data to a finished run."""
+"""`fit`: from the names of a network and of data to a finished run."""
 
 import os
 import time
@@ -36,11 +36,11 @@ from muster.shown import shown
 
 
 def fit(model: Any = None, data: str | Path | None = None, **options: Any) -> FitResult:
-    """Train a network on labelled data, with a run directory that can be trusted and resumed.
+    """Train a network on labelled data, with a run directory that can be resumed.
 
     Args:
         model: Name of the network: `resnet20`, `mlp`, a registered one, `module:Class`, or a class
-            or function of (space, classes). A resumed run knows its own.
+            or function of (space, classes). Not needed to resume a run.
         data: `digits`, or the path of CIFAR, of folders of images by class, or of an `.npz` file.
         **options: Fields of `FitOptions`.
     """
@@ -53,7 +53,7 @@ def fit(model: Any = None, data: str | Path | None = None, **options: Any) -> Fi
     dataset = read_data(chosen)
     if saved is not None:
         check_same(dataset, saved.data_sha256, f"since {shown(saved.path)} began")
-    if chosen.replicas > 1:  # they load torch while this process does
+    if chosen.replicas > 1:  # they import torch while this process does
         Parallel.prepare("muster.fitting.program")
     make_augmentation(dataset, chosen)
     classifier = make_classifier(model, dataset, chosen)
@@ -95,14 +95,14 @@ def _opened(
 
 
 def _to_resume(run: RunDirectory, classifier: Classifier) -> Checkpoint:
-    """Load what to go on from, and see that it fits."""
+    """Load the checkpoint to resume from, and check that it fits."""
     found = run.checkpoints.load()
     classifier_of(found, classifier.model)
     return found
 
 
 def _factory(model: str, options: FitOptions) -> bytes | None:
-    """Return what replicas need to build a network of the user's own."""
+    """Return what replicas need to build the user's own network."""
     if options.replicas < 2 or registry.is_built_in(model):
         return None
     return pickled(f"the model {model!r:.80}", registry.get_model(model), "replicas=1")
@@ -115,7 +115,7 @@ def _trained(
     dataset: Dataset,
     start_from: Checkpoint | None,
 ) -> FitResult:
-    """Train, or complete a run that has done all its epochs; return what came of it."""
+    """Train, or complete a run that has done all its epochs; return the result."""
     updates = job.options.epochs * make_plan(dataset, job.options).batches
     if start_from is not None and int(start_from.counters["train_iter"]) >= updates:
         return _completed(job, run, dataset, start_from)

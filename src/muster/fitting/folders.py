@@ -21,9 +21,10 @@ def load_folders(path: Path, split: float, seed: int) -> Dataset:
     """Read a folder of images, all of one size.
 
     Args:
-        path: With folders `train` and `test` of one folder for each class, or with these alone.
-        split: In the second case, the share of each class that is the test set.
-        seed: Decides which images these are.
+        path: A folder with `train` and `test`, which have one folder for each class, or with the
+            folders of the classes only.
+        split: In the second case, the share of each class used as the test set.
+        seed: Determines which images these are.
 
     Raises:
         DataError: There are no images, or one is damaged or of another size.
@@ -38,7 +39,7 @@ def load_folders(path: Path, split: float, seed: int) -> Dataset:
         train, test = split_by_class(labels, split, seed)
         x_train, y_train = images[train], labels[train]
         x_test, y_test = images[test], labels[test]
-    if x_train.shape[3] != x_test.shape[3]:  # grey in one folder, colours in the other
+    if x_train.shape[3] != x_test.shape[3]:  # grey in one folder, colour in the other
         x_train, x_test = (np.repeat(x, 3, 3) if x.shape[3] == 1 else x for x in (x_train, x_test))
     return Dataset(path.name, x_train, y_train, x_test, y_test, classes)
 
@@ -95,13 +96,13 @@ def _read(path: Path, classes: tuple[str, ...]) -> tuple[Array, Array]:
 
 
 def _pixels(library: Any, path: Path) -> Array:
-    """Return [H, W, 1] of a grey image, [H, W, 3] of any other."""
+    """Return [H, W, 1] for a grey image, [H, W, 3] for any other."""
     try:
         with library.open(path) as image:
             if image.width * image.height > _MOST_PIXELS:
                 raise ValueError(f"it has {image.width} x {image.height} pixels")
             pixels = np.asarray(image.convert("L" if image.mode in ("1", "L") else "RGB"))
-    except (OSError, ValueError, SyntaxError) as error:  # what Pillow raises for damaged files
+    except (OSError, ValueError, SyntaxError) as error:  # Pillow's exceptions for damaged files
         raise DataError(
             f"the image {path} is damaged: {error}",
             "it is cut off, or is no image",

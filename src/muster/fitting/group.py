@@ -4,8 +4,8 @@
                on every replica
     evaluate   counts of own chunks of the test set -> barrier -> sum of all chunks, in order
 
-It is to a classifier what `workers.LearnerGroup` is to an agent: what a replica has become after an
-update is on one of two pages of shared memory, so that one that takes its place goes on from there.
+The counterpart of `workers.LearnerGroup` for a classifier: the state of a replica after an update
+is on one of two pages of shared memory, from which its replacement continues.
 """
 
 from collections.abc import Callable
@@ -27,20 +27,20 @@ Array = NDArray[Any]
 
 _STATS = 3
 _SUMS = _STATS + 1
-"""Of an epoch: LOSS, CORRECT, SAMPLES, and the sum of gradient norms."""
+"""Sums of an epoch: LOSS, CORRECT, SAMPLES, and the gradient norms."""
 
 
 class ReplicaGroup:
-    """One member of it.
+    """One member of the group.
 
     Args:
-        classifier: What learns. The same weights on every replica.
-        dataset: What it learns from.
-        plan: Of batches and slots.
-        augmentation: Of training images.
-        rate: Learning rate, by the epochs that are over.
-        begin: Called if this replica begins and does not take over: makes the classifier what it is
-            to begin with, and returns the sums of the epoch that it is in, or None.
+        classifier: The network that learns, with the same weights on every replica.
+        dataset: The data that it learns from.
+        plan: The batches and slots.
+        augmentation: The random changes of training images.
+        rate: Maps the number of completed epochs to the learning rate.
+        begin: Called if this replica starts and replaces no other: sets the initial state of the
+            classifier, and returns the sums of the current epoch, or None.
     """
 
     def __init__(
@@ -75,17 +75,17 @@ class ReplicaGroup:
         )
         team = self._team
         self.is_first = team.index == 0
-        """Whether it is the one that shows progress and writes files."""
+        """Whether this replica shows progress and writes files."""
         self.began: Array = team["began"]
-        """When the first of all incarnations of the first replica began, and after how many
-        updates; for who writes the result."""
+        """When the first incarnation of the first replica began, and after how many updates; for
+        the result."""
         self._pace = Pace(team)
         self._mine = share_of(team.index, team.size, plan.slots)
         self._tested = range(team.index, chunks, team.size)
         self._total = np.empty(width, np.float32)
         self._order: tuple[int, Rows] | None = None
         self.sums = np.zeros(_SUMS)
-        """Of the epoch so far."""
+        """Sums of the epoch so far."""
         if self._pace.taken_over:
             self._take_over()
         else:
@@ -93,9 +93,9 @@ class ReplicaGroup:
             self.sums = np.zeros(_SUMS) if sums is None else np.array(sums, np.float64)
             self._show()
         self.taken_over = self._pace.taken_over
-        """Whether it takes the place of a replica that died."""
+        """Whether this replica replaces one that died."""
         self.first_update = self._pace.loop if self.taken_over else classifier.train_iter
-        """The first update that this replica takes part in."""
+        """The first update in which this replica takes part."""
 
     # ---- one update
 
@@ -103,8 +103,8 @@ class ReplicaGroup:
         """Learn from a batch with all replicas, and return whether the first one wants to stop.
 
         Args:
-            update: Its number, from 0.
-            is_last: Whether this replica wants to; counts for the first one alone.
+            update: The number of the update, from 0.
+            is_last: Whether this replica wants to stop; only the first replica's value counts.
         """
         page = update % 2
         last = self._team["last"]
@@ -113,7 +113,7 @@ class ReplicaGroup:
                 last[page] = is_last
             self._write_gradients(update, page)
         self._pace.meet(update, MINIBATCH)
-        if self._classifier.train_iter == update:  # else the previous incarnation took this step
+        if self._classifier.train_iter == update:  # or the previous incarnation took this step
             self._apply(update, page)
         return bool(last[page])
 
@@ -139,7 +139,7 @@ class ReplicaGroup:
         team = self._team
         if self._plan.place(update)[1] == 0:
             self.sums[:] = 0.0
-        add_rows(team["grads"][page], self._total)  # in the order of slots, whoever adds
+        add_rows(team["grads"][page], self._total)  # in the order of slots, on every replica
         stats = team["stats"][page]
         norm = self._classifier.step(
             self._total, team["norms"][page], stats[:, SAMPLES], self.rate(update)
@@ -163,7 +163,7 @@ class ReplicaGroup:
     def evaluate(self, update: int) -> Array:
         """Return LOSS, CORRECT and SAMPLES of the whole test set, after an update.
 
-        Each chunk of the test set is computed by one replica, so each sample counts once.
+        One replica computes each chunk of the test set, so each sample counts once.
         """
         scores: Array = self._team["scores"]
         if self._pace.is_new(update, ENDED):
@@ -177,12 +177,12 @@ class ReplicaGroup:
             total += row
         return total
 
-    # ---- being replaced
+    # ---- replacement
 
     def _show(self) -> None:
-        """Write what this replica has become to the page that does not count, make it count."""
+        """Write this replica's state to the inactive page, then make that page the active one."""
         team, version = self._team, self._classifier.train_iter
-        if not team.is_alone:  # else nobody takes its place
+        if not team.is_alone:  # a single replica is never replaced
             page = team["state"][version % 2, team.index]
             start = 0
             for array in self._classifier.state():
@@ -192,7 +192,7 @@ class ReplicaGroup:
             team["version"][team.index, 0] = version
 
     def _take_over(self) -> None:
-        """Become what the replica before had become."""
+        """Load the state of the replica that this one replaces."""
         team = self._team
         version = int(team["version"][team.index, 0])
         page = team["state"][version % 2, team.index]

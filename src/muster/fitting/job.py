@@ -1,4 +1,4 @@
-"""What every replica of `muster fit` is told."""
+"""The job description that every replica of `muster fit` receives."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ from muster.run import Checkpoint
 
 @dataclass(frozen=True)
 class FitJob:
-    """What to train, on what, and where it is written."""
+    """What to train, on which data, and where to write the results."""
 
     model: str
     options: FitOptions
@@ -29,38 +29,38 @@ class FitJob:
     start_from: str | None = None
     """The checkpoint to resume from."""
     terminal: str | None = None
-    """The device to show progress on; None if standard error is no terminal."""
+    """The device on which to show progress; None if standard error is not a terminal."""
     factory: bytes | None = None
-    """What builds a network of the user's own, for nodes that cannot import it."""
+    """Builds the user's own network, for nodes that cannot import it."""
 
     @property
     def replicas(self) -> int:
-        """Processes that are started; 0 for none besides this one."""
+        """Number of processes to start; 0 to train in this process."""
         return 0 if self.options.replicas < 2 else self.options.replicas
 
     def arrive(self) -> None:
-        """Make the network known to this process."""
+        """Register the network in this process."""
         if self.factory is not None and not registry.is_registered(self.model):
             with modules_here():
                 registry.register_model(self.model, cloudpickle.loads(self.factory))
         load_model(self.model)
 
     def load_data(self) -> Dataset:
-        """Read the data, which have to be what the command has read.
+        """Read the data, which must be the same that the command read.
 
         Raises:
-            DataError: They have changed.
+            DataError: The data has changed.
         """
         dataset = read_data(self.options)
         check_same(dataset, self.data_sha256, "since the run began")
         return dataset
 
     def checkpoint(self) -> Checkpoint | None:
-        """Load what to go on from."""
+        """Load the checkpoint to resume from, if any."""
         return None if self.start_from is None else load_checkpoint(self.start_from)
 
     def meta(self, dataset: Dataset) -> dict[str, Any]:
-        """Return what a checkpoint says of itself."""
+        """Return the metadata of a checkpoint."""
         return {
             "kind": "fit",
             "model": self.model,
@@ -73,13 +73,13 @@ class FitJob:
 
 
 def read_data(options: FitOptions) -> Dataset:
-    """Read the data that a run is told of."""
+    """Read the data that the options name."""
     assert options.data is not None
     return load_data(options.data, options.split, options.seed)
 
 
 def check_same(dataset: Dataset, sha256: object, when: str) -> None:
-    """Refuse data that are not what they were."""
+    """Raise DataError if the data has changed."""
     if dataset.sha256 != sha256:
         raise DataError(
             f"the data of {dataset.name} have changed {when}",
@@ -89,20 +89,20 @@ def check_same(dataset: Dataset, sha256: object, when: str) -> None:
 
 
 def make_classifier(model: str, dataset: Dataset, options: FitOptions) -> Classifier:
-    """Return a network that is to learn these data."""
+    """Return a network for this data."""
     return Classifier(model, dataset.shape, dataset.classes, dataset.moments(), options)
 
 
 def make_plan(dataset: Dataset, options: FitOptions) -> BatchPlan:
-    """Return how the training set is cut into batches and slots."""
+    """Return how the training set is divided into batches and slots."""
     return BatchPlan(len(dataset.y_train), options.batch_size, options.slots, options.seed)
 
 
 def make_augmentation(dataset: Dataset, options: FitOptions) -> Augmentation:
-    """Return what is done to training images at random.
+    """Return the random changes of training images.
 
     Raises:
-        DataError: Samples are no images, and it was asked for.
+        DataError: Augmentation was requested, but samples are not images.
     """
     asked = options.augment
     if asked == "auto":

@@ -1,4 +1,4 @@
-"""A fitted network out of a run or a checkpoint."""
+"""Loads a fitted network from a run or a checkpoint."""
 
 from pathlib import Path
 
@@ -11,15 +11,16 @@ from muster.run import Checkpoint, CheckpointError, RunDirectory
 
 
 def load_classifier(path: str | Path, model: str | None = None) -> Classifier:
-    """Return the network that a run has fitted, ready to tell classes apart.
+    """Return the network that a run has fitted, ready to classify.
 
     Args:
-        path: A run directory (its best checkpoint is taken), or a checkpoint in it.
-        model: Needed only where the network is code of your own: a file does not say which code is
+        path: A run directory (its best checkpoint is used, or else the last), or a checkpoint in
+            it.
+        model: Needed only if the network is your own code: a file does not decide which code is
             run.
 
     Raises:
-        CheckpointError: It is damaged, or not of `muster fit`.
+        CheckpointError: It is damaged, or not from `muster fit`.
     """
     run = RunDirectory.open(path)
     found = run.checkpoint or run.best.path()
@@ -28,7 +29,7 @@ def load_classifier(path: str | Path, model: str | None = None) -> Classifier:
 
 
 def classifier_of(checkpoint: Checkpoint, model: str | None = None) -> Classifier:
-    """Return the network that a checkpoint holds."""
+    """Return the network of a checkpoint."""
     meta = checkpoint.meta
     if meta.get("kind") != "fit":
         raise CheckpointError(

@@ -21,10 +21,10 @@ _MOST_HEADER = 10_000
 
 
 def load_npz(path: Path) -> Dataset:
-    """Read four arrays; their sizes are checked before memory is taken for them.
+    """Read four arrays; their sizes are checked before memory is allocated.
 
     Raises:
-        DataError: One is not there or damaged, or is none of images and labels.
+        DataError: An array is missing or damaged, or holds neither samples nor labels.
     """
     try:
         with zipfile.ZipFile(path) as file:

@@ -1,4 +1,4 @@
-"""What `muster fit` can be told. Loads nothing that is slow."""
+"""The options of `muster fit`. Imports nothing slow."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -31,46 +31,46 @@ class FitOptions:
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = frozenset(
         {"seed", "batch_size", "slots", "norm", "optimizer", "split"}
     )
-    """What makes a run what it is: refused if a resumed run is told another value."""
+    """Options that define a run: a resumed run may not change them."""
     OF_THE_COMMAND: ClassVar[frozenset[str]] = frozenset({"run_dir", "resume", "quiet"})
     """Options that belong to one command, not to the run."""
 
     data: str | None = None
     """digits; or a path: CIFAR (folder or tar.gz), folders of images by class, an .npz file."""
     epochs: int = 20
-    """Passes over the training set, in all."""
+    """Passes over the training set, in total."""
     batch_size: int = 64
-    """Samples of one update, of all replicas together."""
+    """Samples of one update, over all replicas."""
     replicas: int = 1
     """Processes that compute gradients. 0 or 1: this one. Any number gives the same bits."""
     slots: int = 4
-    """Shares that a batch is cut into, whoever computes them; batch norm is over one share."""
+    """Shares that a batch is divided into, for any --replicas; batch norm is over one share."""
     optimizer: Optimizer = "sgd"
     """sgd, with momentum; or adam."""
     lr: float | None = None
     """Learning rate. None: 0.1 for sgd, 0.001 for adam."""
     momentum: float = 0.9
-    """Of sgd: how much of the last step is kept."""
+    """For sgd: how much of the last step is kept."""
     weight_decay: float = 2e-4
-    """Share by which weights shrink, times the learning rate; biases and norms do not."""
+    """Share by which weights shrink, times the learning rate; excludes biases and norms."""
     schedule: Schedule = "cosine"
     """How the learning rate falls: constant, step (at --drop-at), or cosine, to 0."""
     horizon: int | None = None
     """Epochs that the schedule is planned for. None: --epochs of the run's first command."""
     drop_at: tuple[int, ...] = ()
-    """With --schedule step: the epochs after which the rate drops. None: half, three quarters."""
+    """With --schedule step: epochs after which the rate drops. Default: half, three quarters."""
     drop_by: float = 0.1
-    """With --schedule step: what the rate is multiplied with."""
+    """With --schedule step: the factor by which the rate drops."""
     warmup: float = 0.0
-    """Epochs over which the learning rate rises in a line from 0."""
+    """Epochs over which the learning rate rises linearly from 0."""
     augment: Augment = "auto"
-    """Change training images at random. auto: both crop and flip, and none for digits."""
+    """Change training images at random. auto: both crop and flip, but none for digits."""
     padding: int = 4
-    """Pixels of black around an image, out of which a crop of the old size is taken."""
+    """Black pixels around an image, from which a crop of the old size is taken."""
     norm: NormName = "batch"
-    """Of a resnet: batch, over the images of a slot; group, within an image; none."""
+    """For a resnet: batch, over the images of a slot; group, within an image; none."""
     split: float = 0.2
-    """Share of a folder of images that is the test set, if it has no folders train and test."""
+    """Share of a folder of images used as test set, if it has no folders train and test."""
     eval_every: int = 1
     """Epochs from one evaluation to the next; 0 for only at the end."""
     checkpoint_every: int = 1
@@ -80,13 +80,13 @@ class FitOptions:
     seconds: float | None = None
     """Stop after so many seconds of this command."""
     seed: int = 0
-    """Decides everything random. The same seed gives the same network."""
+    """Determines everything random. The same seed gives the same network."""
     run_dir: str | None = None
     """Directory of the run. None: a new one under runs/."""
     resume: bool = False
-    """Resume the run in --run-dir, with its own settings: what is given besides is a change."""
+    """Resume the run in --run-dir, with its own settings: other options given are changes."""
     quiet: bool = False
-    """Say nothing but the result."""
+    """Print only the result."""
 
     def __post_init__(self) -> None:
         for name in ("data", "run_dir"):

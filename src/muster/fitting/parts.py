@@ -1,4 +1,4 @@
-"""A training set and a test set out of samples that are not divided yet."""
+"""Splits samples into a training set and a test set."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ from muster.seeding import generator
 def split_by_class(
     labels: NDArray[Any], share: float, seed: int
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the samples to train with, and those to test with: the same share of each class.
+    """Return the indices of training and test samples, with the same share of each class.
 
     Args:
-        labels: Of all samples.
-        share: Of each class to test with: at least one sample, and never all of them.
-        seed: Decides which ones.
+        labels: Labels of all samples.
+        share: Share of each class for testing: at least one sample, but never all of them.
+        seed: Determines which samples.
     """
     tested = np.zeros(len(labels), bool)
     for label in np.unique(labels):

@@ -1,8 +1,8 @@
-"""Reads the few kinds of values that CIFAR's Python files hold, out of a pickle, and runs nothing.
+"""Reads the few kinds of values in CIFAR's Python files from a pickle, without executing anything.
 
-A pickle is a program that may name any function and call it. `pickletools` takes it apart without
-running it; the small machine here knows the instructions that build dict, list, tuple, bytes, str,
-int and arrays of bytes. What names anything else is refused, whatever it is.
+A pickle is a program that may name and call any function. `pickletools` disassembles it without
+running it; the small interpreter here knows the instructions that build dict, list, tuple, bytes,
+str, int and arrays of bytes. Any other name is rejected.
 """
 
 import math
@@ -39,10 +39,10 @@ class _Bytes:
 
 
 def read_pickled(data: bytes) -> Any:
-    """Return the value that a pickle holds.
+    """Return the value of a pickle.
 
     Raises:
-        ValueError: It holds, names or does something else than is known here, or is damaged.
+        ValueError: It is damaged, or contains a value, name or instruction unknown here.
     """
     machine = _Machine()
     try:
@@ -50,7 +50,7 @@ def read_pickled(data: bytes) -> Any:
             machine.run(code.name, argument)
     except ValueError:
         raise
-    except Exception as error:  # whatever a damaged file makes pickletools or a stack trip over
+    except Exception as error:  # whatever a damaged file triggers in pickletools or here
         raise ValueError(f"it is damaged: {type(error).__name__}: {error}") from error
     return _finished(machine.result)
 
@@ -127,7 +127,7 @@ class _Machine:
 
 
 def _made(name: str, arguments: Any) -> Any:
-    """Return what a call of a known name stands for."""
+    """Return the value that a call of a known name would produce."""
     if name in _RECONSTRUCT:
         return _Bytes()
     first = arguments[0]
@@ -157,7 +157,7 @@ def _checked(value: Any, kind: type) -> Any:
 
 
 def _finished(value: Any) -> Any:
-    """Return a value with its arrays in place of what they were built in."""
+    """Return a value with its arrays in place of their builders."""
     if isinstance(value, dict):
         return {key: _finished(each) for key, each in value.items()}
     if isinstance(value, _Named):

@@ -1,9 +1,9 @@
-"""The program of `muster fit`: one text for one process and for each of N equal replicas.
+"""The program of `muster fit`: the same code for one process and for each of N equal replicas.
 
     learn (one update) -> (way back) evaluate -> log -> checkpoint -> progress
 
-Whether an update is the last one is said by the first replica, before the barrier that is in it. It
-also writes the files. Copy it and change it.
+The first replica decides whether an update is the last, before the barrier inside the update. It
+also writes the files. You can copy and change this program.
 """
 
 import time
@@ -38,7 +38,7 @@ def fit_replicas(job: FitJob, run: RunDirectory, stop: StopRequest) -> FitResult
         job.replicas,
         on_failure="restart",
         max_restarts=MAX_RESTARTS,
-        threads=1,  # the last bit of a product may depend on how many there are
+        threads=1,  # the last bit of a product may depend on the number of threads
         log_dir=run.logs,
         quiet=job.options.quiet,
     )
@@ -47,11 +47,11 @@ def fit_replicas(job: FitJob, run: RunDirectory, stop: StopRequest) -> FitResult
 
 
 def main(job: FitJob, stop: StopRequest | None = None) -> FitResult:
-    """Be one of the replicas, or all there is.
+    """Run one of the replicas, or the only one.
 
     Args:
-        job: What to do.
-        stop: Tells when a signal asks to end. None on a node, whose parent has the signals.
+        job: The job.
+        stop: Set when a signal requests a stop. None on a node, whose parent handles signals.
     """
     started = time.monotonic()
     job.arrive()
@@ -74,7 +74,7 @@ def main(job: FitJob, stop: StopRequest | None = None) -> FitResult:
     with one_torch_thread(), Task() as task, ExitStack() as stack:
         fitting = Fitting(task, job, dataset, plan, classifier, group, stop)
         first = group.first_update
-        task.ctx.share("env_step")  # what replicas need of each other is in their common memory
+        task.ctx.share("env_step")  # replicas exchange everything else through shared memory
         task.ctx.keep("env_step", "train_iter")
         task.ctx.train_iter = first
         task.ctx.env_step = plan.samples_before(first)
@@ -99,16 +99,16 @@ def main(job: FitJob, stop: StopRequest | None = None) -> FitResult:
 
 
 class Fitting:
-    """The middleware of a run, and what came of it.
+    """The middleware of a run, and its result.
 
     Args:
-        task: Of the program.
-        job: What to do.
-        dataset: What is learnt from.
-        plan: How it is cut.
-        classifier: What learns.
-        group: With whom.
-        stop: Tells when a signal asks to end.
+        task: The task of the program.
+        job: The job.
+        dataset: The data.
+        plan: The batches and slots.
+        classifier: The network that learns.
+        group: The group of replicas.
+        stop: Set when a signal requests a stop.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Fitting:
         self._best = self.run.best.score() if group.is_first else None
 
     def learn(self) -> Middleware:
-        """Make what takes one update with all replicas. Sets `ctx.train_iter` and `env_step`."""
+        """Return middleware that does one update; sets `ctx.train_iter` and `ctx.env_step`."""
 
         def _learn(ctx: Context) -> None:
             told = self._group.update(ctx.train_iter, self._is_over())
@@ -148,7 +148,7 @@ class Fitting:
         return _learn
 
     def evaluate(self) -> Middleware:
-        """Make what evaluates after an epoch, with all replicas, and keeps the best weights."""
+        """Return middleware that evaluates after epochs and keeps the best weights."""
         options = self._job.options
 
         def _evaluate(ctx: Context) -> Generator[None, None, None]:
@@ -171,7 +171,7 @@ class Fitting:
         return _evaluate
 
     def log(self, writer: MetricsWriter) -> Middleware:
-        """Make what writes a line of metrics after each epoch."""
+        """Return middleware that writes a line of metrics after each epoch."""
 
         def _log(ctx: Context) -> Generator[None, None, None]:
             yield
@@ -194,7 +194,7 @@ class Fitting:
         return _log
 
     def checkpoint(self) -> Middleware:
-        """Make what saves after an epoch, and at the end."""
+        """Return middleware that saves after epochs, and at the end."""
 
         def _checkpoint(ctx: Context) -> Generator[None, None, None]:
             yield
@@ -209,7 +209,7 @@ class Fitting:
         return _checkpoint
 
     def result(self, ctx: Context) -> FitResult:
-        """Return what the run came to."""
+        """Return the result of the run."""
         job, group, plan = self._job, self._group, self._plan
         began, first = float(group.began[0]), int(group.began[1])
         seconds = time.monotonic() - began
@@ -244,7 +244,7 @@ class Fitting:
         return self.stop.is_requested() or late
 
     def _is_due(self, ctx: Context, every: int) -> bool:
-        """Whether an epoch has ended whose number is a multiple of `every`; 0 has none."""
+        """Whether an epoch has ended whose number is a multiple of `every`; never for 0."""
         epochs, rest = divmod(ctx.train_iter, self._plan.batches)
         return every > 0 and rest == 0 and epochs % every == 0
 

@@ -1,4 +1,4 @@
-"""How `muster fit` goes: epochs, samples/s, loss, test accuracy and the time left, on one line."""
+"""Progress of `muster fit` on one line: epochs, samples/s, loss, test accuracy, time left."""
 
 from collections.abc import Generator
 from typing import TextIO
@@ -8,11 +8,11 @@ from muster.recipes.progress import Progress, clock
 
 
 class FitProgress(Progress):
-    """A middleware that shows progress: a bar on a terminal, else a line now and then.
+    """A middleware that shows progress: a bar on a terminal, otherwise a line now and then.
 
     Args:
-        total: Samples that the run is to learn from.
-        epochs: Passes that these are.
+        total: Number of samples of the whole run.
+        epochs: Number of passes over the training set.
         quiet: Show nothing.
         file: Where to show it.
     """
@@ -24,7 +24,7 @@ class FitProgress(Progress):
         self._accuracy: float | None = None
 
     def __call__(self, ctx: Context) -> Generator[None, None, None]:
-        """Note what is new, and show it when it is time."""
+        """Record new values, and show them when due."""
         for _ in super().__call__(ctx):
             yield
             self._loss = ctx.get("train_loss", self._loss)

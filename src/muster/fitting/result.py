@@ -1,4 +1,4 @@
-"""What a finished run of `muster fit` has to show."""
+"""The result of a run of `muster fit`."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,42 +7,42 @@ from typing import Any
 
 @dataclass(frozen=True)
 class FitResult:
-    """The end of a run: `result.json`, and the network itself."""
+    """The result of a run: `result.json`, and the network itself."""
 
     model: str
     data: str
     seed: int
     replicas: int
     epochs: float
-    """Passes over the training set, in all."""
+    """Passes over the training set, in total."""
     samples: int
-    """Samples learnt from, in all."""
+    """Samples learned from, in total."""
     train_iter: int
     seconds: float
-    """Of training in this command, evaluations included."""
+    """Duration of training in this command, including evaluations."""
     samples_per_s: float
     train_loss: float | None
-    """Mean of the last epoch, as far as it went."""
+    """Mean over the last epoch, as far as it went."""
     test_accuracy: float | None
-    """Of the final weights; None if they were not evaluated, because a signal or time ended it."""
+    """Of the final weights; None if a signal or the time limit ended the run unevaluated."""
     test_loss: float | None
     test_samples: int
-    """How many the accuracy is of: each sample of the test set counts once."""
+    """Size of the test set; each sample counts once."""
     best_test_accuracy: float | None
     """Of the weights in checkpoints/best."""
     parameters: int
     model_sha256: str
-    """Of the final weights, and of what the network normalises by."""
+    """Of the final weights and the normalisation statistics."""
     data_sha256: str
     stopped_by: str
     """`epochs`, `target`, `time` or `signal`."""
     run_dir: Path
     stop_signal: int | None = None
-    """The signal that asked the run to end, if one did."""
+    """The signal that stopped the run, if one did."""
     replacements: int = 0
-    """How often a replica was replaced, because it had died or hung."""
+    """How many times a replica was replaced, because it had died or hung."""
     classifier: Any = field(default=None, repr=False)
-    """Tells classes apart: `classifier.predict(images)`."""
+    """Classifies samples: `classifier.predict(images)`."""
 
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> "FitResult | None":

@@ -1,4 +1,4 @@
-"""Whose settings a resumed run of `muster fit` has: its own, and what is given besides changes."""
+"""The settings of a resumed run of `muster fit`: its own; other options given are changes."""
 
 import os
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ from muster.spelling import nearest
 
 KIND = "fit"
 _OWN = ("kind", "model", "data_sha256", HISTORY)
-"""Keys of `config.yaml` that are no options."""
+"""Keys of `config.yaml` that are not options."""
 
 
 @dataclass(frozen=True)
 class SavedFit:
-    """What a run's `config.yaml` says."""
+    """The content of a run's `config.yaml`."""
 
     path: Path
     model: str
@@ -33,16 +33,16 @@ class SavedFit:
 
 
 def is_fit(path: str | Path) -> bool:
-    """Whether there is a run of `muster fit` in a directory."""
+    """Whether a directory holds a run of `muster fit`."""
     return saved_config(RunDirectory.open(path)).get("kind") == KIND
 
 
 def saved_fit(path: str | Path) -> SavedFit:
-    """Read what a run was told.
+    """Read the settings of a run.
 
     Raises:
         RunDirectoryError: There is no run of `muster fit`.
-        OptionError: Its `config.yaml` is not what muster writes.
+        OptionError: muster did not write its `config.yaml`.
     """
     run = RunDirectory.open(path)
     data = saved_config(run)
@@ -60,12 +60,12 @@ def saved_fit(path: str | Path) -> SavedFit:
 
 
 def changed(saved: SavedFit, model: str | None, given: Mapping[str, Any]) -> FitOptions:
-    """Return the options of a run that goes on, or refuse what cannot change.
+    """Return the options of a resumed run; raise OptionError for a change that is not possible.
 
     Args:
-        saved: What the run was told.
-        model: As it was given; None for the run's own.
-        given: Options that were given.
+        saved: The settings of the run.
+        model: As given; None for the run's own.
+        given: The options that were given.
     """
     check_names(given)
     if model is None:
@@ -94,10 +94,10 @@ def to_write(
 
     Args:
         model: Name of the network.
-        options: Of the run, from now on.
-        data_sha256: Of its data.
-        saved: What it was told before, if it is resumed.
-        samples: That it has learnt from by now.
+        options: Options of the run, from now on.
+        data_sha256: Hash of its data.
+        saved: Its previous settings, if it is resumed.
+        samples: Samples learned from so far.
     """
     told = {
         key: value for key, value in asdict(options).items() if key not in options.OF_THE_COMMAND
@@ -114,7 +114,7 @@ def to_write(
 
 
 def check_names(given: Mapping[str, Any]) -> None:
-    """Refuse an option that there is not, with the nearest."""
+    """Raise OptionError for an unknown option, with the nearest known one."""
     known = [field.name for field in fields(FitOptions)]
     for name in given:
         if name not in known:
@@ -127,18 +127,18 @@ def check_names(given: Mapping[str, Any]) -> None:
 
 
 def resolve(model: object, given: dict[str, Any]) -> tuple[str, FitOptions, SavedFit | None]:
-    """Return what is to be trained with which options: a new run, or one that goes on.
+    """Return network and options of a new or a resumed run, validated.
 
     Args:
         model: Name of the network; None for that of a run that is resumed.
         given: Options by name.
 
     Raises:
-        OptionError: One is not known, cannot be, or contradicts another.
+        OptionError: An option is unknown, invalid, or contradicts another.
     """
     check_names(given)
     data = given.get("data")
-    if isinstance(data, str) and data and data != DIGITS:  # it may be resumed from elsewhere
+    if isinstance(data, str) and data and data != DIGITS:  # the run may be resumed from elsewhere
         given = {**given, "data": os.path.abspath(data)}
     if not isinstance(model, str | None):
         raise OptionError(

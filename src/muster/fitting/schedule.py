@@ -1,4 +1,4 @@
-"""How the learning rate changes with the epochs."""
+"""The learning rate as a function of the epochs."""
 
 import math
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from muster.fitting.options import FitOptions
 
 
 def learning_rate(options: FitOptions) -> Callable[[float], float]:
-    """Return the learning rate by the number of epochs that are over, which may be a fraction."""
+    """Return the learning rate as a function of completed epochs, which may be a fraction."""
     drops = options.drop_at or (options.planned / 2, options.planned * 3 / 4)
 
     def rate(epochs: float) -> float:
