@@ -81,8 +81,7 @@ def _compile(loops: Callable[..., Any], rounding: Rounding, releases_lock: bool)
         return compile_and_keep(loops)
     except RuntimeError:  # "cannot cache function ...: no locator available"
         pass
-    # Neither beside the code nor in the home directory: both may be read-only, as in many
-    # containers.
+    # Neither beside the code nor in the home: both may be read-only, as in many containers.
     place = _own_temporary()
     if place is not None:
         before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(place)

@@ -85,8 +85,7 @@ class Gate:
     async def saw(self, shard: int, generation: int) -> None:
         """Record the generation of a shard that a client has seen: a new generation is empty.
 
-        Its content is lost but the counts are not, so they could block the workers that would
-        refill it.
+        Its content is lost but the counts are not, and could block the workers that refill it.
         """
         if self._generations.get(shard, generation) < generation:
             self._lost_shards += 1
@@ -118,7 +117,7 @@ class Gate:
         return self._inserted >= self._min_size
 
     def _is_due(self, count: int) -> bool:
-        """Whether the ratio still allows these samples after the last insert."""
+        """Whether this many samples are still due for the inserted steps."""
         limiter = self._limiter
         if limiter is None or self._inserted < self._min_size:
             return False

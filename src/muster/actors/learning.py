@@ -98,8 +98,7 @@ class Learner(Block):
         """Start to learn; `finish` waits for the report.
 
         Args:
-            updates: Number of updates; None: until the buffer is sealed and all samples due are
-                used.
+            updates: How many; None: until the buffer is sealed and all samples due are used.
         """
         return self._call("train", updates)
 
@@ -161,8 +160,7 @@ class Updater:
 
     def _next_batch(self) -> SampledBatch | None:
         while not self._stopping:
-            # Short waits, so that a learner that failed can report it without waiting for
-            # experience.
+            # Short waits, so that a failed learner reports it without waiting for experience.
             with suppress(ReplayEmptyError):
                 return self._buffer.sample_batch(self._batch_size, timeout=_LOOK_UP)
         return None

@@ -1,4 +1,4 @@
-"""`ReplayBuffer`: experience in one or several shards, to which any process can store and sample.
+"""`ReplayBuffer`: experience in one or several shards, which any process can fill and sample.
 
     store(fragment) -> gate (admits) -> one shard; a few calls pending, further ones wait
     sample_batch(n) -> gate (admits) -> masses of all shards -> each draws its part -> one batch

@@ -131,8 +131,7 @@ class RolloutWorker(Block):
         The number counts the steps of this worker in all calls and incarnations. It ends earlier if
         the buffer is sealed.
         """
-        # The handles are sent with each call: those of the constructor may be invalid after a
-        # restart.
+        # Handles are sent with each call: those of a constructor may be invalid after a restart.
         return self._call("rollout", steps, self._server, self._buffer)
 
 

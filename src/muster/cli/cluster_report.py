@@ -1,6 +1,6 @@
 """`muster doctor --address HOST:PORT`: the nodes of a Ray cluster, and what would fail on it.
 
-    look(address)   joins it, and runs a tiny task on every node           a few seconds
+    look()          runs a tiny task on every node of the joined cluster    a few seconds
     say(...)        lines of 80 columns, and what would fail
 
 Only `look` touches the cluster; `say` is a function of its result.

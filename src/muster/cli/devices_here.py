@@ -1,6 +1,6 @@
 """Which device would train an environment's agent faster here, and why: `muster doctor --device`.
 
-time_devices(...)   acting and one update on each device      a second each
+time_device(...)    acting and one update on a device        a second each
 say_devices(...)    a line for each, then the fastest; a function of the numbers alone
 """
 

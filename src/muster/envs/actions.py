@@ -179,8 +179,7 @@ class BoxActions(Actions):
         given = super()._as_array(actions)
         if self.dtype.kind in "iu" and given.dtype.kind == "f":
             raise _not_whole(given, self.space)
-        # A copy, because an env may change its action in place, and the array belongs to the
-        # policy.
+        # A copy: an env may change its action in place, and the array belongs to the policy.
         with np.errstate(over="ignore"):
             return np.array(given, self.dtype)
 

@@ -160,8 +160,7 @@ def _restore_one(report: CheckReport, make: Callable[[], VectorEnv]) -> None:
                 action = legal_actions(drawn, one.obs, one.single_action_space)
                 if not _same_step(one.step(action), two.step(action)):
                     report.restorable = False
-    # EnvPool never restores, and warns about it at every resume; the resume then begins new
-    # episodes.
+    # EnvPool never restores: a resume warns about it and begins new episodes.
     if not report.restorable and report.backend == "gymnasium" and report.reproducible:
         report.problems.append(
             "a running episode cannot be restored from its seed and actions: what the env does "

@@ -18,8 +18,7 @@ class EnvError(MusterError, RuntimeError):
     """An environment failed, or a value at its boundary was rejected; nothing of it was stored.
 
     Attributes:
-        env: Index of the environment, 0 <= env < num_envs; None if the error concerns no single
-            one.
+        env: Index of the environment, 0 <= env < num_envs; None if not about a single one.
         episode: Number of its episode.
         step: Steps of that episode, including the failed one; 0 is its reset.
         seed: The reset seed of the episode.

@@ -44,8 +44,7 @@ def export(
         to: "onnx" or "torch-export".
         out: The file. None: `policy.onnx` or `policy.pt2` in the run directory. It replaces an
             older export, but no other file.
-        episodes: Number of episodes to play with the policy and with the file, to return both
-            means.
+        episodes: Play so many with the policy and with the file, and return both means.
         seed: Determines the start of the episodes, and the observations that are drawn.
         model: The network, if it is your own code, as for `load_policy`.
         env: As for `load_policy`.

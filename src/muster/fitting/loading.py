@@ -14,8 +14,7 @@ def load_classifier(path: str | Path, model: str | None = None) -> Classifier:
     """Return the network that a run has fitted, ready to classify.
 
     Args:
-        path: A run directory (its best checkpoint is used, or else the last), or a checkpoint in
-            it.
+        path: A run directory (its best checkpoint, else the last), or a checkpoint in it.
         model: Needed only if the network is your own code: a file does not decide which code is
             run.
 

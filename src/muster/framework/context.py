@@ -50,8 +50,7 @@ class _Memory:
     def __init__(self) -> None:
         self.kept: set[str] = set(ALWAYS_KEPT)
         self.shared: set[str] | None = None
-        # For keys that were not kept: the last loop that had the key, and the previous loop's
-        # values.
+        # For keys that were not kept: the last loop with the key, and the previous loop's values.
         self.dropped_from: dict[object, int] = {}
         self.previous: dict[object, Any] = {}
         self.hinted: set[object] = set()
@@ -92,8 +91,7 @@ class Context(dict[str, Any]):
     def share(self, *names: str) -> None:
         """Name the keys to send to other nodes at the end of this loop and every later one.
 
-        If `share` is never called, every value that can be sent is sent. Has no effect in a single
-        process.
+        If `share` is never called, every value that can be sent is sent. No effect in one process.
         """
         _check_names("share", names)
         self._memory.shared = (self._memory.shared or set()) | set(names)

@@ -126,8 +126,7 @@ class Coroutines:
 
     def _cancel_running(self) -> None:
         for task in self._running:
-            # Not at once: if cancelled before its first step, it would leave its coroutine
-            # unawaited.
+            # Not at once: cancelled before its first step, it would leave its coroutine unawaited.
             self._loop.call_soon(task.cancel)
 
     def _ensure_loop(self) -> None:

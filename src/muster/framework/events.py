@@ -79,8 +79,7 @@ class Events:
             finally:
                 if mine:
                     self._delivering = False
-            # Check again: another thread may have emitted after the last check and relied on this
-            # one.
+            # Check again: another thread may have emitted meanwhile and relied on this one.
 
     def emit_here(self, name: str, payload: Payload) -> None:
         """Like `emit`, but delivery is complete on return, even if another thread is delivering."""

@@ -364,7 +364,7 @@ class Task(TaskEvents):
 
 
 def _count(option: str, value: Any, at_least: int, example: str) -> int:
-    """Return `value` as an int (NumPy integers are accepted); raise OptionError if too small."""
+    """Return `value` as an int (NumPy integers are accepted); raise OptionError otherwise."""
     try:
         number = -1 if isinstance(value, bool) else operator.index(value)
     except TypeError:

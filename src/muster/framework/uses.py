@@ -78,8 +78,7 @@ class Uses:
         steps = [self.step(self._uses[number].fn) for number in active]
         if not overlaps:
             return InTurn(steps)
-        # Transitive over all uses, so that an order holds through a middleware that does not run
-        # here.
+        # Transitive, so that an order also holds through a middleware that does not run here.
         after = [
             [active.index(number) for number in self._uses[each].after if number in active]
             for each in active

@@ -44,8 +44,7 @@ class BestCheckpoint:
         """Save these weights in place of the best ones so far, and return their directory.
 
         Args:
-            step: The env_step at which these weights were learned, not that of the evaluation's
-                result.
+            step: The env_step of these weights, not that of the end of the evaluation.
             parts: The evaluated state; as for `CheckpointStore.save`.
             counters: The counters of the same step.
             meta: As for `CheckpointStore.save`.

@@ -2,7 +2,7 @@
 
     save   -> .step-400.partial-<pid>/   every file written and synced, then the directory
            -> step-400/                  renamed, its parent synced: from here on it is complete
-           -> last.json                  written aside, synced, renamed
+           -> last.json                  written to a temporary file, synced, renamed
     load   -> verified against its manifest, then parsed (muster.run.reading)
 
 A checkpoint is complete if its directory has its final name and its manifest verifies; there is no
@@ -213,8 +213,7 @@ class CheckpointStore:
         self._check_writable()
         try:
             make_directories(self.path, self._files)
-            # The processes of one run take turns; the run's claim ensures that there is only one
-            # run.
+            # The processes of one run take turns; the claim ensures that there is only one run.
             with saving(), FileLock(self.path / ".lock", wait=_LOCK_WAIT):
                 self._place.clean()
                 yield

@@ -89,8 +89,7 @@ class Claim:
         """
         deadline = time.monotonic() + _RECORD_WITHIN_SECONDS
         while not self._try_to_acquire():
-            # The holder has not written its record yet, or has already released the lock: try
-            # again.
+            # The holder has not written its record yet, or has just released the lock: retry.
             if time.monotonic() >= deadline:
                 raise in_use(self._directory, None, self._locked_by)
             time.sleep(0.01)

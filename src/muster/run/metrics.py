@@ -245,8 +245,7 @@ def _kept_lines(path: Path, step: int, kept: _Kept) -> Iterator[bytes]:
         for line in file:
             content = _parsed(line)
             if content is None:
-                # Without a newline it is the last line, which was being written when the writer
-                # died.
+                # Without a newline it is the last line, cut off when the writer died.
                 kept.unreadable += line.endswith(b"\n")
             elif content["env_step"] <= step:
                 kept.seconds = max(kept.seconds, content["seconds"])

@@ -3,9 +3,9 @@
     split(tree, "policy") -> (plain, arrays)     plain is JSON, with {"$array": name} for each array
     join(plain, arrays)   -> tree                the exact tree: types, dtypes, shapes, big ints
 
-A value without a JSON form is an object with one key that begins with `$`: `{"$array":
-"q/weight"}`, `{"$float": "nan"}`, `{"$int": "0x1f..."}` (beyond 64 bits). A user's key that begins
-with `$` gets a second `$`. Any other type is rejected, with its path.
+A value without a JSON form becomes an object with one key that begins with `$`:
+`{"$array": "q/weight"}`, `{"$float": "nan"}`, `{"$int": "0x1f..."}` (beyond 64 bits). A user's key
+that begins with `$` gets a second `$`. Any other type is rejected, with its path.
 """
 
 import math
@@ -72,8 +72,7 @@ def split_plain(tree: Tree, name: str) -> Tree:
 def _split(
     value: Any, root: str, path: tuple[str, ...], arrays: dict[str, np.ndarray[Any, Any]]
 ) -> Any:
-    # Exact types only: np.float64 is a float and OrderedDict a dict, but would not be restored as
-    # such.
+    # Exact types only: np.float64 is a float and OrderedDict a dict, and come back as such.
     kind = type(value)
     if value is None or kind is bool or kind is str:
         return value

@@ -61,8 +61,7 @@ class TpeSearch:
         journal = str(study.path / JOURNAL)
         # A killed process may have left the lock, and this process has claimed the study.
         Path(f"{journal}.lock").unlink(missing_ok=True)
-        # The number of trials is part of the seed, or a resumed study would draw its first trials
-        # again.
+        # Depends on the number of trials: a resumed study must not draw its first ones again.
         seed = derive_seed(record.seed, "tpe", len(record.trials)) % 2**32
         self._study = optuna.create_study(
             storage=JournalStorage(JournalFileBackend(journal)),

@@ -65,7 +65,6 @@ def tune(
     Raises:
         OptionError: An argument is invalid; nothing was started.
         TrialsFailedError: Every trial failed.
-        TrialsFailedError: No trial came to an end.
     """
     check_flag("quiet", quiet)
     if jobs is not None:
