@@ -72,7 +72,7 @@ def split_plain(tree: Tree, name: str) -> Tree:
 def _split(
     value: Any, root: str, path: tuple[str, ...], arrays: dict[str, np.ndarray[Any, Any]]
 ) -> Any:
-    # Exact types only: np.float64 is a float and OrderedDict a dict, and come back as such.
+    # Exact types only: subclasses, np.float64 and OrderedDict too, would come back as their base.
     kind = type(value)
     if value is None or kind is bool or kind is str:
         return value
