@@ -27,7 +27,7 @@ class ExportOptions:
 
     Observations in, actions out; normaliser, masks and memory are included.
 
-    The file is compared with the policy on 1,000 observations before it gets its name.
+    Before the file is written, 1,000 of its actions are compared with the policy's.
 
     See docs/export.md.
     """

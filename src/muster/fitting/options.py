@@ -58,7 +58,7 @@ class FitOptions:
     horizon: int | None = None
     """Epochs that the schedule is planned for. None: --epochs of the run's first command."""
     drop_at: tuple[int, ...] = ()
-    """With --schedule step: epochs after which the rate drops. Default: half, three quarters."""
+    """With --schedule step: epochs after which the rate drops. Empty: half, three quarters."""
     drop_by: float = 0.1
     """With --schedule step: the factor by which the rate drops."""
     warmup: float = 0.0
