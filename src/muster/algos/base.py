@@ -28,7 +28,7 @@ class Configuration(Protocol):
     FIXED_ON_RESUME: ClassVar[frozenset[str]]
     """Options that make a run what it is; a resumed run cannot change them."""
     PROGRAM: ClassVar[str]
-    """The training program that runs it: `in_step`, `replay` or `stream`."""
+    """The training program that runs it: `in_step`, `replay`, `stream` or `gradients`."""
     OF_RUNS: ClassVar[Mapping[str, Any]]
     """Options of every run that have another default with this algorithm."""
 

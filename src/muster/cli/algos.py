@@ -9,7 +9,7 @@ from muster.columns import lines
 
 @dataclass(frozen=True)
 class AlgosOptions:
-    """The algorithms that `muster train` knows, what they learn from, and their actions."""
+    """The algorithms of `muster train`, what they learn from, and their actions."""
 
 
 def main(argv: Sequence[str]) -> int:
