@@ -101,9 +101,9 @@ class MusterWarning(UserWarning):
 
 
 def show_warnings_plainly() -> None:
-    """Print warnings of muster's own as one line each, without a place in muster's source.
+    """Print muster's own warnings on one line each, without a location in muster's source.
 
-    For processes that are muster's own: commands and nodes. A script keeps Python's format.
+    For muster's own processes: commands and nodes. A user's script keeps Python's format.
     """
     usual = warnings.showwarning
 

@@ -1,4 +1,4 @@
-"""Ends a process although threads in it do not end."""
+"""Ends a process even if some of its threads do not end."""
 
 import os
 import sys
@@ -7,11 +7,11 @@ import time
 
 
 def leave_within(seconds: float, name: str, code: int = 0) -> None:
-    """Exit after this time, whatever still runs: Python itself waits for threads forever.
+    """Exit after this time, even if threads still run: Python itself would wait forever.
 
     Args:
         seconds: How long threads may take to end.
-        name: Of the process, for the message.
+        name: The name of the process in the message.
         code: Exit code.
     """
 

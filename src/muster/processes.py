@@ -1,7 +1,7 @@
 """Facts about processes (Linux): parents, groups, environment, command, start time.
 
-A process can ask the kernel to end it with its parent, and to be the parent of the orphans that its
-descendants leave.
+A process can ask the kernel to kill it when its parent dies, and to become the parent of orphaned
+descendants.
 """
 
 import contextlib
@@ -11,15 +11,15 @@ import signal
 from pathlib import Path
 
 NODE_PROCESS = "MUSTER_NODE_PROCESS"
-"""In the environment of what a node starts: the node's process id."""
+"""Environment variable of the processes that a node starts: the node's process id."""
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def end_with(parent: int) -> None:
-    """Make the kernel end this process with its parent; exit at once if that has ended.
+    """Make the kernel kill this process when its parent dies; exit if the parent is already dead.
 
     Args:
-        parent: The process that it is of.
+        parent: The process id of the parent.
     """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -27,12 +27,12 @@ def end_with(parent: int) -> None:
 
 
 def reap_orphans() -> None:
-    """Adopt the processes that descendants leave running, as children."""
+    """Become the parent of processes that descendants leave running."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def children() -> list[int]:
-    """Return the processes whose parent this one is, those that have ended included."""
+    """Return the ids of this process's children, including those that have exited."""
     me, found = os.getpid(), []
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -44,7 +44,7 @@ def children() -> list[int]:
 
 
 def group_of(pid: int) -> int | None:
-    """Return the process group that a process is in; None if there is no such process."""
+    """Return the process group of a process; None if the process does not exist."""
     try:
         return os.getpgid(pid)
     except OSError:
@@ -52,7 +52,7 @@ def group_of(pid: int) -> int | None:
 
 
 def variable_of(pid: int, name: str) -> str | None:
-    """Return a variable that a process was started with; None if it has none of this name."""
+    """Return a variable of a process's initial environment; None if it is not set."""
     with contextlib.suppress(OSError):
         for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
             if entry.startswith(f"{name}=".encode()):
@@ -61,7 +61,7 @@ def variable_of(pid: int, name: str) -> str | None:
 
 
 def command_of(pid: int) -> str:
-    """Return what a process runs, as far as that is known."""
+    """Return the command of a process, as far as known."""
     with contextlib.suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").strip()
         if words:

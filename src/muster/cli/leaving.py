@@ -14,7 +14,7 @@ import sys
 from types import FrameType
 
 _GRACE_SECONDS = 10.0
-"""What threads of an environment's or a model's own have for ending when the command is done."""
+"""Time that threads of an environment or a model have to end when the command is done."""
 
 
 def leave_at_once_on_signals() -> None:
@@ -25,18 +25,18 @@ def leave_at_once_on_signals() -> None:
 
 
 def name_processes_left() -> None:
-    """Have the command say at its end which processes a user's code has left running.
+    """Make the command name, when it ends, the processes that a user's code left running.
 
-    They are often detached, and keep a pipe open that the command prints to.
+    Such processes are often detached, and keep open a pipe that the command prints to.
     """
     from muster.processes import reap_orphans
 
     reap_orphans()
-    atexit.register(_name_processes_left)  # first, so that what others end at exit is gone by then
+    atexit.register(_name_processes_left)  # registered first, so it runs last
 
 
 def leave_with(code: int) -> None:
-    """Let the process end with this code, also if threads in it never end."""
+    """Make the process end with this code, even if some of its threads never end."""
     from muster.exiting import leave_within
 
     leave_within(_GRACE_SECONDS, "the command", code)

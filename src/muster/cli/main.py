@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _answer(arguments: list[str]) -> int:
-    """Do what a command line says, and turn an error into three lines and an exit code."""
+    """Run a command line, and turn an error into three lines and an exit code."""
     try:
         with forgiving_output():
             return _obey(arguments)

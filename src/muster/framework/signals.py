@@ -44,7 +44,7 @@ def next_message(inbox: "queue.SimpleQueue[_T]", timeout: float | None = None) -
 
 
 class SignalExit(SystemExit):
-    """The exit that a signal asks for, and not a user's code."""
+    """An exit requested by a signal, as opposed to one by a user's code."""
 
 
 class Signals:
@@ -60,8 +60,8 @@ class Signals:
     def installed(self) -> Iterator[None]:
         """Handle the signals here, unless the user does or this is not the main thread.
 
-        SIGTERM becomes SystemExit(143), so that a run that is told to stop closes and saves first.
-        SIGHUP, from a terminal that was closed, becomes SystemExit(129), unless it is ignored as
+        SIGTERM becomes SignalExit(143), so that a run that is told to stop closes and saves first.
+        SIGHUP, from a terminal that was closed, becomes SignalExit(129), unless it is ignored as
         under nohup. A second signal ends the process at once.
         """
         if threading.current_thread() is not threading.main_thread():
