@@ -19,6 +19,9 @@ from muster.spelling import nearest
 ENGINES = {"local": "muster.engines.local", "ray": "muster.engines.ray"}
 """Where each engine is. By name, so that one which is not used is not imported."""
 
+ELASTIC = frozenset({"ray"})
+"""Engines whose nodes may join and leave while a program runs."""
+
 POLICIES = ("stop", "restart", "resume")
 
 
