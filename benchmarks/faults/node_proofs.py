@@ -37,7 +37,7 @@ class Ears:
     def lost(self, node: int) -> None:
         """Hear that one is away."""
 
-    def gone(self, node: int) -> None:
+    def gone(self, peer: int, incarnation: int | None = None) -> None:
         """Hear that one will not come back."""
 
     def received(self, delivery: Any) -> None:

@@ -1,7 +1,7 @@
 """`--workers 4..16`: the least and the most processes of a run.
 
-    4..16, an engine whose nodes may join and leave   begins with 4, grows up to 16, goes on with less
-    4..16, on this machine                            as many as it has cores, at least 4, at most 16
+4..16, an engine whose nodes may join and leave   begins with 4, grows up to 16, goes on with less
+4..16, on this machine                            as many as it has cores, at least 4, at most 16
 """
 
 import re

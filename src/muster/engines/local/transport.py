@@ -219,7 +219,7 @@ class LocalTransport:
                 self._met[order.task] = order.problem
                 self._meeting.notify_all()
         elif isinstance(order, Gone):
-            self._receiver.gone(order.node)
+            self._receiver.gone(order.node, order.incarnation)
         elif isinstance(order, Replaced):
             self._receiver.replaced(order.total)
         elif isinstance(order, End):
