@@ -40,6 +40,9 @@ class Ears:
     def gone(self, peer: int, incarnation: int | None = None) -> None:
         """Hear that one will not come back."""
 
+    def joined(self, peer: int) -> None:
+        """Hear that one is at work."""
+
     def received(self, delivery: Any) -> None:
         """Hear a message."""
         self.heard += 1

@@ -123,6 +123,9 @@ class Receiver(Protocol):
         One that is elastic may be linked again, as a later incarnation than the one that is gone.
         """
 
+    def joined(self, peer: int) -> None:
+        """This node, which is elastic and was gone, is at work."""
+
     def replaced(self, total: int) -> None:
         """So many nodes of this run were replaced so far."""
 

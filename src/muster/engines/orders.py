@@ -95,6 +95,13 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
+class Joined:
+    """This node, which is elastic and was away, is at work."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
 class Replaced:
     """So many nodes of this run were replaced so far."""
 

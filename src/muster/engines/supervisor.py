@@ -23,6 +23,7 @@ from muster.engines.orders import (
     End,
     Finishing,
     Gone,
+    Joined,
     Listening,
     Present,
     Raised,
@@ -145,7 +146,7 @@ class Supervisor:
             ]
             member.listening, member.away = True, False
             for other in self._members:
-                if other.ended or other.away:
+                if other is not member and (other.ended or not other.has_joined):
                     member.tell(_gone_order(other))
             member.tell(Present(tuple(present)))
             if self._finishing is not None and self._is_to_end(member):
@@ -215,13 +216,9 @@ class Supervisor:
 
     def _how_many(self, member: Member) -> str:
         """Say how many nodes of an elastic node's role there are."""
-        role = member.place.role
-        there = sum(
-            other.elastic and other.has_joined and not other.ended
-            for other in self._members
-            if other.place.role == role
-        )
-        return f"nodes with the role {role}: {there}"
+        alike = [other for other in self._members if other.elastic]
+        there = sum(other.has_joined and not other.ended for other in alike)
+        return f"there are {there} of at most {len(alike)} {member.place.role} nodes"
 
     def _is_over(self) -> bool:
         """Whether nobody waits any more for a node that is elastic."""
@@ -267,6 +264,7 @@ class Supervisor:
     def _works_again(self, member: Member) -> None:
         if not member.has_joined:
             member.has_joined = True
+            self._tell_all(Joined(member.place.node_id))
             if member.has_left:
                 self._count_replaced()
             self._say(member, f"joined; {self._how_many(member)}")
@@ -446,4 +444,5 @@ class Supervisor:
 
 def _gone_order(member: Member) -> Gone:
     """Tell that a node is not waited for: not until it is there again, if it is elastic."""
-    return Gone(member.place.node_id, member.last_there if member.away else None)
+    is_away = not member.ended and not member.has_joined
+    return Gone(member.place.node_id, member.last_there if is_away else None)

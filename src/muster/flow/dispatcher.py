@@ -41,7 +41,7 @@ class Dispatcher:
         self._gone: set[int] = set()
         """Nodes that are not waited for."""
         self._away: set[int] = set()
-        """Those of them that are elastic, and not there: not yet, or not any more."""
+        """Elastic nodes that are not at work: not yet, or not any more."""
 
     # ---- for boards and streams
 
@@ -149,7 +149,6 @@ class Dispatcher:
                     waiting[:] = [each for each in waiting if each[1].sender != peer]
             self._linked[peer] = incarnation
             self._gone.discard(peer)
-            self._away.discard(peer)
             for publisher in self._publishers.values():
                 publisher.linked(peer)
             for (_, node), outlet in self._outlets.items():
@@ -172,6 +171,11 @@ class Dispatcher:
     def is_away(self, peer: int) -> bool:
         """Whether an elastic node is not there: it did not join yet, or has left."""
         return peer in self._away
+
+    def joined(self, peer: int) -> None:
+        """An elastic node is at work."""
+        with self._lock:
+            self._away.discard(peer)
 
     def gone(self, peer: int, incarnation: int | None = None) -> None:
         """A node is not waited for any more: it has ended, or left.

@@ -142,6 +142,10 @@ class ProgramNode:
         """A node is not waited for."""
         self.dispatcher.gone(peer, incarnation)
 
+    def joined(self, peer: int) -> None:
+        """A node that was away is at work."""
+        self.dispatcher.joined(peer)
+
     def replaced(self, total: int) -> None:
         """So many nodes were replaced so far."""
         self.replacements = total

@@ -21,6 +21,7 @@ from muster.engines.orders import (
     Finishing,
     Go,
     Gone,
+    Joined,
     Listening,
     Present,
     Publish,
@@ -220,6 +221,8 @@ class LocalTransport:
                 self._meeting.notify_all()
         elif isinstance(order, Gone):
             self._receiver.gone(order.node, order.incarnation)
+        elif isinstance(order, Joined):
+            self._receiver.joined(order.node)
         elif isinstance(order, Replaced):
             self._receiver.replaced(order.total)
         elif isinstance(order, End):

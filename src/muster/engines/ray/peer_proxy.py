@@ -139,6 +139,9 @@ class PeerProxy:
     def gone(self, peer: int, incarnation: int | None = None) -> None:
         """Not called by a link hub."""
 
+    def joined(self, peer: int) -> None:
+        """Not called by a link hub."""
+
     def replaced(self, total: int) -> None:
         """Not called by a link hub."""
 
