@@ -7,7 +7,7 @@ import pytest
 
 from muster.engines.local.engine import LocalEngine
 from muster.engines.member import Member
-from muster.engines.orders import AtRun, Finishing, Gone, Go, Joined, Listening, Raised, Replaced
+from muster.engines.orders import AtRun, Finishing, Go, Gone, Joined, Listening, Raised, Replaced
 from muster.engines.progress import ProgressPage
 from muster.engines.supervisor import Supervisor
 from muster.errors import OptionError
@@ -157,7 +157,9 @@ def test_who_is_lost_with_its_machine_leaves_and_may_come_back(run, capfd):
     assert run.nodes[1].place.incarnation == 1
     assert run.heard(0, Joined) == [Joined(1)] and run.heard(0, Replaced) == [Replaced(1)]
     told = capfd.readouterr().err.splitlines()
-    assert told[0].endswith("(actor) left: its machine is gone; there are 0 of at most 3 actor nodes")
+    assert told[0].endswith(
+        "(actor) left: its machine is gone; there are 0 of at most 3 actor nodes"
+    )
     assert told[1].endswith("(actor) joined; there are 1 of at most 3 actor nodes")
 
 
