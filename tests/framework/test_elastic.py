@@ -7,7 +7,16 @@ import pytest
 
 from muster.engines.local.engine import LocalEngine
 from muster.engines.member import Member
-from muster.engines.orders import AtRun, Finishing, Go, Gone, Joined, Listening, Raised, Replaced
+from muster.engines.orders import (
+    AtRun,
+    Finishing,
+    Go,
+    Gone,
+    Listening,
+    NodeJoined,
+    Raised,
+    Replaced,
+)
 from muster.engines.progress import ProgressPage
 from muster.engines.supervisor import Supervisor
 from muster.errors import OptionError
@@ -143,7 +152,7 @@ def test_a_program_begins_without_those_that_are_late_and_tells_of_them(run, cap
     assert run.heard(0, Go) and run.heard(1, Go)
     assert run.heard(0, Gone) == [Gone(2, -1), Gone(3, -1)]
     run.comes(3)
-    assert run.heard(3, Go) and run.heard(0, Joined) == [Joined(3)]
+    assert run.heard(3, Go) and run.heard(0, NodeJoined) == [NodeJoined(3)]
     assert "node 3 (actor) joined; there are 2 of at most 3 actor nodes" in capfd.readouterr().err
 
 
@@ -155,7 +164,7 @@ def test_who_is_lost_with_its_machine_leaves_and_may_come_back(run, capfd):
     assert run.heard(0, Gone)[-1] == Gone(1, 0) and not run.heard(0, Replaced)
     run.comes_back(1)
     assert run.nodes[1].place.incarnation == 1
-    assert run.heard(0, Joined) == [Joined(1)] and run.heard(0, Replaced) == [Replaced(1)]
+    assert run.heard(0, NodeJoined) == [NodeJoined(1)] and run.heard(0, Replaced) == [Replaced(1)]
     told = capfd.readouterr().err.splitlines()
     assert told[0].endswith(
         "(actor) left: its machine is gone; there are 0 of at most 3 actor nodes"
@@ -170,7 +179,7 @@ def test_a_process_that_is_killed_on_a_machine_that_is_there_is_replaced_as_ever
     assert run.nodes[1].restart_at is not None and not run.nodes[1].away
     assert [order.node for order in run.heard(0, Gone)] == [2, 3]
     run.comes_back(1)
-    assert run.heard(0, Replaced) == [Replaced(1)] and not run.heard(0, Joined)
+    assert run.heard(0, Replaced) == [Replaced(1)] and not run.heard(0, NodeJoined)
 
 
 def test_a_newcomer_that_cannot_begin_does_not_end_the_run(run, capfd):

@@ -95,7 +95,7 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class NodeJoined:
     """This node, which is elastic and was away, is at work."""
 
     node: int

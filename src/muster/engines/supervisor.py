@@ -23,8 +23,8 @@ from muster.engines.orders import (
     End,
     Finishing,
     Gone,
-    Joined,
     Listening,
+    NodeJoined,
     Present,
     Raised,
     Replaced,
@@ -264,7 +264,7 @@ class Supervisor:
     def _works_again(self, member: Member) -> None:
         if not member.has_joined:
             member.has_joined = True
-            self._tell_all(Joined(member.place.node_id))
+            self._tell_all(NodeJoined(member.place.node_id))
             if member.has_left:
                 self._count_replaced()
             self._say(member, f"joined; {self._how_many(member)}")

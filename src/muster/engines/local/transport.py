@@ -21,8 +21,8 @@ from muster.engines.orders import (
     Finishing,
     Go,
     Gone,
-    Joined,
     Listening,
+    NodeJoined,
     Present,
     Publish,
     Replaced,
@@ -221,7 +221,7 @@ class LocalTransport:
                 self._meeting.notify_all()
         elif isinstance(order, Gone):
             self._receiver.gone(order.node, order.incarnation)
-        elif isinstance(order, Joined):
+        elif isinstance(order, NodeJoined):
             self._receiver.joined(order.node)
         elif isinstance(order, Replaced):
             self._receiver.replaced(order.total)
