@@ -34,6 +34,7 @@ from muster.recipes.result import RunResult
 from muster.recipes.resuming import Resumption, plan_resume
 from muster.recipes.saved import HISTORY, saved_config
 from muster.recipes.settings import Settings, read_file, resolve
+from muster.recipes.worker_range import range_of
 from muster.run import Checkpoint, RunDirectory
 from muster.shown import shown
 
@@ -185,7 +186,11 @@ def _is_resume(
 def _first_lines(
     plan: _Plan, run: RunDirectory, start_from: Checkpoint | None, reached: str | None
 ) -> Iterator[str]:
-    """Say where the run is, and how it goes on if it is resumed."""
+    """Say where the run is, how it goes on if it is resumed, and what a range of workers means."""
+    asked = range_of(plan.settings.options.workers)
+    if asked is not None and plan.settings.elastic is None and reached is None:
+        many = plan.settings.workers
+        yield f"--workers {asked.low}..{asked.high} is {many} here: this machine's cores decide"
     if plan.resumption is None or start_from is None:
         yield f"run directory: {shown(run.path)}"
         return

@@ -7,7 +7,7 @@ A permit names the process that it is for and the oldest weights it may be used 
 apart from weights: an actor that is replaced gets one without a new version being made for it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from muster.data.unrolls import SentUnroll
@@ -16,7 +16,7 @@ from muster.workers.unroll_queue import UnrollQueue, WaitingUnroll
 
 _HOME = "role.learner"
 _LOOK_AGAIN_S = 0.2
-"""Seconds after which a learner that waits looks whether an actor was replaced."""
+"""Seconds after which a learner that waits looks whether an actor was replaced, or has joined."""
 
 
 class UnrollInbox:
@@ -24,9 +24,11 @@ class UnrollInbox:
 
     Args:
         weights: The first ones.
-        actors: Nodes that send.
+        actors: Nodes that send; some may join later, or leave.
         batch: Unrolls of one batch.
-        in_flight: Unrolls that each actor may have begun and not seen learnt from.
+        in_flight: From how many actors are there to the unrolls that each of them may have begun
+            and not seen learnt from.
+        capacity: Unrolls that each may have sent and not seen received.
         max_lag: See `UnrollQueue`.
         session: Which process of the learner this is.
     """
@@ -36,16 +38,20 @@ class UnrollInbox:
         weights: Any,
         actors: Sequence[int],
         batch: int,
-        in_flight: int,
+        in_flight: Callable[[int], int],
+        capacity: int,
         max_lag: int | None,
         session: int,
     ) -> None:
         self._server = ParameterServer(home=_HOME)
         self._permits = ParameterServer(name="permits", home=_HOME)
-        self._channel = Channel("unrolls", _HOME, in_flight)
+        self._channel = Channel("unrolls", _HOME, capacity)
         self._actors = actors
+        self._in_flight = in_flight
         version = self._server.push(weights)
-        self.queue = UnrollQueue(actors, batch, in_flight, max_lag, version, session)
+        here = self._here()
+        most = in_flight(max(1, len(here)))
+        self.queue = UnrollQueue(here, batch, most, max_lag, version, session)
         """What has arrived."""
         self._told: dict[int, tuple[int, int, int]] = {}
         self._tell()
@@ -54,9 +60,13 @@ class UnrollInbox:
         """Wait for a batch; None when the run finishes first."""
         while True:
             # Asked before: what a process has sent arrives before its successor is linked.
-            processes = {actor: self._channel.incarnation_of(actor) for actor in self._actors}
+            processes = {actor: self._channel.incarnation_of(actor) for actor in self._here()}
             while len(self._channel):
                 self._take_in(0)
+            for actor in self._actors:
+                if actor not in processes:
+                    self.queue.left(actor)
+            self.queue.allow(self._in_flight(max(1, len(processes))))
             for actor, incarnation in processes.items():
                 self.queue.joined(actor, incarnation)
             self._tell()
@@ -72,6 +82,9 @@ class UnrollInbox:
         """Give the actors the weights that the batch has made, and leave to begin more."""
         self.queue.learnt(self._server.push(weights))
         self._tell()
+
+    def _here(self) -> list[int]:
+        return [actor for actor in self._actors if not self._channel.is_away(actor)]
 
     def _take_in(self, timeout: float) -> bool:
         parcel = self._channel.get_with_source(timeout)
@@ -101,13 +114,13 @@ class UnrollOutbox:
     Args:
         node: The actor's.
         incarnation: Which process of it.
-        in_flight: As the learner has it.
+        capacity: As the learner has it.
     """
 
-    def __init__(self, node: int, incarnation: int, in_flight: int) -> None:
+    def __init__(self, node: int, incarnation: int, capacity: int) -> None:
         self._server = ParameterServer(home=_HOME)
         self._permits = ParameterServer(name="permits", home=_HOME)
-        self._channel = Channel("unrolls", _HOME, in_flight)
+        self._channel = Channel("unrolls", _HOME, capacity)
         self._node, self._incarnation = node, incarnation
         self._session = -1
         self._begun = 0
@@ -122,7 +135,8 @@ class UnrollOutbox:
             seen = note.version
             if note.info["session"] != self._session:  # another learner counts anew
                 self._session, self._begun = note.info["session"], 0
-            incarnation, permitted, least = note.values[self._node]
+            # The learner may not have seen yet that this node has joined.
+            incarnation, permitted, least = note.values.get(self._node, (-1, 0, 0))
             if incarnation == self._incarnation and self._begun < permitted:
                 self._begun += 1
                 return self._server.pull(newer_than=least - 1)

@@ -1,6 +1,8 @@
 """`UnrollQueue`: which unrolls a learner takes next, and how many each actor may begin.
 
     joined(actor, incarnation)   a process of an actor is there: forget what the last had begun
+    left(actor)                  none is: forget what it had begun
+    allow(in_flight)             how many unrolls each may have begun, of so many actors
     arrived(...)                 an unroll is here; each exactly once, by its number
     ready() -> take()            the oldest ones, if no other is made too old by it
     learnt(version)              their actors may begin as many more, with this version or later
@@ -10,9 +12,11 @@ Only decides and counts: it waits for nothing, and reads no unroll. Every actor 
 `in_flight` unrolls that are begun and not learnt from. What it may begin next is said together
 with the oldest weights for it, so the learner has a lower limit of the version of every unroll
 that is on its way, and makes no version that would leave one of them older than `max_lag` when its
-turn comes, the oldest first.
+turn comes, the oldest first. While actors come and go, one of them may have less than that: all
+together have no more than can be learnt from within `max_lag`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,13 +42,13 @@ class WaitingUnroll:
 class _ActorState:
     """What the learner knows of an actor."""
 
-    permitted: int
-    """Unrolls that its present process may begin in all."""
     least: int
-    """Oldest weights for the last of them."""
-    on_the_way: list[int]
-    """Lower limits of the versions of those that may be begun and have not arrived, in order."""
+    """Oldest weights for the last unroll that it may begin."""
     incarnation: int = 0
+    permitted: int = 0
+    """Unrolls that its present process may begin in all."""
+    on_the_way: list[int] = field(default_factory=list)
+    """Lower limits of the versions of those that may be begun and have not arrived, in order."""
 
 
 @dataclass(slots=True)
@@ -73,10 +77,8 @@ class UnrollQueue:
     _numbers: dict[tuple[int, int, int], int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._states = {
-            actor: _ActorState(self.in_flight, self.version, [self.version] * self.in_flight)
-            for actor in self.actors
-        }
+        self._states = {actor: _ActorState(self.version) for actor in self.actors}
+        self._permit_more()
 
     def __len__(self) -> int:
         """Return how many unrolls have arrived and were not taken."""
@@ -87,12 +89,23 @@ class UnrollQueue:
 
         What arrived from the one before is learnt from; what it had begun besides is lost with it.
         """
-        state = self._states[actor]
-        if incarnation <= state.incarnation:
-            return
-        here = sum(each.actor == actor and each.permitted for each in self._waiting)
-        state.incarnation, state.permitted = incarnation, self.in_flight - here
-        state.least, state.on_the_way = self.version, [self.version] * state.permitted
+        state = self._states.get(actor)
+        if state is None or incarnation > state.incarnation:
+            self._states[actor] = _ActorState(self.version, incarnation)
+            self._permit_more()
+
+    def left(self, actor: int) -> None:
+        """Note that an actor is away: what it had begun is lost, what arrived is learnt from."""
+        if self._states.pop(actor, None) is not None:
+            self._permit_more()
+
+    def allow(self, in_flight: int) -> None:
+        """Say how many unrolls each actor may have begun and not seen learnt from, from now on.
+
+        What was permitted stays so: who has more begins none until it has less.
+        """
+        self.in_flight = in_flight
+        self._permit_more()
 
     def arrived(
         self, content: Any, actor: int, incarnation: int, session: int, number: int, version: int
@@ -116,7 +129,7 @@ class UnrollQueue:
         comparable = session == self.session
         permitted = comparable and incarnation == state.incarnation
         if permitted:
-            state.on_the_way.pop(0)
+            del state.on_the_way[:1]
             # Versions only rise: those that it has begun since are not older.
             state.on_the_way = [max(version, each) for each in state.on_the_way]
         version = version if comparable else self.version
@@ -146,13 +159,8 @@ class UnrollQueue:
     def learnt(self, version: int) -> None:
         """Note that what was taken made a version: their actors may begin as many more."""
         self.version = version
-        for each in self._taken:
-            if each.permitted:
-                state = self._states[each.actor]
-                state.permitted += 1
-                state.least = version
-                state.on_the_way.append(version)
         self._taken = []
+        self._permit_more()
 
     def permits(self) -> dict[int, tuple[int, int, int]]:
         """Return for each actor: which process, how many unrolls it may begin, oldest weights."""
@@ -160,6 +168,28 @@ class UnrollQueue:
             actor: (state.incarnation, state.permitted, state.least)
             for actor, state in self._states.items()
         }
+
+    def _permit_more(self) -> None:
+        """Let each actor begin as many unrolls as it may have in flight, who has fewest first.
+
+        All together never have more than can be learnt from within `max_lag`, whoever has joined.
+        """
+        waiting = Counter(each.actor for each in self._waiting if each.permitted)
+        begun = {
+            actor: len(state.on_the_way) + waiting[actor] for actor, state in self._states.items()
+        }
+        room = sum(max(0, self.in_flight - each) for each in begun.values())
+        if self.max_lag is not None:
+            on_the_way = sum(len(state.on_the_way) for state in self._states.values())
+            most = (self.max_lag + 1) * self.batch
+            room = min(room, most - on_the_way - len(self._waiting))
+        for _ in range(room):
+            actor = min(begun, key=begun.__getitem__)
+            begun[actor] += 1
+            state = self._states[actor]
+            state.permitted += 1
+            state.least = self.version
+            state.on_the_way.append(self.version)
 
     def _oldest(self) -> list[WaitingUnroll]:
         """Return what is here, the oldest first, and of equals what came first."""
