@@ -20,7 +20,7 @@ NODE_MODULE = "muster.flow.node"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The position of a node in its program. Incarnations differ in the last three fields only."""
+    """The position of a node in its program. Incarnations differ in number, resumed and age."""
 
     node_id: int
     size: int
@@ -41,7 +41,7 @@ class Place:
     age: float = 0.0
     """Seconds from the start of its first incarnation to that of this one."""
     elastic: frozenset[int] = frozenset()
-    """Ids of the nodes that may join late, leave and come back: nobody waits for them."""
+    """Ids of the nodes that may join late, leave and come back; no node waits for them."""
 
     @property
     def name(self) -> str:
@@ -126,7 +126,7 @@ class Node(Protocol):
         """How many nodes of this run have been replaced so far."""
 
     def is_away(self, node: int) -> bool:
-        """Whether an elastic node is not there: it did not join yet, or has left."""
+        """Whether an elastic node is absent: it has not joined yet, or has left."""
 
     def open_task(self, events: Events, finish: Callable[[Finish], None]) -> TaskLink:
         """Connect a task to its counterparts: the n-th task of each node belongs together."""
@@ -164,7 +164,7 @@ def replacements() -> int | None:
 
 
 def nodes_here(role: str) -> tuple[int, ...]:
-    """Return the ids of the nodes of a role that are there now, sorted; none in one process."""
+    """Return the ids of the present nodes of a role, sorted; empty in a run of one process."""
     node = _current
     if node is None:
         return ()
@@ -173,12 +173,12 @@ def nodes_here(role: str) -> tuple[int, ...]:
 
 
 def elastic_nodes_away() -> int:
-    """Return how many of the most nodes that a program may have are not there now."""
+    """Return how many elastic nodes are absent now, compared with the maximum."""
     return 0 if _current is None else sum(map(_current.is_away, _current.place.elastic))
 
 
 def elastic_nodes() -> dict[str, int]:
-    """Return how many nodes of each role that is elastic are there now."""
+    """Return the number of present nodes of each elastic role."""
     if _current is None:
         return {}
     place = _current.place
