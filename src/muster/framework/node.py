@@ -20,7 +20,10 @@ NODE_MODULE = "muster.flow.node"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The position of a node in its program. Incarnations differ in number, resumed and age."""
+    """The position of a node in its program.
+
+    Incarnations of a node differ only in `incarnation`, `resumed` and `age`.
+    """
 
     node_id: int
     size: int
