@@ -38,7 +38,7 @@ class Curve:
     seconds: NDArray[np.float64]
     value: NDArray[np.float64]
     line: NDArray[np.int64] = field(repr=False)
-    """The index of the line of each value."""
+    """The index, among the lines that were read, of the line of each value."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Curves:
     partial: bool = False
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Return one array for each axis and metric, each with one element per line of the file.
+        """Return one array for each axis and metric, each with one element per line that was read.
 
         A metric is NaN at lines that do not contain it. `pandas.DataFrame` accepts the result.
         """
