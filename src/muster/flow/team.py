@@ -89,7 +89,8 @@ class Team:
             self.moved = self._words[self._mine + _LIVED] != incarnation
             self._words[self._mine + _LIVED] = incarnation + 1
         self._signals = [Word(memory, each * ROW) for each in range(self.size)]
-        enough_cores = self.size <= cores()
+        # Where it is spread, the wait is for a network, and the engine needs the core meanwhile.
+        enough_cores = self.size <= cores() and not self.is_spread
         self._spins = _SPINS if enough_cores else 0
 
     def __getitem__(self, name: str) -> NDArray[Any]:

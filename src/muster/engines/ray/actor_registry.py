@@ -19,6 +19,7 @@ from muster.engines.local.handshake import Secrets
 from muster.engines.ray.calls import call_until_answered
 from muster.engines.ray.node_actor import ActorLocation, NodeLocation, RemoteNodeActor
 from muster.engines.ray.placement import reserve
+from muster.engines.ray.replicas import OtherMachine
 from muster.engines.ray.versions import check_machines, check_versions
 from muster.errors import OptionError, TaskError
 from muster.framework.node import Place
@@ -258,13 +259,10 @@ class ActorRegistry:
     def _share_machines(self) -> None:
         """Tell every node actor which actors run on other machines; wait until it knows."""
         machines = self._machines()
+        known = {name: self._other_machine(nodes) for name, nodes in machines.items()}
         asked = {}
         for machine, nodes in machines.items():
-            others = [
-                [self._node_actors[each] for each in there]
-                for name, there in machines.items()
-                if name != machine
-            ]
+            others = [there for name, there in known.items() if name != machine]
             asked.update(
                 {
                     node: partial(self._node_actors[node].set_machines.remote, others)
@@ -278,6 +276,19 @@ class ActorRegistry:
             except ray.exceptions.RayError:  # lost, too; its own thread will find out
                 self._lost.add(node)
                 self.end(node)
+
+    def _other_machine(self, nodes: Sequence[int]) -> OtherMachine:
+        """Return a machine as nodes of others see it; where there are no others it need not listen.
+
+        Args:
+            nodes: Those on it.
+        """
+        first, port = nodes[0], 0
+        if self.is_spread:
+            with contextlib.suppress(ray.exceptions.RayError):  # lost, or it cannot: by Ray calls
+                port = call_until_answered(self._node_actors[first].listen.remote)
+        node_actors = [self._node_actors[each] for each in nodes]
+        return OtherMachine(node_actors, first, self._where[first].address, port)
 
 
 def _is_of_the_machine(error: Exception) -> bool:

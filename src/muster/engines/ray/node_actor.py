@@ -25,10 +25,16 @@ from muster.engines.local.runtime_dir import runtime_directory
 from muster.engines.memory import SharedMemory
 from muster.engines.orders import Present
 from muster.engines.progress import ProgressPage
+from muster.engines.ray.memory_link import MemoryServer, Part
 from muster.engines.ray.peer_proxy import PeerProxy, RemoteMessage
 from muster.engines.ray.process import ProcessSetup
 from muster.engines.ray.process_monitor import NodeUpdate, ProcessMonitor
-from muster.engines.ray.replicas import MemoryReplica, Part, Publication, Replicator
+from muster.engines.ray.replicas import (
+    MemoryReplica,
+    OtherMachine,
+    Publication,
+    Replicator,
+)
 from muster.engines.ray.versions import my_versions
 from muster.engines.ray.watch import servers_here
 from muster.errors import ClusterError
@@ -108,7 +114,8 @@ class NodeActor:
         self._proxies: dict[int, PeerProxy] = {}
         self._lock = threading.Lock()
         self._replica = MemoryReplica(self._memory)
-        self._replicator = Replicator(place.node_id, self._replica, self._fail)
+        self._server: MemoryServer | None = None
+        self._replicator = Replicator(place.node_id, self._replica, known, self._fail)
         self._monitor = ProcessMonitor(self._page, self._replicator.publish)
         self._begun = -1
         self._orders_heard = 0
@@ -136,8 +143,15 @@ class NodeActor:
         os.close(elders)
         self._replica.use(self._memory)
 
-    def set_machines(self, machines: Sequence[Sequence[Any]]) -> None:
-        """Set the other machines of this run, each as the node actors on it."""
+    def listen(self) -> int:
+        """Listen for what nodes of other machines publish, and return the port."""
+        if self._server is None:
+            host = _util.get_node_ip_address()
+            self._server = MemoryServer(host, self._place.node_id, self._known, self._replica.write)
+        return self._server.port
+
+    def set_machines(self, machines: Sequence[OtherMachine]) -> None:
+        """Set the other machines of this run."""
         self._replicator.set_machines(machines)
 
     def start(self, told: ProcessSetup, memory_lost: bool) -> None:

@@ -2,7 +2,8 @@
 
     node publishes -> its actor -> one actor on every other machine writes its replica -> counter
 
-Node actors on one machine share a replica, so it exists as long as any of them is alive.
+A publication goes over a socket (`memory_link`), or by a Ray call where there is none. Node actors
+on one machine share a replica, so it exists as long as any of them is alive.
 """
 
 import logging
@@ -10,21 +11,22 @@ import os
 import queue
 import struct
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import ray
 
 from muster.engines.base import LIVED, ROW
 from muster.engines.futex import Word
+from muster.engines.local.handshake import Secrets
 from muster.engines.memory import SharedMemory
 from muster.engines.orders import Publish
 from muster.engines.ray.calls import call_until_answered, start_call
+from muster.engines.ray.memory_link import MemoryLink, Part
 from muster.errors import ClusterError
-
-Part = tuple[int, bytes]
-"""Where some bytes begin, and the bytes."""
 
 Publication = tuple[Sequence[Part], int, int]
 """What a node has published: the parts, which node, and its counter then."""
@@ -33,7 +35,21 @@ _COUNTER = struct.Struct("<q")
 EXIT_REPLICATION_FAILED = 71
 """Exit code of a node actor that cannot replicate any more: it must not look alive."""
 
+_CONNECT_AGAIN_SECONDS = 10.0
 _log = logging.getLogger("muster")
+
+
+@dataclass(frozen=True)
+class OtherMachine:
+    """Another machine of the run."""
+
+    node_actors: Sequence[Any]
+    """Those that run there."""
+    node: int
+    """Of the first of them."""
+    host: str
+    port: int
+    """Where that one listens for publications; 0 if it does not."""
 
 
 class MemoryReplica:
@@ -110,6 +126,8 @@ class MemoryReplica:
 
     def _write(self, parts: Sequence[Part], node: int, count: int) -> None:
         if parts:
+            if count <= self.count(node):  # it went two ways, and this one was slower
+                return
             self._last[node] = (parts, node, count)
         ends = [start + len(data) for start, data in parts]
         view = self._reaching(max([(node + 1) * ROW, *ends]))
@@ -131,16 +149,22 @@ class Replicator:
     Args:
         node: Which node.
         copy: This machine's.
+        known: The run's secrets.
         fail: Called with what ends the run, if something does.
     """
 
     def __init__(
-        self, node: int, copy: MemoryReplica, fail: Callable[[ClusterError], None]
+        self,
+        node: int,
+        copy: MemoryReplica,
+        known: Secrets,
+        fail: Callable[[ClusterError], None],
     ) -> None:
         self._node = node
+        self._known = known
         self._fail = fail
         self._replica = copy
-        self._others: list[Sequence[Any]] = []
+        self._others: list[_Route] = []
         self._one_at_a_time = threading.Lock()
         self._todo: queue.SimpleQueue[Publish] = queue.SimpleQueue()
         self._undone = 0
@@ -158,14 +182,16 @@ class Replicator:
         with self._idle:
             self._idle.wait_for(lambda: self._undone == 0)
 
-    def set_machines(self, machines: Sequence[Sequence[Any]]) -> None:
-        """Set the other machines, each as the node actors on it.
+    def set_machines(self, machines: Sequence[OtherMachine]) -> None:
+        """Set the other machines.
 
         Returns when nothing is under way to those that were known before: all that comes later goes
         to the new ones.
         """
         with self._one_at_a_time:
-            self._others = list(machines)
+            for route in self._others:
+                route.close()
+            self._others = [_Route(self._node, machine, self._known) for machine in machines]
 
     def _serve(self) -> None:
         try:
@@ -180,26 +206,49 @@ class Replicator:
     def _do(self, what: Publish) -> None:
         with self._one_at_a_time:
             parts = self._replica.read(what.spans)
-            under_way = [
-                (node_actors, _Sending(node_actors, (parts, self._node, what.count)))
-                for node_actors in self._others
-            ]
-            for node_actors, sending in under_way:
-                if not sending.finish():
-                    self._others.remove(node_actors)  # what takes its place will be made known
+            for route in self._others:
+                route.begin((parts, self._node, what.count))
+            for route in list(self._others):
+                if not route.finish():
+                    self._others.remove(route)  # what takes its place will be made known
             self._replica.write((), self._node, what.count)
         with self._idle:
             self._undone -= 1
             self._idle.notify_all()
 
 
-class _Sending:
-    """One publication on its way to one machine."""
+class _Route:
+    """The way of one node's publications to one machine: a socket, or else Ray calls.
 
-    def __init__(self, node_actors: Sequence[Any], what: Publication) -> None:
-        self._node_actors = list(node_actors)
-        self._what = what
-        self._begun = start_call(self._ask) if node_actors else None
+    Args:
+        node: Whose publications.
+        machine: Where they go.
+        known: The run's secrets.
+    """
+
+    def __init__(self, node: int, machine: OtherMachine, known: Secrets) -> None:
+        self._node = node
+        self._machine = machine
+        self._known = known
+        self._node_actors = list(machine.node_actors)
+        self._link: MemoryLink | None = None
+        self._connect_from = 0.0 if machine.port else float("inf")
+        self._what: Publication = ((), node, 0)
+        self._begun: Any = None
+        """The Ray call that carries the publication; None if the socket does."""
+
+    def begin(self, what: Publication) -> None:
+        """Send a publication, without waiting for the answer."""
+        self._what, self._begun = what, None
+        link = self._connected()
+        if link is not None:
+            try:
+                link.send(*what)
+                return
+            except OSError as error:
+                self._give_up_link(error)
+        if self._node_actors:
+            self._begun = start_call(self._ask)
 
     def finish(self) -> bool:
         """Wait until the machine has it; False if none of its node actors is alive.
@@ -207,6 +256,12 @@ class _Sending:
         A machine must not miss one and get the next: a node actor that cannot be reached for now is
         asked again, one that refuses is ended, and what takes its place is filled anew.
         """
+        if self._link is not None:
+            try:
+                self._link.wait(self._what[2])
+                return True
+            except OSError as error:
+                self._give_up_link(error)
         while self._node_actors:
             try:
                 call_until_answered(self._ask, begun=self._begun)
@@ -218,6 +273,32 @@ class _Sending:
                 self._node_actors.pop(0)
                 self._begun = None
         return False
+
+    def close(self) -> None:
+        """Close the socket, if there is one."""
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    def _connected(self) -> MemoryLink | None:
+        """Return the link; connect first if there is none, and not too soon after a failure."""
+        if self._link is None and time.monotonic() >= self._connect_from:
+            there = self._machine
+            try:
+                self._link = MemoryLink(there.host, there.port, self._node, there.node, self._known)
+            except OSError as error:
+                self._give_up_link(error)
+        return self._link
+
+    def _give_up_link(self, error: OSError) -> None:
+        self.close()
+        self._connect_from = time.monotonic() + _CONNECT_AGAIN_SECONDS
+        _log.warning(
+            "the socket to %s:%d fails (%s): what is published goes by Ray calls, which is slower",
+            self._machine.host,
+            self._machine.port,
+            error,
+        )
 
     def _ask(self) -> Any:
         return self._node_actors[0].copy.remote(*self._what)

@@ -1,0 +1,195 @@
+"""Sockets of muster's own for the shared memory of machines: a Ray call takes a millisecond.
+
+    Replicator ──publication──> MemoryLink ──> MemoryServer on the other machine ──> its replica
+               <─────────────── the counter of the publication ───────────────────
+
+Both ends prove that they know the run's token before either reads anything else (see
+`local.handshake`). A link is a shortcut and never the only way: if no connection can be made, or a
+connection breaks or is silent, the publication goes by a Ray call. A replica ignores a publication
+that it has already, so one that went both ways is written once.
+"""
+
+import contextlib
+import secrets
+import socket
+import struct
+import threading
+from collections.abc import Callable, Sequence
+
+from muster.engines.local import handshake
+from muster.engines.local.handshake import HandshakeError, LinkRequest, Secrets
+
+Part = tuple[int, bytes]
+"""Where some bytes begin in the shared memory, and the bytes."""
+
+ANSWER_SECONDS = 5.0
+"""How long a machine may take to answer before a Ray call asks whether it is still there."""
+_CONNECT_SECONDS = 2.0
+_HANDSHAKE_SECONDS = 5.0
+_MOST_STRANGERS = 64
+"""Connections that have not proved themselves yet; more are refused."""
+_HEAD = struct.Struct("<qqq")
+"""Node, counter, number of parts."""
+_PART = struct.Struct("<qq")
+"""Where a part begins, and its size."""
+_COUNTER = struct.Struct("<q")
+_MOST_PARTS = 1 << 16
+_MOST_BYTES = 1 << 32
+
+
+class MemoryServer:
+    """Listens at this machine's address, and writes what other machines publish.
+
+    Args:
+        host: The address of this machine in the cluster.
+        node: Whose actor this is.
+        known: The run's secrets.
+        write: Called with the parts, the node and the counter of each publication.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        node: int,
+        known: Secrets,
+        write: Callable[[Sequence[Part], int, int], None],
+    ) -> None:
+        self._node = node
+        self._known = known
+        self._write = write
+        self._strangers = threading.BoundedSemaphore(_MOST_STRANGERS)
+        self._listener = socket.create_server((host, 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, name="muster-memory", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop listening. Connections end with the other side, or with the process."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # which wakes the thread that accepts
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:  # closed
+                return
+            if not self._strangers.acquire(blocking=False):
+                sock.close()
+                continue
+            threading.Thread(
+                target=self._serve, args=(sock,), name="muster-memory-link", daemon=True
+            ).start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        with sock, contextlib.suppress(OSError, EOFError):
+            try:
+                self._authenticate(sock)
+            finally:
+                self._strangers.release()
+            sock.settimeout(None)
+            _send_at_once(sock)
+            while True:
+                node, count, number = _HEAD.unpack(_receive(sock, _HEAD.size))
+                parts = _receive_parts(sock, number)
+                self._write(parts, node, count)
+                sock.sendall(_COUNTER.pack(count))
+
+    def _authenticate(self, sock: socket.socket) -> None:
+        sock.settimeout(_HANDSHAKE_SECONDS)
+        said = bytes(_receive(sock, handshake.HELLO_SIZE))
+        try:
+            hello = handshake.read_link_request(said, self._known)
+        except HandshakeError:
+            sock.sendall(handshake.pack_refusal(self._known))
+            raise
+        if hello.to_node != self._node:
+            raise HandshakeError("a connection was refused", "it is for another node", "report it")
+        nonce = secrets.token_bytes(32)
+        sock.sendall(handshake.pack_answer(hello, nonce, self._known))
+        proof = bytes(_receive(sock, handshake.PROOF_SIZE))
+        handshake.check_proof(proof, hello, nonce, self._known)
+
+
+class MemoryLink:
+    """A connection to the `MemoryServer` of another machine.
+
+    Args:
+        host: Its address.
+        port: Where it listens.
+        node: The node whose publications are sent.
+        to_node: The node whose actor listens.
+        known: The run's secrets.
+
+    Raises:
+        OSError: There is no connection, or not to this run.
+    """
+
+    def __init__(self, host: str, port: int, node: int, to_node: int, known: Secrets) -> None:
+        self._sock = socket.create_connection((host, port), _CONNECT_SECONDS)
+        try:
+            self._sock.settimeout(_HANDSHAKE_SECONDS)
+            hello = LinkRequest.fresh(node, 0, to_node, 0)
+            self._sock.sendall(handshake.pack_link_request(hello, known))
+            answer = bytes(_receive(self._sock, handshake.ANSWER_SIZE))
+            self._sock.sendall(handshake.read_answer(answer, hello, known))
+            self._sock.settimeout(ANSWER_SECONDS)
+            _send_at_once(self._sock)
+        except BaseException:
+            self._sock.close()
+            raise
+
+    def send(self, parts: Sequence[Part], node: int, count: int) -> None:
+        """Send a publication.
+
+        Raises:
+            OSError: The connection is broken, or the other side does not read.
+        """
+        head = _HEAD.pack(node, count, len(parts))
+        places = b"".join(_PART.pack(start, len(data)) for start, data in parts)
+        self._sock.sendall(b"".join([head, places, *(data for _, data in parts)]))
+
+    def wait(self, count: int) -> None:
+        """Wait until the other machine has the publication with this counter.
+
+        Raises:
+            OSError: It does not answer.
+        """
+        if _COUNTER.unpack(_receive(self._sock, _COUNTER.size))[0] != count:
+            raise ConnectionError("an answer to another publication")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._sock.close()
+
+
+def _send_at_once(sock: socket.socket) -> None:
+    """Send each message when it is written: by default the system waits for more of them."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _receive_parts(sock: socket.socket, number: int) -> list[Part]:
+    """Receive the parts of a publication; sizes are checked before memory is taken."""
+    if not 0 <= number <= _MOST_PARTS:
+        raise ConnectionError(f"{number} parts in one publication")
+    places = list(_PART.iter_unpack(_receive(sock, number * _PART.size)))
+    total = sum(size for _, size in places)
+    if any(start < 0 or size < 0 for start, size in places) or total > _MOST_BYTES:
+        raise ConnectionError("a publication of impossible size")
+    return [(start, bytes(_receive(sock, size))) for start, size in places]
+
+
+def _receive(sock: socket.socket, size: int) -> bytearray:
+    """Receive exactly this many bytes.
+
+    Raises:
+        ConnectionError: The other side closed the connection.
+    """
+    data = bytearray(size)
+    view = memoryview(data)
+    while view:
+        count = sock.recv_into(view)
+        if not count:
+            raise ConnectionError("the other side closed the connection")
+        view = view[count:]
+    return data
