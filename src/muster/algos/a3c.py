@@ -23,10 +23,10 @@ class A3C(PolicyAndValueAgent):
         return self.cfg.gae_lambda
 
     def terms(self, env_step: int, rows: int) -> LossTerms:
-        """Return the numbers of the loss, as the schedules have them at a step.
+        """Return the coefficients of the loss, with all schedules evaluated at a step.
 
         Args:
             env_step: Environment steps so far.
-            rows: Of the whole rollout.
+            rows: Rows in the whole rollout.
         """
         return self.loss_terms(env_step, rows)

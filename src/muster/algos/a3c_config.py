@@ -1,4 +1,4 @@
-"""How A3C learns, checked when it is made. Without torch, as every configuration."""
+"""How A3C learns, validated on construction. Does not import torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class A3CConfig(PolicyAndValueConfig):
         "eval_every": 50_000,
         "checkpoint_every": 100_000,
     }
-    """Options of every run that have another default here."""
+    """Run options whose default differs for this algorithm."""
 
     # Options that would need all workers' rollouts together.
     normalize_obs: ClassVar[bool] = False  # type: ignore[misc]
@@ -34,7 +34,7 @@ class A3CConfig(PolicyAndValueConfig):
     lr: float = 7e-4
     """Learning rate of Adam."""
     gae_lambda: float = 1.0
-    """Advantages: 0 trusts the values, 1 the rewards alone."""
+    """Lambda of the advantages: 0 trusts only the value estimates, 1 only the rewards."""
     episodes: int | None = None
     """End after so many episodes of all workers together. None: no such limit."""
 
@@ -46,11 +46,11 @@ class A3CConfig(PolicyAndValueConfig):
             check_whole("episodes", self.episodes)
 
     def default_workers(self, cores: int) -> int:
-        """Return 0: one process is repeatable to the bit, and roles are not."""
+        """Return 0: one process is reproducible bit for bit; several processes are not."""
         return 0
 
     def check_run(self, workers: int | None, num_envs: int) -> None:
-        """Raise OptionError for what only these together make impossible."""
+        """Raise OptionError for options that are impossible only in combination."""
         check_roles(workers, "a worker")
 
     def check_resume(self, parts: Mapping[str, Any], num_envs: int) -> None:
@@ -66,11 +66,11 @@ class A3CConfig(PolicyAndValueConfig):
         return self.rollout * num_envs
 
     def memory_needs(self, num_envs: int, obs_bytes: int, action_bytes: int) -> dict[str, int]:
-        """Return the bytes that options ask for, by the name of the option."""
+        """Return the bytes of memory that options require, by the name of the option."""
         step = obs_bytes + action_bytes + 30  # and six numbers and two flags
         return {"num_envs": num_envs * step, "rollout": num_envs * (self.rollout + 1) * step}
 
     @staticmethod
     def lacks_replay(parts: Mapping[str, Any]) -> bool:
-        """Whether a checkpoint is without replay that it should have: there is none."""
+        """Return False: this algorithm has no replay."""
         return False

@@ -27,10 +27,10 @@ class PolicyAndValueAgent(RolloutAgent):
     """A policy network that acts and learns.
 
     Args:
-        cfg: How it learns.
-        obs_space: Of one observation.
-        action_space: Of one action: Discrete, MultiDiscrete, or a Box of floats.
-        seed: Decides the first weights, and what `explore` draws.
+        cfg: The algorithm's options.
+        obs_space: Space of one observation.
+        action_space: Space of one action: Discrete, MultiDiscrete, or a Box of floats.
+        seed: Seed of the initial weights and of the random numbers of `explore`.
         model: A class or function of (obs_space, outputs) that makes the torch module from
             observations to (outputs, value). None: what the config says.
     """
@@ -49,7 +49,7 @@ class PolicyAndValueAgent(RolloutAgent):
     ) -> None:
         super().__init__(cfg, obs_space, action_space, seed, model)
         self.entropy_coef = line(cfg.entropy_coef, cfg.entropy_end, cfg.horizon)
-        """From environment steps to the weight of the entropy."""
+        """Maps environment steps to the weight of the entropy."""
 
     def build(self, model: str | Factory | None, seed: int) -> nn.Module:
         """Return the network: a module from observations to (outputs, value)."""
@@ -67,17 +67,17 @@ class PolicyAndValueAgent(RolloutAgent):
         )
 
     def objective(self) -> Objective:
-        """Return what is made of the network's outputs: a distribution, and the clipped loss."""
+        """Return the objective: the action distribution and the clipped loss."""
         return ClippedObjective(self.head)
 
     def loss_terms(
         self, env_step: int, rows: int, clip: float = NEVER, value_clip: float = 0.0
     ) -> LossTerms:
-        """Return the numbers of the loss, as the schedules have them at a step.
+        """Return the coefficients of the loss, with all schedules evaluated at a step.
 
         Args:
             env_step: Environment steps so far.
-            rows: Of a whole minibatch.
+            rows: Rows in the whole minibatch.
             clip: How far the ratio may leave 1. By default it never counts.
             value_clip: How far a value may move from what it was; 0 for as far as it likes.
         """
@@ -87,7 +87,7 @@ class PolicyAndValueAgent(RolloutAgent):
 
     @property
     def standardizes(self) -> bool:
-        """Whether advantages are brought to mean 0 and spread 1 over all slots."""
+        """Whether advantages are normalised (mean 0, standard deviation 1) over all slots."""
         return self.cfg.normalize_advantage
 
 

@@ -19,16 +19,16 @@ class PolicyAndValueConfig(NetworkConfig):
         "shared",
         "log_std",
     }
-    """What makes a run what it is: its network."""
+    """Options that define a run: its network."""
 
     value_coef: float = 0.5
     """Weight of the value's loss."""
     entropy_coef: float = 0.01
     """Weight of the entropy, which rewards trying things out."""
     entropy_end: float | None = None
-    """What that weight falls to over the horizon. None: it stays."""
+    """Final weight of the entropy, reached linearly over the horizon. None: constant."""
     normalize_advantage: bool = True
-    """Bring the advantages of a rollout to mean 0 and spread 1."""
+    """Normalise the advantages of a rollout to mean 0 and standard deviation 1."""
     shared: bool = False
     """One stack of hidden layers for actions and value; else one for each."""
     log_std: float = 0.0
@@ -57,10 +57,10 @@ class ActorCriticConfig(PolicyAndValueConfig, InStepConfig):
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = (
         PolicyAndValueConfig.FIXED_ON_RESUME | InStepConfig.FIXED_ON_RESUME
     )
-    """What makes a run what it is: its network, and how its rollouts are cut."""
+    """Options that define a run: its network, and how its rollouts are divided."""
 
     gae_lambda: float = 0.95
-    """Advantages: 0 trusts the values, 1 the rewards alone."""
+    """Lambda of the advantages: 0 trusts only the value estimates, 1 only the rewards."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

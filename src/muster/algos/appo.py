@@ -26,10 +26,10 @@ class APPO(UnrollAgent):
         return line(self.cfg.clip, self.cfg.clip_end, self.cfg.horizon)
 
     def terms(self, env_step: int, rows: int) -> LossTerms:
-        """Return the numbers of the loss, as the schedules have them at a step.
+        """Return the coefficients of the loss, with all schedules evaluated at a step.
 
         Args:
             env_step: Environment steps so far.
-            rows: Of the whole batch.
+            rows: Rows in the whole batch.
         """
         return self.loss_terms(env_step, rows, self._clip(env_step))

@@ -1,4 +1,4 @@
-"""How APPO learns, checked when it is made. Without torch, as every configuration."""
+"""How APPO learns, validated on construction. Does not import torch."""
 
 from dataclasses import dataclass
 
@@ -13,11 +13,11 @@ class APPOConfig(UnrollConfig):
     lr: float = 6e-4
     """Learning rate of Adam."""
     normalize_advantage: bool = True
-    """Bring the advantages of a batch to mean 0 and spread 1."""
+    """Normalise the advantages of a batch to mean 0 and standard deviation 1."""
     clip: float = 0.2
     """How far the probability of an action may move, as a ratio to what it was when it was done."""
     clip_end: float | None = None
-    """What that limit falls to over the horizon. None: it stays."""
+    """Final value of that limit, reached linearly over the horizon. None: constant."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

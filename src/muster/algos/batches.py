@@ -17,7 +17,7 @@ class TransitionBatch(Protocol):
     """What an update reads: `muster.data.Batch` has it. Arrays of B rows, or [K, B]."""
 
     obs: Any
-    """[B, ...], or a dict of such."""
+    """[B, ...], or a dict of such arrays."""
     action: Array
     """Integers [B], as the environment was given them."""
     reward: Array

@@ -41,11 +41,11 @@ class Critics:
     own.
 
     Args:
-        cfg: How they learn.
-        obs_space: Of one observation.
+        cfg: The algorithm's options.
+        obs_space: Space of one observation.
         action_size: Numbers of one action, each from -1 to 1.
         model: A network of the user's own that reads observations.
-        seed: Decides the first weights.
+        seed: Seed of the initial weights.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Critics:
         self.adam = make_adam(self.weights, cfg.lr_critic, (cfg.adam_beta1, 0.999))
         self._net = make_critic_net(self.module, self.weights)
         self.by_torch = self._net.by_torch
-        """Why torch runs them, which is slower; None if they are compiled."""
+        """The reason why torch runs them, which is slower; None if they are compiled."""
         self._target_weights: FlatParameters | None = None
         self._target: FusedNet | TorchNet | None = None
         if not cfg.batch_norm:
@@ -126,8 +126,8 @@ class Critics:
 
         Args:
             share: Its number.
-            rows: Of the whole batch.
-            obs: [B, ...], or a dict of such.
+            rows: Rows in the whole batch.
+            obs: [B, ...], or a dict of such arrays.
             action: [B, A], what was done.
             next_obs: Like `obs`, after that.
             next_action: [B, A], what the policy would do there.
@@ -204,7 +204,7 @@ class Critics:
         return states
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Restore a state that `state_dict` returned."""
         each = [state[str(k)] for k in range(self._cfg.critics)]
         self.weights.load_state_dict(_of_group([one["critic"] for one in each]))
         if self._target_weights is not None:

@@ -1,6 +1,6 @@
 """How DQN learns, checked when it is made.
 
-A file of its own, without torch: what is wrong with an option is said before that is loaded.
+A separate file without torch, so that an invalid option is reported before torch is loaded.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class DQNConfig(SequenceConfig, QLearningConfig):
     ) - {"n_step"}
 
     eps_start: float = 1.0
-    """Probability of a random action at first."""
+    """Probability of a random action at the start."""
     eps_end: float = 0.04
     """What it goes to."""
     eps_decay: float = 8_000.0

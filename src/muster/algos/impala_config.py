@@ -1,4 +1,4 @@
-"""How IMPALA learns, checked when it is made. Without torch, as every configuration."""
+"""How IMPALA learns, validated on construction. Does not import torch."""
 
 from dataclasses import dataclass
 

@@ -23,7 +23,7 @@ class InStepConfig(NetworkConfig):
         "slots",
         "lag",
     }
-    """What makes a run what it is: its network, and how its rollouts are cut."""
+    """Options that define a run: its network, and how its rollouts are divided."""
     PROGRAM: ClassVar[str] = "in_step"
     """The training program: equal workers that collect and learn in step."""
     OF_RUNS: ClassVar[Mapping[str, Any]] = {
@@ -31,14 +31,14 @@ class InStepConfig(NetworkConfig):
         "eval_every": 50_000,
         "checkpoint_every": 100_000,
     }
-    """Options of every run that have another default here."""
+    """Run options whose default differs for this algorithm."""
 
     rollout: int = 128
-    """Steps of every environment from one phase of learning to the next."""
+    """Steps of every environment between learning phases."""
     normalize_reward: bool = False
     """Divide rewards by the spread of the discounted return."""
     sequence: int = 16
-    """Recurrent networks: steps that are learnt from in one piece."""
+    """Recurrent networks: steps in one training sequence."""
     slots: int = 4
     """Blocks of environments, the most workers there can be. The result depends on it."""
     lag: int = 0
@@ -70,7 +70,7 @@ class InStepConfig(NetworkConfig):
         return min(cores, self.slots)
 
     def check_run(self, workers: int | None, num_envs: int) -> None:
-        """Raise OptionError for what only these together make impossible."""
+        """Raise OptionError for options that are impossible only in combination."""
         if num_envs % self.slots:
             refuse_together(
                 f"num_envs={num_envs}",
@@ -119,7 +119,7 @@ class InStepConfig(NetworkConfig):
         return self.rollout * num_envs // self.passes()[1]
 
     def memory_needs(self, num_envs: int, obs_bytes: int, action_bytes: int) -> dict[str, int]:
-        """Return the bytes that options ask for, by the name of the option."""
+        """Return the bytes of memory that options require, by the name of the option."""
         step = obs_bytes + action_bytes + 30  # and six numbers and two flags
         rows = num_envs * (self.rollout + 1) * (1 + self.lag)
         epochs, _ = self.passes()
@@ -128,7 +128,7 @@ class InStepConfig(NetworkConfig):
 
     @staticmethod
     def lacks_replay(parts: Mapping[str, Any]) -> bool:
-        """Whether a checkpoint is without replay that it should have: there is none in step."""
+        """Return False: algorithms in step have no replay."""
         return False
 
 

@@ -24,7 +24,7 @@ class NetworkConfig:
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = frozenset(
         {"normalize_obs", "model", "hidden", "activation"}
     )
-    """What makes a run what it is: its network."""
+    """Options that define a run: its network."""
 
     gamma: float = 0.99
     """Discount per environment step."""
@@ -35,19 +35,19 @@ class NetworkConfig:
     lr: float = 2.5e-4
     """Learning rate of Adam."""
     lr_end: float | None = None
-    """What the learning rate falls to, in a line over the horizon. None: it stays."""
+    """Final learning rate, reached linearly over the horizon. None: constant."""
     max_grad_norm: float | None = 0.5
-    """Longest gradient; longer ones are shortened to it."""
+    """Largest norm of a gradient; larger ones are scaled down to it."""
     hidden: tuple[int, ...] = (64, 64)
     """Width of each hidden layer."""
     activation: Activation = "tanh"
-    """What follows each of them."""
+    """Activation after each hidden layer."""
     bf16: bool = False
     """Convolve in bfloat16, on processors with instructions for it."""
     compile: bool = False
     """Run the network through torch.compile: half a minute at first, for long runs."""
     horizon: int = 500_000
-    """Environment steps that the run is planned for."""
+    """Environment steps for which the run and its schedules are planned."""
 
     def __post_init__(self) -> None:
         check_number("gamma", self.gamma, high=1, low_too=True, high_too=True)

@@ -1,6 +1,6 @@
 """How PPO learns, checked when it is made.
 
-A file of its own, without torch: what is wrong with an option is said before that is loaded.
+A separate file without torch, so that an invalid option is reported before torch is loaded.
 """
 
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ class PPOConfig(Epochs, ActorCriticConfig):
     """How PPO learns. The defaults are what most implementations have."""
 
     clip: float = 0.2
-    """How far the probability of an action may move, as a ratio to what it was."""
+    """Clip range: how far the ratio of new to old action probability may leave 1."""
     clip_end: float | None = None
-    """What that limit falls to over the horizon. None: it stays."""
+    """Final value of that limit, reached linearly over the horizon. None: constant."""
     value_clip: float = 0.0
-    """How far a value may move from what it was; 0 for as far as it likes."""
+    """How far a value may move from its estimate in the rollout; 0: no limit."""
     target_kl: float | None = None
     """Stop learning from a rollout after an epoch whose KL divergence is above this."""
 

@@ -33,10 +33,10 @@ class PQN(RolloutAgent):
     """A Q-network that acts and learns.
 
     Args:
-        cfg: How it learns.
-        obs_space: Of one observation.
-        action_space: Of one action; has to be Discrete.
-        seed: Decides the first weights, and what `explore` draws.
+        cfg: The algorithm's options.
+        obs_space: Space of one observation.
+        action_space: Space of one action; must be Discrete.
+        seed: Seed of the initial weights and of the random numbers of `explore`.
         model: A class or function of (obs_space, n_actions) that makes the torch module from
             observations to Q [B, n_actions]. None: what the config says.
     """
@@ -56,7 +56,7 @@ class PQN(RolloutAgent):
         cfg.check_actions(action_space)
         super().__init__(cfg, obs_space, action_space, seed, model)
         self.epsilon = get_epsilon_greedy_fn(cfg.eps_start, cfg.eps_end, cfg.eps_decay, "linear")
-        """From environment steps to the probability of a random action."""
+        """Maps environment steps to the probability of a random action."""
 
     def build(self, model: str | Factory | None, seed: int) -> nn.Module:
         """Return the network: a module from observations to (Q, max Q)."""
@@ -75,7 +75,7 @@ class PQN(RolloutAgent):
         )
 
     def objective(self) -> Objective:
-        """Return what is made of the network's outputs."""
+        """Return the objective that turns the network's outputs into a policy and a loss."""
         return QObjective()
 
     @property
@@ -91,10 +91,10 @@ class PQN(RolloutAgent):
         return exploration(uniform, self.epsilon(env_step))
 
     def terms(self, env_step: int, rows: int) -> QTerms:
-        """Return the numbers of the loss.
+        """Return the coefficients of the loss.
 
         Args:
             env_step: Environment steps so far.
-            rows: Of a whole minibatch.
+            rows: Rows in the whole minibatch.
         """
         return QTerms(1 / rows, float(self.epsilon(env_step)))

@@ -49,11 +49,11 @@ class QLearner(ReplayAgent):
     """A Q-network that acts and learns.
 
     Args:
-        cfg: How it learns.
-        obs_space: Of one observation.
-        action_space: Of one action; has to be Discrete.
-        seed: Decides the first weights and all exploration. torch's and NumPy's global generators
-            are neither used nor moved.
+        cfg: The algorithm's options.
+        obs_space: Space of one observation.
+        action_space: Space of one action; must be Discrete.
+        seed: Seed of the initial weights and of all exploration. The global generators of torch and
+            NumPy are neither used nor changed.
         model: A class or function of (obs_space, n_actions) that makes the torch module from
             observations to Q [B, n_actions]. None: what the config says.
     """
@@ -93,7 +93,7 @@ class QLearner(ReplayAgent):
         """Return an action for each of N observations, int64 [N].
 
         Args:
-            obs: [N, ...], or a dict of such.
+            obs: [N, ...], or a dict of such arrays.
             epsilon: Probability of a random action, one number or [N]; the number 0 is greedy and
                 draws no random number.
         """
@@ -181,9 +181,9 @@ class QLearner(ReplayAgent):
             self._target_weights.copy_from(self.weights, 1 - (1 - self.cfg.tau) ** passed)
 
     def parts(self) -> dict[str, dict[str, Any]]:
-        """Return a copy of all that changes, as plain values and NumPy arrays, part by part.
+        """Return a copy of all mutable state, as plain values and NumPy arrays, part by part.
 
-        `policy` alone is enough to act; the others are needed to go on learning.
+        `policy` alone is enough to act; learning also needs the other parts.
         """
         return {
             "policy": dict(self.weights.state_dict()),
@@ -211,10 +211,10 @@ class QLearner(ReplayAgent):
             self.train_iter = int(parts["counters"]["train_iter"])
 
     def cut_batches(self, shares: Shares) -> None:
-        """Have every batch cut into as many shares as these have, and computed by them.
+        """Divide every batch into `shares.members` shares, which `shares` computes.
 
         Raises:
-            OptionError: The network has layers that mix rows, or that draw random numbers.
+            OptionError: The network has layers that mix rows or draw random numbers.
         """
         self._check_can_be_cut(self.model)
         self.shares = shares

@@ -36,10 +36,10 @@ class RecurrentQLearner(QLearner):
     """A Q-network with a memory that acts and learns.
 
     Args:
-        cfg: How it learns: a `QLearningConfig` that is a `SequenceConfig`, too.
-        obs_space: Of one observation.
-        action_space: Of one action; has to be Discrete.
-        seed: Decides the first weights and all exploration.
+        cfg: The algorithm's options: a `QLearningConfig` that is a `SequenceConfig`, too.
+        obs_space: Space of one observation.
+        action_space: Space of one action; must be Discrete.
+        seed: Seed of the initial weights and of all exploration.
         model: Has to be None: what remembers is `cfg.model`.
     """
 
@@ -69,7 +69,7 @@ class RecurrentQLearner(QLearner):
         """Return an action for each of N observations; see `QLearner.act`.
 
         Args:
-            obs: [N, ...], or a dict of such.
+            obs: [N, ...], or a dict of such arrays.
             epsilon: Probability of a random action, one number or [N].
             first: bool [N], whose episode begins here. It forgets everything when N changes.
         """
@@ -85,7 +85,7 @@ class RecurrentQLearner(QLearner):
         return self._choose(obs, self.epsilon(math.inf) if epsilon is None else epsilon)
 
     def forget(self) -> None:
-        """Have no memory of what was seen so far."""
+        """Clear the recurrent state."""
         self._acting, self._exploring = self._no_memory(), self._no_memory()
 
     def write(self, rows: dict[str, Array]) -> None:

@@ -38,30 +38,30 @@ class ReplayConfig(ABC):
     PROGRAM: ClassVar[str] = "replay"
     """The training program: a learner with replay, alone or with actors."""
     OF_RUNS: ClassVar[Mapping[str, Any]] = {}
-    """Options of every run that have another default here."""
+    """Run options whose default differs for this algorithm."""
 
     gamma: float = 0.99
     """Discount per environment step."""
     batch_size: int = 64
     """Transitions per update."""
     buffer_size: int = 100_000
-    """Transitions that replay holds."""
+    """Capacity of replay, in transitions."""
     replay_shards: int = 0
     """With --workers: nodes that hold a part of replay each; 0 keeps it at the learner."""
     learning_starts: int = 1_000
     """Environment steps before the first update."""
     train_every: int = 256
-    """Environment steps from one phase of updates to the next."""
+    """Environment steps between training phases."""
     n_step: int = 1
-    """Steps whose rewards are summed before the value of what follows is added."""
+    """Steps of rewards summed before the value of the next state is added (n-step returns)."""
     prioritized: bool = False
-    """Draw transitions by the size of their TD error."""
+    """Sample transitions in proportion to a power of their TD error (prioritised replay)."""
     alpha: float = 0.6
-    """Prioritised replay: 0 draws all alike, 1 in proportion to the error."""
+    """Prioritised replay: 0 samples uniformly, 1 in proportion to the error."""
     beta_start: float = 0.4
-    """Prioritised replay: how much of the drawing's bias is corrected at first."""
+    """Prioritised replay: how much of the sampling bias is corrected at the start."""
     beta_end: float = 1.0
-    """The same after `horizon` environment steps; linear in between."""
+    """The same correction after `horizon` environment steps; linear in between."""
 
     def __post_init__(self) -> None:
         check_number("gamma", self.gamma, high=1, low_too=True, high_too=True, example=0.99)
@@ -83,7 +83,7 @@ class ReplayConfig(ABC):
 
     @property
     def unit(self) -> "Transition | Sequence":
-        """What one draw from replay is."""
+        """The unit of one draw from replay."""
         from muster.data.units import Transition  # with numba: reading options needs none
 
         return Transition(self.n_step)
@@ -95,7 +95,7 @@ class ReplayConfig(ABC):
 
     @abstractmethod
     def updates_per_step_exactly(self) -> Fraction:
-        """Return the updates for each environment step, without rounding."""
+        """Return the updates per environment step, as an exact fraction."""
 
     def updates_between(self, before: int, after: int) -> int:
         """Return the updates that are due when so many environment steps have become so many.
@@ -107,14 +107,14 @@ class ReplayConfig(ABC):
 
     @abstractmethod
     def gentler(self) -> str:
-        """Return options with which learning is less likely to diverge."""
+        """Return options that make divergence less likely."""
 
     def default_workers(self, cores: int) -> int:
-        """Return 0: one process is repeatable to the bit, and roles are not."""
+        """Return 0: one process is reproducible bit for bit; several processes are not."""
         return 0
 
     def check_run(self, workers: int | None, num_envs: int) -> None:
-        """Raise OptionError for what only these together make impossible."""
+        """Raise OptionError for options that are impossible only in combination."""
         check_roles(workers, "an actor")
         envs, size = f"num_envs={num_envs}", f"buffer_size={self.buffer_size}"
         if num_envs > self.buffer_size:
@@ -153,7 +153,7 @@ class ReplayConfig(ABC):
         return self.batch_size
 
     def memory_needs(self, num_envs: int, obs_bytes: int, action_bytes: int) -> dict[str, int]:
-        """Return the bytes that options ask for, by the name of the option."""
+        """Return the bytes of memory that options require, by the name of the option."""
         transition = obs_bytes + action_bytes + 5  # and a reward and a flag
         updates = math.ceil(self.updates_per_step_exactly() * max(self.train_every, num_envs))
         pair = 2 * obs_bytes  # a batch, and what is on its way, has the next observation too
@@ -166,7 +166,7 @@ class ReplayConfig(ABC):
 
     @staticmethod
     def lacks_replay(parts: Mapping[str, Any]) -> bool:
-        """Whether a checkpoint is without the replay that its learning continues with."""
+        """Whether a checkpoint lacks the replay data that learning needs."""
         return "replay" not in parts
 
     def _check_shards(self, workers: int, num_envs: int, in_each: int) -> None:

@@ -1,6 +1,6 @@
 """How SAC learns, checked when it is made.
 
-A file of its own, without torch: what is wrong with an option is said before that is loaded.
+A separate file without torch, so that an invalid option is reported before torch is loaded.
 """
 
 from dataclasses import dataclass
@@ -43,17 +43,17 @@ class SACConfig(ReplayConfig):
         "quantiles",
         "auto_temperature",
     }
-    """What makes a run what it is: its networks, and what its replay was made for."""
+    """Options that define a run: its networks, and the layout of its replay."""
     UPDATES = "updates_per_step"
 
     batch_size: int = 256
     """Transitions per update."""
     buffer_size: int = 300_000
-    """Transitions that replay holds."""
+    """Capacity of replay, in transitions."""
     learning_starts: int = 1_000
     """Environment steps before the first update; until then actions are drawn from all alike."""
     train_every: int = 1
-    """Environment steps from one phase of updates to the next."""
+    """Environment steps between training phases."""
     updates_per_step: float = 1.0
     """Updates for each environment step; below 1 for one in several steps."""
     lr_actor: float = 3e-4
@@ -91,18 +91,18 @@ class SACConfig(ReplayConfig):
     hidden: tuple[int, ...] = (256, 256)
     """Width of each layer, of the policy and of each critic."""
     activation: Activation = "relu"
-    """After each of these layers."""
+    """Activation after each of these layers."""
     model: str | None = None
     """Another network to read observations: nature_cnn, impala_cnn, resnet8, module:Class."""
     horizon: int = 1_000_000
-    """Environment steps that the run is planned for."""
+    """Environment steps for which the run and its schedules are planned."""
 
     def updates_per_step_exactly(self) -> Fraction:
-        """Return the updates for each environment step, without rounding."""
+        """Return the updates per environment step, as an exact fraction."""
         return Fraction(str(self.updates_per_step))
 
     def gentler(self) -> str:
-        """Return options with which learning is less likely to diverge."""
+        """Return options that make divergence less likely."""
         return f"lr_critic={self.lr_critic / 10:g}, lr_actor={self.lr_actor / 10:g}"
 
     @staticmethod

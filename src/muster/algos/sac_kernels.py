@@ -67,7 +67,7 @@ def of_critics(
         discount: [B], what comes after counts.
         weight: [B], importance.
         temperature: What a unit of entropy is worth.
-        rows: Of the whole batch.
+        rows: Rows in the whole batch.
         looked_at: The critics that the target looks at.
         values: [B, critics], is written: what the critics say of what was done.
         td_error: [B], is written: value - target, as a mean over critics.
@@ -133,7 +133,7 @@ def of_policy(
         obs: [B, numbers].
         noise: [B, A], of what the policy does.
         temperature: What a unit of entropy is worth.
-        rows: Of the whole batch.
+        rows: Rows in the whole batch.
         takes_lowest: Whether the lowest critic counts; else their mean.
         grad: As long as the policy's weights, is overwritten.
 

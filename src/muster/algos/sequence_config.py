@@ -71,7 +71,7 @@ class SequenceConfig(_Options):
 
     @property
     def unit(self) -> "Transition | Sequence":
-        """What one draw from replay is."""
+        """The unit of one draw from replay."""
         if not self.remembers:
             return super().unit
         from muster.data.units import Sequence  # with numba: reading options needs none
@@ -95,7 +95,7 @@ class SequenceConfig(_Options):
         return (*super().schema, Column(STATE, np.dtype(np.float32), (self.state_width,)))
 
     def check_run(self, workers: int | None, num_envs: int) -> None:
-        """Raise OptionError for what only these together make impossible."""
+        """Raise OptionError for options that are impossible only in combination."""
         super().check_run(workers, num_envs)
         rows = self.buffer_size // max(1, self.replay_shards) // num_envs
         if self.remembers and rows < 2 * self.sequence:
@@ -111,7 +111,7 @@ class SequenceConfig(_Options):
         return self.batch_size * (self.sequence if self.remembers else 1)
 
     def memory_needs(self, num_envs: int, obs_bytes: int, action_bytes: int) -> dict[str, int]:
-        """Return the bytes that options ask for, by the name of the option."""
+        """Return the bytes of memory that options require, by the name of the option."""
         if not self.remembers:
             return super().memory_needs(num_envs, obs_bytes, action_bytes)
         step = obs_bytes + action_bytes + 4 * self.state_width

@@ -87,7 +87,7 @@ class TorchLossAgent(ActorCriticAgent):
         return torch.stack([-(each.exp() * each).sum(1) for each in logits], dim=1).sum(1)
 
     def objective(self) -> Objective:
-        """Return what is made of the network's outputs: a distribution, and the loss."""
+        """Return the objective: the action distribution and the loss."""
         return _TorchObjective(self.head, self)
 
     def terms(self, env_step: int, rows: int) -> tuple[float, int]:

@@ -26,7 +26,7 @@ class UnrollConfig(PolicyAndValueConfig):
         "eval_every": 50_000,
         "checkpoint_every": 100_000,
     }
-    """Options of every run that have another default here."""
+    """Run options whose default differs for this algorithm."""
 
     unroll: int = 20
     """Steps of every environment that an actor sends in one piece, and a memory learns from."""
@@ -39,7 +39,7 @@ class UnrollConfig(PolicyAndValueConfig):
     vtrace_lambda: float = 1.0
     """Values and advantages: 0 trusts the values, 1 the rewards alone."""
     normalize_advantage: bool = False
-    """Bring the advantages of a batch to mean 0 and spread 1."""
+    """Normalise the advantages of a batch to mean 0 and standard deviation 1."""
     max_lag: int | None = None
     """With --workers: most versions from the weights that begin an unroll to those that learn from
     it. The learner waits rather than exceed it. None: no limit."""
@@ -70,11 +70,11 @@ class UnrollConfig(PolicyAndValueConfig):
         return -(-each * actors // self.batch_unrolls) - 1
 
     def default_workers(self, cores: int) -> int:
-        """Return 0: one process is repeatable to the bit, and roles are not."""
+        """Return 0: one process is reproducible bit for bit; several processes are not."""
         return 0
 
     def check_run(self, workers: int | None, num_envs: int) -> None:
-        """Raise OptionError for what only these together make impossible."""
+        """Raise OptionError for options that are impossible only in combination."""
         check_roles(workers, "an actor")
         if not workers or self.max_lag is None:
             return
@@ -97,7 +97,7 @@ class UnrollConfig(PolicyAndValueConfig):
         return self.unroll * self.batch_unrolls * num_envs
 
     def memory_needs(self, num_envs: int, obs_bytes: int, action_bytes: int) -> dict[str, int]:
-        """Return the bytes that options ask for, by the name of the option."""
+        """Return the bytes of memory that options require, by the name of the option."""
         step = obs_bytes + action_bytes + 34  # and seven numbers and two flags
         unroll = num_envs * (self.unroll + 1) * step
         return {
@@ -108,5 +108,5 @@ class UnrollConfig(PolicyAndValueConfig):
 
     @staticmethod
     def lacks_replay(parts: Mapping[str, Any]) -> bool:
-        """Whether a checkpoint is without replay that it should have: there is none."""
+        """Return False: this algorithm has no replay."""
         return False

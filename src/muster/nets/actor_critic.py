@@ -26,7 +26,7 @@ class ActorCritic(nn.Module):
     """A network that says what to do and what it is worth.
 
     Args:
-        obs_space: Of one observation.
+        obs_space: Space of one observation.
         head: What the outputs mean.
         hidden: Width of each layer after the encoder.
         shared: One stack of hidden layers for both; else one for each. An encoder with weights

@@ -167,7 +167,7 @@ class Adam:
         return {"mean": self.mean.copy(), "square": self.square.copy(), "steps": self._steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Restore a state that `state_dict` returned."""
         _check_state(state, self._vector.shape)
         self.mean[:] = state["mean"]
         self.square[:] = state["square"]

@@ -30,7 +30,7 @@ class Critic(nn.Module):
     """The values of actions in the range -1 to 1.
 
     Args:
-        obs_space: Of one observation.
+        obs_space: Space of one observation.
         action_size: Numbers of one action.
         hidden: Width of each layer after the encoder.
         outputs: Values of each pair: 1, or as many quantiles.

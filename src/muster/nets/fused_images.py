@@ -160,9 +160,9 @@ class FusedImages:
         Args:
             rollout: All rows.
             rows: [slots, rows of each].
-            terms: The numbers of the loss.
+            terms: The coefficients of the loss.
             grads: [slots, size of the flat vector], is overwritten.
-            stats: [slots, metrics], is overwritten.
+            stats: [slots, metrics], overwritten.
         """
         slots, count = rows.shape
         flat_rows = np.ascontiguousarray(rows).reshape(-1)

@@ -177,7 +177,7 @@ class FusedRecurrent:
             rows: [slots, sequences], see there.
             terms: See there.
             grads: [slots, size of the flat vector], is overwritten.
-            stats: [slots, metrics], is overwritten.
+            stats: [slots, metrics], overwritten.
         """
         slots, count = rows.shape
         steps, state, first = rows_of_sequences(rollout, rows.reshape(-1))

@@ -25,7 +25,7 @@ class LastActionInput:
     """Puts observations and last actions together.
 
     Args:
-        obs_space: Of one observation.
+        obs_space: Space of one observation.
         n_actions: How many actions there are.
     """
 

@@ -142,7 +142,7 @@ class PolicyNet(Protocol):
         Args:
             rollout: All rows.
             rows: Which of them.
-            terms: The numbers of the loss.
+            terms: The coefficients of the loss.
             grad: As long as the flat vector; is overwritten.
             stats: One sum for each of the objective's metrics, is overwritten.
         """

@@ -32,8 +32,8 @@ def build_q_network(
     """Return a module from observations [B, ...] to Q [B, n_actions].
 
     Args:
-        obs_space: Of one observation. Images get convolutions, numbers from a finite set become
-            one-hot vectors, the parts of a Dict are encoded one by one.
+        obs_space: Space of one observation. Images get convolutions, numbers from a finite set
+            become one-hot vectors, the parts of a Dict are encoded one by one.
         n_actions: How many actions there are.
         hidden: Width of each layer between the encoder and the head.
         dueling: Separate streams for the value and the advantages. The last layer of `hidden` is

@@ -54,7 +54,7 @@ class RecurrentActorCritic(nn.Module):
     """A network that says what to do and what it is worth, and remembers.
 
     Args:
-        obs_space: Of one observation.
+        obs_space: Space of one observation.
         head: What the outputs mean.
         hidden: Width of each layer after the encoder; the last one is what remembers.
         activation: "relu", "tanh", "gelu" or "silu", after each layer before that.
@@ -117,7 +117,7 @@ class RecurrentActorCritic(nn.Module):
         """Return outputs [B, K] and values [B] of single steps, from no memory unless it is given.
 
         Args:
-            obs: [B, ...], or a dict of such.
+            obs: [B, ...], or a dict of such arrays.
             state: [B, state_width] before the step.
             first: bool [B], where an episode begins.
         """
@@ -344,7 +344,7 @@ class RecurrentPolicy(SlotGradients):
             rollout: All rows, with `state` [T // length, N, state_width] and `first` [T * N].
                 `length` follows from their shapes.
             rows: Numbers of sequences: chunk * N + env, with chunk = t // length; for each slot.
-            terms: The numbers of the loss. `scale` is 1 / steps, not 1 / sequences.
+            terms: The coefficients of the loss. `scale` is 1 / steps, not 1 / sequences.
             grads: For each slot, as long as the flat vector; is overwritten.
             stats: For each slot, one sum for each of the objective's metrics, is overwritten.
         """

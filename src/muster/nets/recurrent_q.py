@@ -39,7 +39,7 @@ class RecurrentQNetwork(nn.Module):
     """Values of actions, from what is seen and remembered.
 
     Args:
-        obs_space: Of one observation.
+        obs_space: Space of one observation.
         n_actions: How many actions there are.
         hidden: Width of each layer after the encoder; the last one is what remembers.
         activation: "relu", "tanh", "gelu" or "silu", after each layer before that.

@@ -51,7 +51,7 @@ class Sgd:
         return {"velocity": self.velocity.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Restore a state that `state_dict` returned."""
         self.velocity[:] = state["velocity"]
 
 

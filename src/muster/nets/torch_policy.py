@@ -48,7 +48,7 @@ class SlotGradients(ABC):
         Args:
             rollout: All rows.
             rows: Which of them; for a network with a memory, which sequences.
-            terms: The numbers of the loss.
+            terms: The coefficients of the loss.
             grad: As long as the flat vector; is overwritten. An array, or a tensor of the device.
             stats: One sum for each of the objective's metrics, is overwritten.
         """
@@ -57,7 +57,7 @@ class SlotGradients(ABC):
     def gradients(
         self, rollout: Rollout, rows: Array, terms: Any, out: Array, stats: Array
     ) -> None:
-        """Write the gradients of several slots, each with the bits that `gradient` gives it."""
+        """Write the gradients of several slots, each bitwise equal to the result of `gradient`."""
         if not self._device.is_host:
             self.write_gradients(rollout, rows, terms, out, stats)
             return
@@ -220,7 +220,7 @@ class FlatGradient:
             made: Outputs [B, K] and values [B] of B rows, for each slot.
             rollout: All rows.
             rows: Which B of them, for each slot.
-            terms: The numbers of the loss.
+            terms: The coefficients of the loss.
             grads: A flat vector for each slot.
             stats: One sum for each of the objective's metrics, for each slot.
         """

@@ -60,7 +60,7 @@ class Collector:
         self._steps = steps
         envs.reset()
         self.actor = Actor(envs)
-        """Takes the steps, and counts the seconds."""
+        """Steps the environments and measures the time."""
         self._episodes: list[Episode] = []
 
     def collect(
@@ -136,7 +136,7 @@ class Collector:
         return state | ({"first": self._first.copy()} if self._remembers else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Restore a state that `state_dict` returned."""
         self._envs.load_state_dict(state["envs"])
         self.restarted = self._envs.state_dict()["episodes"] != state["envs"]["episodes"]
         self.envstep = int(state["envstep"])

@@ -95,5 +95,5 @@ class EpisodeLog:
         return {"state": self.state.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Restore a state that `state_dict` returned."""
         self.state[:] = state["state"]

@@ -57,13 +57,13 @@ class GradientWorker:
         self.collector = UnrollCollector(agent, envs, self._slots, seed)
         """Takes the steps."""
         self._rollout = rollout_of(self._slots)
-        # A network that remembers learns from whole sequences: a row is then a sequence's number.
+        # A recurrent network learns from whole sequences, so each row is a sequence number.
         rows = envs.num_envs if self.plan.state_width else self.steps
         self._rows = np.arange(rows)
         self._gradient = np.zeros(agent.weights.vector.size, np.float32)
         self._stats = np.zeros(len(agent.stats))
         self.learn_seconds = 0.0
-        """Spent on gradients."""
+        """Seconds spent on gradients."""
 
     @property
     def steps(self) -> int:
@@ -99,7 +99,7 @@ class GradientWorker:
         return self.collector.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Restore a state that `state_dict` returned."""
         self.collector.load_state_dict(dict(state))
 
     def close(self) -> None:

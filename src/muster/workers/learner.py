@@ -39,7 +39,7 @@ class Learner:
     ) -> None:
         self.policy = policy
         self.learn_seconds = 0.0
-        """Spent on gradients and updates."""
+        """Seconds spent on gradients and updates."""
         self._save = save
         self._announce = announce
 

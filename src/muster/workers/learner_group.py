@@ -50,7 +50,7 @@ class LearnerGroup:
         self, agent: InStepAgent, plan: SlotPlan, team: Team, pace: Pace, mine: range, seed: int
     ) -> None:
         self.learn_seconds = 0.0
-        """Spent on gradients and updates."""
+        """Seconds spent on gradients and updates."""
         self.wait_seconds = 0.0
         """Spent on waiting for other members."""
         self._agent = agent
@@ -70,7 +70,7 @@ class LearnerGroup:
         self._versions, self._version = team["version"], team["version"][member]
         self._start: Array = team["start"]
         self._total = np.empty(agent.weights.vector.size, np.float32)
-        # A network that remembers learns from whole sequences: a row is then a sequence's number.
+        # A recurrent network learns from whole sequences, so each row is a sequence number.
         rows = np.arange(plan.steps // plan.chunk * plan.envs).reshape(-1, plan.envs)
         self._rows = {slot: rows[:, plan.columns(slot)].reshape(-1) for slot in mine}
 

@@ -77,7 +77,7 @@ class Rollouts:
         seed: int,
     ) -> None:
         self.actor = Actor(envs)
-        """Takes the steps, and counts the seconds."""
+        """Steps the environments and measures the time."""
         self.standing = Standing(plan, {name: team[name] for name in Standing.fields(plan)})
         """Where all environments stand."""
         self._agent = agent

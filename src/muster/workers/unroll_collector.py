@@ -32,9 +32,9 @@ class ActingAgent(Protocol):
     obs_space: Any
     action_space: Any
     head: Any
-    """What the network's outputs mean."""
+    """How the network's outputs are interpreted."""
     state_width: int
-    """Numbers that the network remembers of each environment; 0 if it is not recurrent."""
+    """Numbers in the recurrent state of one environment; 0 if the network is not recurrent."""
 
     def noise(
         self, rng: np.random.Generator, shape: tuple[int, ...], env_step: int
@@ -42,7 +42,7 @@ class ActingAgent(Protocol):
         """Return random numbers for so many actions, [*shape, width]."""
 
     def to_env(self, action: Array) -> Array:
-        """Return actions as environments take them."""
+        """Return actions in the form that environments accept."""
 
 
 def unroll_plan(agent: ActingAgent, steps: int, num_envs: int, unrolls: int) -> SlotPlan:
@@ -81,7 +81,7 @@ class UnrollCollector:
     def __init__(self, agent: ActingAgent, envs: VectorEnv, slots: Slots, seed: int) -> None:
         plan = slots.plan
         self.actor = Actor(envs)
-        """Takes the steps, and counts the seconds."""
+        """Steps the environments and measures the time."""
         self.env_step = 0
         """Environment steps so far, of all environments together."""
         self._agent = agent
@@ -149,7 +149,7 @@ class UnrollCollector:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Restore a state that `state_dict` returned."""
         self._envs.load_state_dict(state["envs"])
         self.env_step, self._unrolls = int(state["env_step"]), int(state["unrolls"])
         self._state[:] = state["memory"]

@@ -33,9 +33,9 @@ class CorrectingAgent(Protocol):
     """`FlatParameters`."""
     adam: Any
     lr: Callable[[int], float]
-    """From environment steps to the learning rate."""
+    """Maps environment steps to the learning rate."""
     stats: tuple[str, ...]
-    """What `gradient` sums up, by name."""
+    """Names of the metrics that `gradient` sums."""
     train_iter: int
 
     @property
@@ -44,19 +44,19 @@ class CorrectingAgent(Protocol):
 
     @property
     def normalizer(self) -> ObsNorm | None:
-        """What brings observations to mean 0 and spread 1, if they are."""
+        """The normaliser of observations (mean 0, standard deviation 1), if there is one."""
 
     def correct(self, slots: Slots, logp: NDArray[np.float32]) -> dict[str, float]:
         """Fill the columns advantage and target, and return metrics."""
 
     def terms(self, env_step: int, rows: int) -> Any:
-        """Return the numbers of the loss at a step, for batches of so many rows."""
+        """Return the coefficients of the loss at a step, for batches of `rows` rows."""
 
     def gradient(self, rollout: Any, rows: Array, terms: Any, out: Array, stats: Array) -> None:
-        """Write the gradient of some rows' loss, and the sums of their metrics."""
+        """Write the gradient of the loss over some rows, and the sums of their metrics."""
 
     def step(self, grad: NDArray[np.float32]) -> float:
-        """Move the weights against a gradient, and return its norm before it was clipped."""
+        """Move the weights against a gradient, and return its norm before clipping."""
 
 
 class UnrollLearner:
@@ -83,7 +83,7 @@ class UnrollLearner:
         self._rollout = rollout_of(slots)
         plan = slots.plan
         self._now = np.zeros((plan.steps, plan.envs), np.float32)
-        # A network that remembers learns from whole sequences: a row is then a sequence's number.
+        # A recurrent network learns from whole sequences, so each row is a sequence number.
         self._rows = np.arange(plan.envs if plan.state_width else plan.envs * plan.steps)
         self._shares = shares or SharesInTurn(1)
         self._announce = announce

@@ -30,7 +30,7 @@ def squared_loss(values: Array, target: Array, weight: Array, rows: int) -> Crit
         values: [B, critics, 1].
         target: [B].
         weight: [B], importance.
-        rows: Of the whole batch.
+        rows: Rows in the whole batch.
     """
     error = values[:, :, 0] - target[:, None]
     weighted = weight[:, None] * error
@@ -46,7 +46,7 @@ def quantile_loss(values: Array, targets: Array, weight: Array, rows: int) -> Cr
         values: [B, critics, M], quantiles at (2i + 1) / 2M.
         targets: [B, K], samples of what they are quantiles of.
         weight: [B], importance.
-        rows: Of the whole batch.
+        rows: Rows in the whole batch.
     """
     _, critics, quantiles = values.shape
     at = ((np.arange(quantiles, dtype=np.float32) + np.float32(0.5)) / quantiles)[None, :, None]
