@@ -3,7 +3,7 @@
 PolicyAndValueAgent   the network, the distribution and the clipped loss
 ActorCriticAgent      in step with its rollouts: generalised advantages (Schulman et al. 2016)
 
-An algorithm says what its loss is made of, with `terms`.
+An algorithm defines the coefficients of its loss with `terms`.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ from muster.nets.registry import Factory
 from muster.rl_utils.schedules import line
 
 NEVER = 1e9
-"""A limit of the ratio that is not reached."""
+"""A limit for the ratio that is never reached."""
 
 
 class PolicyAndValueAgent(RolloutAgent):
@@ -31,8 +31,8 @@ class PolicyAndValueAgent(RolloutAgent):
         obs_space: Space of one observation.
         action_space: Space of one action: Discrete, MultiDiscrete, or a Box of floats.
         seed: Seed of the initial weights and of the random numbers of `explore`.
-        model: A class or function of (obs_space, outputs) that makes the torch module from
-            observations to (outputs, value). None: what the config says.
+        model: A class or function of (obs_space, outputs) that builds the torch module from
+        observations to (outputs, value). None: the model of the config.
     """
 
     cfg: PolicyAndValueConfig
@@ -78,12 +78,12 @@ class PolicyAndValueAgent(RolloutAgent):
         Args:
             env_step: Environment steps so far.
             rows: Rows in the whole minibatch.
-            clip: How far the ratio may leave 1. By default it never counts.
-            value_clip: How far a value may move from what it was; 0 for as far as it likes.
+            clip: How far the ratio may leave 1. By default there is no limit.
+            value_clip: How far a value may move from its estimate in the rollout; 0: no limit.
         """
         entropy_coef = self.entropy_coef(env_step)
         numbers = (1 / rows, clip, value_clip, self.cfg.value_coef, entropy_coef)
-        return LossTerms(*map(float, numbers))  # an int would have the kernels compiled once more
+        return LossTerms(*map(float, numbers))  # an int would make numba compile the kernels again
 
     @property
     def standardizes(self) -> bool:

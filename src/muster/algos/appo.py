@@ -1,7 +1,7 @@
-"""APPO: PPO's clipped loss on what actors did with older weights, with V-trace's values.
+"""APPO: PPO's clipped loss on unrolls of older weights, with value targets by V-trace.
 
-The ratio of the loss is to the policy that acted, so it weighs the advantages, and V-trace does not
-weigh them again. Differences from other implementations are listed in docs/appo.md.
+The ratio in the loss is relative to the policy that acted. It already weights the advantages, so
+V-trace does not weight them again. docs/appo.md lists the differences from other implementations.
 """
 
 import functools

@@ -27,7 +27,7 @@ class Configuration(Protocol):
     FIXED_ON_RESUME: ClassVar[frozenset[str]]
     """Options that define a run; a resumed run cannot change them."""
     PROGRAM: ClassVar[str]
-    """The training program of the algorithm: `in_step`, `replay` or `stream`."""
+    """The training program of the algorithm: `in_step`, `replay`, `stream` or `gradients`."""
     OF_RUNS: ClassVar[Mapping[str, Any]]
     """Run options whose default differs for this algorithm."""
 

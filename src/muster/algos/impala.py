@@ -1,7 +1,7 @@
-"""IMPALA: a policy gradient on what actors did with older weights, corrected by V-trace.
+"""IMPALA: a policy gradient on unrolls of older weights, corrected by V-trace.
 
-Espeholt et al. 2018. Since V-trace weighs the advantages, the loss needs no ratio of probabilities,
-and there is nothing to be clipped. Differences from the paper are listed in docs/impala.md.
+Espeholt et al. 2018. V-trace weights the advantages, so the loss needs no probability ratio and no
+clipping. docs/impala.md lists the differences from the paper.
 """
 
 from muster.algos.impala_config import IMPALAConfig
@@ -12,7 +12,7 @@ __all__ = ["IMPALA", "IMPALAConfig"]
 
 
 class IMPALA(UnrollAgent):
-    """An `UnrollAgent` whose loss is that of the policy gradient."""
+    """An `UnrollAgent` with the policy-gradient loss."""
 
     cfg: IMPALAConfig
     WEIGHS = True

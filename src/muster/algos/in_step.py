@@ -1,9 +1,9 @@
-"""What workers ask of an agent that learns in step with its rollouts.
+"""The interface of an agent that learns in step with its rollouts, as workers use it.
 
 act        the agent's network fills the columns action, logp and value of one step
 prepare    rewards and values of a slot -> its columns advantage and target
-gradient   some rows of a slot -> a flat row and sums of metrics; no weight is changed
-step       the sum of all slots' rows -> the optimiser
+gradient   some rows of a slot -> a flat gradient and sums of metrics; changes no weight
+step       the sum of all slots' gradients -> the optimiser
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 
 class InStepAgent(Protocol):
-    """A policy that all members of a team have, each with the same weights."""
+    """A policy of which every member of a team has a copy with the same weights."""
 
     cfg: Any
     """An `InStepConfig`."""
@@ -34,7 +34,7 @@ class InStepAgent(Protocol):
     model: Any
     """The torch module that learns."""
     net: Any
-    """What acts: a `PolicyNet`, or a `RecurrentPolicy`."""
+    """Acts: a `PolicyNet` or a `RecurrentPolicy`."""
     weights: FlatParameters
     adam: Adam | DeviceAdam
     state_width: int
@@ -59,11 +59,11 @@ class InStepAgent(Protocol):
     def noise(
         self, rng: np.random.Generator, shape: tuple[int, ...], env_step: int
     ) -> NDArray[np.float32]:
-        """Return random numbers for so many actions, [*shape, width], as the network takes them.
+        """Return the random numbers of actions of this shape, [*shape, width], for the network.
 
         Args:
-            rng: Draws them.
-            shape: How many.
+            rng: The generator.
+            shape: Shape of the actions.
             env_step: Environment steps before them, where exploration depends on it.
         """
 
@@ -76,7 +76,7 @@ class InStepAgent(Protocol):
         Args:
             slots: A rollout.
             reward: Scaled rewards of all its environments.
-            columns: Which environments.
+            columns: The environments, as columns of the rollout.
         """
 
     def terms(self, env_step: int, rows: int) -> Any:
@@ -105,7 +105,7 @@ class InStepAgent(Protocol):
         """Move the weights against a gradient, and return its norm before clipping."""
 
     def load_parts(self, parts: Mapping[str, dict[str, Any]]) -> None:
-        """Take over parts of another agent's state."""
+        """Load parts of another agent's state."""
 
     def load_policy(self, weights: dict[str, Any]) -> None:
         """Use the weights of another agent of this class (its part `policy`) from now on."""
