@@ -1,4 +1,4 @@
-"""How A2C learns, validated on construction. Does not import torch."""
+"""Options of A2C, validated on construction. Does not import torch."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,10 @@ from muster.algos.actor_critic_config import ActorCriticConfig
 
 @dataclass(frozen=True)
 class A2CConfig(ActorCriticConfig):
-    """How A2C learns: short rollouts, each learnt from once and as a whole."""
+    """Options of A2C: short rollouts, one update from each whole rollout."""
 
     rollout: int = 8
-    """Steps of every environment from one update to the next."""
+    """Steps of every environment between updates."""
     sequence: int = 8
     """Recurrent networks: steps in one training sequence."""
     lr: float = 7e-4

@@ -32,7 +32,7 @@ class PolicyAndValueAgent(RolloutAgent):
         action_space: Space of one action: Discrete, MultiDiscrete, or a Box of floats.
         seed: Seed of the initial weights and of the random numbers of `explore`.
         model: A class or function of (obs_space, outputs) that builds the torch module from
-        observations to (outputs, value). None: the model of the config.
+            observations to (outputs, value). None: the model of the config.
     """
 
     cfg: PolicyAndValueConfig

@@ -1,4 +1,4 @@
-"""Options of every algorithm with a policy and a value that learn from advantages."""
+"""Options of every algorithm with a policy and a value function that learns from advantages."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -13,7 +13,7 @@ from muster.nets.action_head import ActionHead
 
 @dataclass(frozen=True)
 class PolicyAndValueConfig(NetworkConfig):
-    """A policy, a value, and what their loss is made of, however advantages are found."""
+    """Options of a policy, a value function and their loss, for any estimate of advantages."""
 
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = NetworkConfig.FIXED_ON_RESUME | {
         "shared",
@@ -22,17 +22,17 @@ class PolicyAndValueConfig(NetworkConfig):
     """Options that define a run: its network."""
 
     value_coef: float = 0.5
-    """Weight of the value's loss."""
+    """Weight of the value loss."""
     entropy_coef: float = 0.01
-    """Weight of the entropy, which rewards trying things out."""
+    """Weight of the entropy bonus, which rewards exploration."""
     entropy_end: float | None = None
     """Final weight of the entropy, reached linearly over the horizon. None: constant."""
     normalize_advantage: bool = True
     """Normalise the advantages of a rollout to mean 0 and standard deviation 1."""
     shared: bool = False
-    """One stack of hidden layers for actions and value; else one for each."""
+    """Share the hidden layers between policy and value; otherwise each has its own."""
     log_std: float = 0.0
-    """Logarithm of the standard deviation of continuous actions, to begin with."""
+    """Initial logarithm of the standard deviation of continuous actions."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,13 +46,13 @@ class PolicyAndValueConfig(NetworkConfig):
 
     @staticmethod
     def check_actions(action_space: gym.Space[Any]) -> None:
-        """Refuse actions that there is no policy for."""
+        """Raise OptionError for an action space that no policy supports."""
         ActionHead.of(action_space)
 
 
 @dataclass(frozen=True)
 class ActorCriticConfig(PolicyAndValueConfig, InStepConfig):
-    """A policy and a value that learn in step with rollouts."""
+    """Options of a policy and a value function that learn in step with rollouts."""
 
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = (
         PolicyAndValueConfig.FIXED_ON_RESUME | InStepConfig.FIXED_ON_RESUME

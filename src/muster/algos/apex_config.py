@@ -1,4 +1,4 @@
-"""How Ape-X learns, checked when it is made.
+"""Options of Ape-X, validated on construction.
 
 A separate file without torch, so that an invalid option is reported before torch is loaded.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ApexConfig(QLearningConfig):
-    """How Ape-X learns: the ratios of the paper, in sizes for one machine."""
+    """Options of Ape-X: the ratios of the paper, in sizes for one machine."""
 
     NAME = "Ape-X"
     OF_RUNS: ClassVar[dict[str, Any]] = {"num_envs": 8}
@@ -49,7 +49,7 @@ class ApexConfig(QLearningConfig):
     eps_base: float = 0.4
     """Probability of a random action in the first environment of the first actor."""
     eps_alpha: float = 7.0
-    """In environment i of N, over all actors, it is eps_base^(1 + eps_alpha i / (N - 1))."""
+    """Environment i of N, over all actors, has epsilon eps_base^(1 + eps_alpha i / (N - 1))."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,7 +58,7 @@ class ApexConfig(QLearningConfig):
 
     @property
     def schema(self) -> "tuple[Column, ...]":
-        """What actors write besides: how large they found the error of each step."""
+        """Extra columns that actors write: the absolute TD error of each step, as its priority."""
         from muster.data.schema import PRIORITY
 
         return (PRIORITY,) if self.prioritized else ()

@@ -1,4 +1,4 @@
-"""How APPO learns, validated on construction. Does not import torch."""
+"""Options of APPO, validated on construction. Does not import torch."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,14 @@ from muster.algos.unroll_config import UnrollConfig
 
 @dataclass(frozen=True)
 class APPOConfig(UnrollConfig):
-    """How APPO learns: unrolls of older weights, each once, and PPO's clipped loss."""
+    """Options of APPO: each unroll of older weights is used once, with PPO's clipped loss."""
 
     lr: float = 6e-4
     """Learning rate of Adam."""
     normalize_advantage: bool = True
     """Normalise the advantages of a batch to mean 0 and standard deviation 1."""
     clip: float = 0.2
-    """How far the probability of an action may move, as a ratio to what it was when it was done."""
+    """Clip range: how far the ratio of new action probability to that when acting may leave 1."""
     clip_end: float | None = None
     """Final value of that limit, reached linearly over the horizon. None: constant."""
 

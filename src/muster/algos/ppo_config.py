@@ -1,4 +1,4 @@
-"""How PPO learns, checked when it is made.
+"""Options of PPO, validated on construction.
 
 A separate file without torch, so that an invalid option is reported before torch is loaded.
 """
@@ -12,7 +12,7 @@ from muster.algos.options import check_number
 
 @dataclass(frozen=True)
 class PPOConfig(Epochs, ActorCriticConfig):
-    """How PPO learns. The defaults are what most implementations have."""
+    """Options of PPO. The defaults are those of most implementations."""
 
     clip: float = 0.2
     """Clip range: how far the ratio of new to old action probability may leave 1."""
@@ -21,7 +21,7 @@ class PPOConfig(Epochs, ActorCriticConfig):
     value_clip: float = 0.0
     """How far a value may move from its estimate in the rollout; 0: no limit."""
     target_kl: float | None = None
-    """Stop learning from a rollout after an epoch whose KL divergence is above this."""
+    """Stop learning from a rollout after an epoch whose KL divergence exceeds this."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -38,7 +38,7 @@ class PQN(RolloutAgent):
         action_space: Space of one action; must be Discrete.
         seed: Seed of the initial weights and of the random numbers of `explore`.
         model: A class or function of (obs_space, n_actions) that builds the torch module from
-        observations to Q [B, n_actions]. None: the model of the config.
+            observations to Q [B, n_actions]. None: the model of the config.
     """
 
     cfg: PQNConfig

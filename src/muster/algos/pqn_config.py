@@ -1,4 +1,4 @@
-"""How PQN learns, validated on construction. Does not import torch."""
+"""Options of PQN, validated on construction. Does not import torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from muster.errors import OptionError
 
 @dataclass(frozen=True)
 class PQNConfig(Epochs, InStepConfig):
-    """How PQN learns: Q(lambda) over rollouts of many environments, without replay."""
+    """Options of PQN: Q(lambda) over rollouts of many environments, without replay."""
 
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = InStepConfig.FIXED_ON_RESUME | {"layer_norm"}
     """Options that define a run: its network, and how its rollouts are divided."""
@@ -27,19 +27,19 @@ class PQNConfig(Epochs, InStepConfig):
     max_grad_norm: float | None = 10.0
     """Largest norm of a gradient; larger ones are scaled down to it."""
     q_lambda: float = 0.65
-    """Targets: 0 trusts the values of what follows, 1 the rewards alone."""
+    """Lambda of the targets: 0 trusts only the values of the next states, 1 only the rewards."""
     eps_start: float = 1.0
     """Probability of a random action at the start."""
     eps_end: float = 0.05
-    """What it goes to, in a line."""
+    """Final probability of a random action, reached linearly."""
     eps_decay: float = 100_000.0
-    """Environment steps until then."""
+    """Environment steps until `eps_end` is reached."""
     hidden: tuple[int, ...] = (128, 128)
     """Width of each hidden layer."""
     activation: Activation = "relu"
     """Activation after each hidden layer."""
     layer_norm: bool = True
-    """Normalise each hidden layer: what keeps learning stable without a target network."""
+    """Normalise each hidden layer, which keeps learning stable without a target network."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,7 +51,7 @@ class PQNConfig(Epochs, InStepConfig):
 
     @staticmethod
     def check_actions(action_space: gym.Space[Any]) -> None:
-        """Refuse actions that PQN cannot choose from."""
+        """Raise OptionError unless the action space is Discrete."""
         if not isinstance(action_space, gym.spaces.Discrete):
             raise OptionError(
                 f"PQN needs Discrete actions; got {action_space}",

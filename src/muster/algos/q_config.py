@@ -1,4 +1,4 @@
-"""What every Q-learner with replay is told: its network, its updates, its target network.
+"""Options of every Q-learner with replay: its network, its updates, its target network.
 
 A separate file without torch, so that an invalid option is reported before torch is loaded.
 """
@@ -25,7 +25,7 @@ from muster.errors import OptionError
 
 @dataclass(frozen=True)
 class QLearningConfig(ReplayConfig):
-    """How a Q-network learns. The defaults are those of SB3's zoo for CartPole-v1."""
+    """Options of a Q-learner. The defaults are those of SB3's zoo for CartPole-v1."""
 
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = ReplayConfig.FIXED_ON_RESUME | {
         "hidden",
@@ -36,7 +36,7 @@ class QLearningConfig(ReplayConfig):
     """Options that define a run: its network, and the layout of its replay."""
     UPDATES = "updates_per_train"
     NAME: ClassVar[str]
-    """What messages call the algorithm."""
+    """The name of the algorithm in messages."""
 
     updates_per_train: int = 128
     """Updates in each training phase; phases are `train_every` environment steps apart."""
@@ -45,9 +45,9 @@ class QLearningConfig(ReplayConfig):
     lr_end: float | None = None
     """Final learning rate, reached linearly over the horizon. None: constant."""
     target_update: int = 128
-    """Updates from one change of the target network to the next."""
+    """Updates between changes of the target network."""
     tau: float = 1.0
-    """How far the target network then goes towards the learning one: 1 makes it a copy."""
+    """How far the target network then moves towards the online network: 1 makes it a copy."""
     double: bool = False
     """Double Q-learning: the online network chooses the action that the target network values."""
     dueling: bool = False
@@ -75,7 +75,7 @@ class QLearningConfig(ReplayConfig):
 
     @classmethod
     def check_actions(cls, action_space: gym.Space[Any]) -> None:
-        """Refuse actions that a Q-network cannot choose from."""
+        """Raise OptionError unless the action space is Discrete."""
         if not isinstance(action_space, gym.spaces.Discrete):
             raise OptionError(
                 f"{cls.NAME} needs Discrete actions; got {action_space}",
@@ -100,7 +100,7 @@ class QLearningConfig(ReplayConfig):
         self._check_network()
 
     def _check_network(self) -> None:
-        """Refuse a model, or layers, that make no network."""
+        """Raise OptionError for a model or layers that cannot form a network."""
         if not isinstance(self.model, str | None) or self.model == "":
             raise OptionError(
                 f"model={self.model!r} is not possible",

@@ -1,4 +1,4 @@
-"""How R2D2 learns, checked when it is made.
+"""Options of R2D2, validated on construction.
 
 A separate file without torch, so that an invalid option is reported before torch is loaded.
 """
@@ -15,7 +15,7 @@ Cell = Literal["lstm", "gru"]
 
 @dataclass(frozen=True)
 class R2D2Config(SequenceConfig, ApexConfig):
-    """How R2D2 learns: the numbers of the paper, in sizes for one machine."""
+    """Options of R2D2: the numbers of the paper, in sizes for one machine."""
 
     NAME = "R2D2"
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = (
@@ -43,15 +43,15 @@ class R2D2Config(SequenceConfig, ApexConfig):
     huber: bool = False
     """Huber loss: errors beyond 1 count linearly. Otherwise, half the squared error."""
     hidden: tuple[int, ...] = (128, 128)
-    """Width of each layer after the encoder of observations; the last one is what remembers."""
+    """Width of each layer after the observation encoder; the last is the recurrent layer."""
     model: Cell = "lstm"
-    """What remembers: lstm or gru."""
+    """The recurrent layer: lstm or gru."""
     dueling: bool = True
-    """Heads for value and advantages, both on what remembers."""
+    """Separate heads for value and advantages, both on top of the recurrent layer."""
     rescale: bool = True
     """Learn values as h(x) = sign(x) (sqrt(|x| + 1) - 1) + rescale_eps x."""
     rescale_eps: float = 1e-3
-    """How much of a value h keeps as it is."""
+    """The linear share of a value in h."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

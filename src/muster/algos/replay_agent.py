@@ -92,7 +92,7 @@ class ReplayAgent(ABC):
         Args:
             obs: [N, ...], or a dict of such arrays.
             epsilon: Probability of a uniformly random action, one number or [N]; by default the
-            value at the end of training.
+                value at the end of training.
         """
 
     @abstractmethod
@@ -104,7 +104,7 @@ class ReplayAgent(ABC):
 
         Raises:
             OptionError: The agent does not support it, or a network has layers that mix rows or
-            draw random numbers.
+                draw random numbers.
         """
         raise OptionError(
             f"learners=... is not possible with {type(self).__name__}",

@@ -52,7 +52,7 @@ class RolloutAgent(ABC):
         action_space: Space of one action.
         seed: Seed of the initial weights and of the random numbers of `explore`.
         model: A class or function of (obs_space, outputs) that builds the torch module. None: the
-        model of the config.
+            model of the config.
     """
 
     stats: tuple[str, ...]
@@ -143,7 +143,7 @@ class RolloutAgent(ABC):
         Args:
             obs: [N, ...], or a dict of such arrays.
             first: bool [N], True where an episode begins, for a recurrent network. The recurrent
-            state is cleared when N changes.
+                state is cleared when N changes.
         """
         memory = self._memory(count_rows(obs, self.obs_space), first)
         return self.to_env(self.net.best(obs, *memory))

@@ -65,7 +65,7 @@ class SAC(ReplayAgent):
         action_space: Space of one action; must be a Box with finite bounds.
         seed: Seed of the initial weights and of all random numbers.
         model: A class or function of (obs_space, n_outputs) that builds your own network, used by
-        the actor, and by the critics to encode observations.
+            the actor, and by the critics to encode observations.
     """
 
     PARTS = frozenset({"policy", "critics", "optimizer", "exploration", "counters"})
@@ -154,7 +154,7 @@ class SAC(ReplayAgent):
 
         Raises:
             NonFiniteError: A loss or a gradient is NaN or infinite. If it is the policy's, the
-            critics have already learnt from this batch; otherwise nothing was changed.
+                critics have already learnt from this batch; otherwise nothing was changed.
 
         Returns:
             `critic_loss`, `q_mean` and `td_error_mean` as means over critics, and `temperature`; if
