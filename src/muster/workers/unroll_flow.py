@@ -1,10 +1,10 @@
-"""Unrolls and weights between actors and a learner on other nodes.
+"""Unrolls and weights between actors and a learner, on different nodes.
 
     UnrollOutbox   actor:   wait for a permit -> the newest weights ...... send an unroll
     UnrollInbox    learner: receive -> `UnrollQueue` -> a batch ...... weights and permits to all
 
-A permit names the process that it is for and the oldest weights it may be used with, and travels
-apart from weights: an actor that is replaced gets one without a new version being made for it.
+A permit names the process that may use it and the oldest weights that it may be used with. Permits
+travel separately from weights, so the replacement of an actor gets one without a new version.
 """
 
 from collections.abc import Sequence
@@ -16,19 +16,19 @@ from muster.workers.unroll_queue import UnrollQueue, WaitingUnroll
 
 _HOME = "role.learner"
 _LOOK_AGAIN_S = 0.2
-"""Seconds after which a learner that waits looks whether an actor was replaced."""
+"""Interval in seconds at which a waiting learner checks whether an actor was replaced."""
 
 
 class UnrollInbox:
     """The learner's side.
 
     Args:
-        weights: The first ones.
-        actors: Nodes that send.
-        batch: Unrolls of one batch.
-        in_flight: Unrolls that each actor may have begun and not seen learnt from.
+        weights: The initial weights.
+        actors: The nodes that send unrolls.
+        batch: Unrolls in one batch.
+        in_flight: Unrolls of each actor that may be begun and not learnt from.
         max_lag: See `UnrollQueue`.
-        session: Which process of the learner this is.
+        session: Incarnation of the learner.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class UnrollInbox:
         self._actors = actors
         version = self._server.push(weights)
         self.queue = UnrollQueue(actors, batch, in_flight, max_lag, version, session)
-        """What has arrived."""
+        """The unrolls that have arrived."""
         self._told: dict[int, tuple[int, int, int]] = {}
         self._tell()
 
     def receive(self) -> Sequence[WaitingUnroll] | None:
         """Wait for a batch; None when the run finishes first."""
         while True:
-            # Asked before: what a process has sent arrives before its successor is linked.
+            # Read first: everything that a process has sent arrives before its successor is linked.
             processes = {actor: self._channel.incarnation_of(actor) for actor in self._actors}
             while len(self._channel):
                 self._take_in(0)
@@ -69,7 +69,7 @@ class UnrollInbox:
                 continue
 
     def learnt(self, weights: Any) -> None:
-        """Give the actors the weights that the batch has made, and leave to begin more."""
+        """Send the weights that the batch produced to the actors, and permit further unrolls."""
         self.queue.learnt(self._server.push(weights))
         self._tell()
 
@@ -99,9 +99,9 @@ class UnrollOutbox:
     """An actor's side.
 
     Args:
-        node: The actor's.
-        incarnation: Which process of it.
-        in_flight: As the learner has it.
+        node: Node of the actor.
+        incarnation: Incarnation of the actor.
+        in_flight: The same number as on the learner.
     """
 
     def __init__(self, node: int, incarnation: int, in_flight: int) -> None:
@@ -115,12 +115,12 @@ class UnrollOutbox:
     def weights(self) -> Weights | None:
         """Wait until the next unroll may begin, and return its weights; None if the run finishes.
 
-        They are the newest that are here.
+        The weights are the newest that have arrived.
         """
         seen = 0
         while (note := self._permits.pull(newer_than=seen)) is not None:
             seen = note.version
-            if note.info["session"] != self._session:  # another learner counts anew
+            if note.info["session"] != self._session:  # a new learner counts from 0
                 self._session, self._begun = note.info["session"], 0
             incarnation, permitted, least = note.values[self._node]
             if incarnation == self._incarnation and self._begun < permitted:
@@ -129,7 +129,7 @@ class UnrollOutbox:
         return None
 
     def send(self, columns: Any, collected: Any, weights: Weights) -> bool:
-        """Send the unroll that these weights began. False if the run finished first."""
+        """Send the unroll that began with these weights; return False if the run finished first."""
         cut, episodes = collected
         return self._channel.put(
             SentUnroll(columns, cut, episodes, weights.version, self._session, self._begun)

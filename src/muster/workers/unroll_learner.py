@@ -1,7 +1,7 @@
-"""`UnrollLearner`: one update for each batch of unrolls, whoever collected them and when.
+"""`UnrollLearner`: one update for each batch of unrolls, from any collectors and any weights.
 
-one pass over all rows -> log-probabilities and values by the weights of now
-values of what follows: the edge of each unroll, the last sight of cut episodes
+one pass over all rows -> log-probabilities and values under the current weights
+values after the last step of each unroll, and of the last states of truncated episodes
 the agent corrects -> gradient of all rows -> step -> the normaliser learns the observations
 """
 
@@ -25,10 +25,10 @@ Array = NDArray[Any]
 
 
 class CorrectingAgent(Protocol):
-    """What learns from unrolls of older weights."""
+    """The agent that learns from unrolls of older weights."""
 
     net: Any
-    """A `PolicyNet`, or a `RecurrentPolicy`."""
+    """A `PolicyNet` or a `RecurrentPolicy`."""
     weights: Any
     """`FlatParameters`."""
     adam: Any
@@ -40,7 +40,7 @@ class CorrectingAgent(Protocol):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Those of `stats` that are written."""
+        """The entries of `stats` that are written."""
 
     @property
     def normalizer(self) -> ObsNorm | None:
@@ -63,10 +63,10 @@ class UnrollLearner:
     """Learns from batches of unrolls.
 
     Args:
-        agent: What learns.
-        slots: Where a batch lies, a slot for each unroll.
-        shares: Who computes the gradient of a batch, share by share; else it is all one.
-        announce: Called with the arguments of `learn`, before it: for learners that do the same.
+        agent: The agent that learns.
+        slots: Holds a batch, one slot per unroll.
+        shares: Computes the gradient of a batch in shares; by default as one share.
+        announce: Called with the arguments of `learn`, before it, so that replicas can do the same.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class UnrollLearner:
         announce: Callable[[Sequence[CutEpisodes], int], None] | None = None,
     ) -> None:
         self.learn_seconds = 0.0
-        """Spent on values, gradients and updates."""
+        """Seconds spent on values, gradients and updates."""
         self.agent = agent
         self._slots = slots
         self._rollout = rollout_of(slots)
@@ -94,7 +94,7 @@ class UnrollLearner:
 
         Args:
             cut: The truncated episodes of each unroll.
-            env_step: Environment steps before this batch, by which schedules go.
+            env_step: Environment steps before this batch, for the schedules.
         """
         started = time.perf_counter()
         if self._announce is not None:
@@ -120,19 +120,19 @@ class UnrollLearner:
         return {**means, **found, "grad_norm": norm, "lr": agent.adam.lr}
 
     def _value(self, cut: Sequence[CutEpisodes]) -> None:
-        """Write what the weights of now make of the batch."""
+        """Write log-probabilities and values of the batch under the current weights."""
         slots, net = self._slots, self.agent.net
         rows = self._rollout
         memory: tuple[Array, ...] = ()
         if slots.state is not None:
             memory = (slots.state[0].copy(), rows.first)  # type: ignore[assignment]  # both are there
         net.evaluate_actions(rows.obs, rows.action, self._now.reshape(-1), rows.value, *memory)
-        if memory:  # where an episode ended with the last step, nobody asks what follows
+        if memory:  # values after an episode that ended with the last step are not used
             memory = (memory[0], np.zeros(slots.plan.envs, np.bool_))
         value_what_follows(net, slots, cut, memory)
 
     def _learn_norm(self) -> None:
-        """Let the normaliser know the observations of this batch, for the next one."""
+        """Update the normaliser with the observations of this batch, for the next one."""
         normalizer = self.agent.normalizer
         if normalizer is None:
             return
