@@ -37,7 +37,7 @@ class FinalObs:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory taken."""
+        """Bytes of memory used."""
         return self.at.nbytes + sum(array.nbytes for array in self.arrays)
 
     def keep(self, slots: NDArray[np.int64], values: Sequence[Array]) -> None:

@@ -40,7 +40,7 @@ def resolve_numpy(
     total: NDArray[np.float32],
     discount: NDArray[np.float32],
 ) -> None:
-    """Twin of `resolve`."""
+    """NumPy equivalent of `resolve`."""
     path = np.empty((ids.size, powers.size), np.int64)
     count = np.empty(ids.size, np.int64)
     follow_numpy(ids, stop, num_envs, end, final_at, follows, path, count)
@@ -128,7 +128,7 @@ def follow_numpy(
     path: NDArray[np.int64],
     count: NDArray[np.int64],
 ) -> None:
-    """Twin of `follow`."""
+    """NumPy equivalent of `follow`."""
     following, at = ids.copy(), ids % end.size
     going = np.ones(ids.size, np.bool_)
     count[:] = 0
@@ -195,7 +195,7 @@ def follow(
 
 
 def take_numpy(store: Array, slot: NDArray[np.int64], out: Array) -> None:
-    """Twin of `take`."""
+    """NumPy equivalent of `take`."""
     np.take(store, slot, axis=0, out=out, mode="clip")  # "raise" would go through a second array
 
 
@@ -209,7 +209,7 @@ def take(store: Array, slot: NDArray[np.int64], out: Array) -> None:
 
 
 def take_next_numpy(store: Array, final: Array, next_at: NDArray[np.int64], out: Array) -> None:
-    """Twin of `take_next`."""
+    """NumPy equivalent of `take_next`."""
     np.take(store, np.maximum(next_at, 0), axis=0, out=out, mode="clip")
     aside = next_at < 0
     out[aside] = final[-1 - next_at[aside]]
@@ -237,7 +237,7 @@ def keep_stacks_numpy(
     was_there: bool,
     number: int,
 ) -> int:
-    """Twin of `keep_stacks`."""
+    """NumPy equivalent of `keep_stacks`."""
     for n, stack in enumerate(stacks):
         if was_there and (stack == ring[now[n] % len(ring)]).all():
             continue
@@ -309,7 +309,7 @@ def keep_stacks(
 def take_stacks_numpy(
     ring: NDArray[np.uint8], numbers: NDArray[np.int64], slot: NDArray[np.int64], out: Array
 ) -> None:
-    """Twin of `take_stacks`."""
+    """NumPy equivalent of `take_stacks`."""
     out[:] = ring[numbers[slot] % len(ring)].reshape(out.shape)
 
 
@@ -333,7 +333,7 @@ def take_next_stacks_numpy(
     next_at: NDArray[np.int64],
     out: Array,
 ) -> None:
-    """Twin of `take_next_stacks`."""
+    """NumPy equivalent of `take_next_stacks`."""
     take_stacks_numpy(ring, numbers, np.maximum(next_at, 0), out)
     aside = next_at < 0
     out[aside] = final[-1 - next_at[aside]]

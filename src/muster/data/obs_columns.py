@@ -38,7 +38,7 @@ class ObsStorage(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory taken."""
+        """Bytes of memory used."""
 
     def put(self, row: int, values: Array) -> None:
         """Write rows [T, N, ...] from `row` on, and on from the first where the last is full."""
@@ -79,7 +79,7 @@ class ObsRows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory taken."""
+        """Bytes of memory used."""
         return self._rows.nbytes
 
     def put(self, row: int, values: Array) -> None:
@@ -139,7 +139,7 @@ class StackedFrames:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory taken."""
+        """Bytes of memory used."""
         return self._numbers.nbytes + self._ring.nbytes
 
     def put(self, row: int, values: Array) -> None:

@@ -33,7 +33,7 @@ class Priorities:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory taken."""
+        """Bytes of memory used."""
         return self._tree.nbytes
 
     @property

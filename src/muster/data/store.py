@@ -65,7 +65,7 @@ class TransitionStore:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory taken."""
+        """Bytes of memory used."""
         arrays = [self._action, self._reward, self._end, *self._columns]
         stored = sum(each.nbytes for each in self._obs) + self._finals.nbytes
         return stored + sum(each.nbytes for each in arrays)

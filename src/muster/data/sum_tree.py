@@ -16,7 +16,7 @@ Ints = NDArray[np.int64]
 
 
 def find_numpy(tree: Floats, mass: Floats, leaf: Ints, value: Floats) -> None:
-    """Twin of `find`."""
+    """NumPy equivalent of `find`."""
     leaf[:] = 1
     rest = mass.copy()
     for _ in range((tree.size // 2).bit_length() - 1):
@@ -57,7 +57,7 @@ def find(tree: Floats, mass: Floats, leaf: Ints, value: Floats) -> None:
 
 
 def put_numpy(tree: Floats, leaf: Ints, value: Floats) -> None:
-    """Twin of `put`."""
+    """NumPy equivalent of `put`."""
     node = leaf + tree.size // 2
     tree[node] = value
     for _ in range((tree.size // 2).bit_length() - 1):
@@ -80,7 +80,7 @@ def put(tree: Floats, leaf: Ints, value: Floats) -> None:
 
 
 def fill_numpy(tree: Floats, start: int, stop: int, value: float) -> None:
-    """Twin of `fill`."""
+    """NumPy equivalent of `fill`."""
     low, high = start + tree.size // 2, stop - 1 + tree.size // 2
     tree[low : high + 1] = value
     while low > 1:
@@ -118,7 +118,7 @@ class SumTree:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory taken."""
+        """Bytes of memory used."""
         return self._tree.nbytes
 
     def find(self, mass: Floats) -> tuple[Ints, Floats]:

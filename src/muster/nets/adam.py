@@ -33,7 +33,7 @@ def adam_numpy(
     max_norm: float,
     step: int,
 ) -> float:
-    """Twin of `adam`."""
+    """NumPy equivalent of `adam`."""
     wide = grad.astype(np.float64)
     norm = math.sqrt(float(np.sum(wide * wide)))  # how np.dot adds depends on BLAS's threads
     if not math.isfinite(norm):

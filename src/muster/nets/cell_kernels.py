@@ -56,11 +56,11 @@ def lstm_step(
 
     Args:
         now: [4 * wide], what goes in; is overwritten.
-        gates: [4 * wide], is written.
+        gates: [4 * wide], output.
         cell_before: [wide].
-        cell: [wide], is written.
-        out: [wide], is written: the tanh of the cell.
-        h: [wide or more], is written.
+        cell: [wide], output.
+        out: [wide], output: the tanh of the cell.
+        h: [wide or more], output.
         width: Numbers of each part.
     """
     noinline()
@@ -91,7 +91,7 @@ def lstm_step_back(
     """Turn gates into derivatives by what went into them, and d_cell into that of the step before.
 
     Args:
-        now: [4 * wide], is written: the derivatives, as in `gates`.
+        now: [4 * wide], output: the derivatives, as in `gates`.
         gates: [4 * wide], the gates; is overwritten with the derivatives.
         cell_before: [wide].
         out: [wide], the tanh of the cell.
@@ -131,9 +131,9 @@ def gru_step(now: Floats, gates: Floats, h_before: Floats, h: Floats, width: int
     Args:
         now: [4 * wide], what goes in: to new in two parts, that of the state and that of inputs; is
             overwritten.
-        gates: [4 * wide], is written.
+        gates: [4 * wide], output.
         h_before: [wide].
-        h: [wide or more], is written.
+        h: [wide or more], output.
         width: Numbers of each part.
     """
     noinline()
@@ -156,7 +156,7 @@ def gru_step_back(
     """Turn gates into derivatives by what went into them.
 
     Args:
-        now: [4 * wide], is written: the derivatives, as in `gates`.
+        now: [4 * wide], output: the derivatives, as in `gates`.
         gates: [4 * wide], the gates; is overwritten with the derivatives.
         h_before: [wide].
         d_h: [wide], by the output.

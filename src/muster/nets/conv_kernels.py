@@ -345,7 +345,7 @@ def forward(
         scratch: Room for one image. Borders in it are 0; so they are in `kept`.
         kept: [n, room], is written; or one row, if there is no way back.
         chosen: [n, choices of pools], is written; or one row.
-        features: [n, channels * pixels of the last step], is written.
+        features: [n, channels * pixels of the last step], output.
     """
     _turn(params, steps, turned, False)
     first, last, room = steps[0], steps[steps.shape[0] - 1], kept.shape[1]

@@ -45,7 +45,7 @@ _PIECE = 2048
 
 
 def add_rows_numpy(rows: Array, total: Array) -> None:
-    """Twin of `add_rows`."""
+    """NumPy equivalent of `add_rows`."""
     np.copyto(total, rows[0])
     for row in rows[1:]:
         total += row
@@ -70,7 +70,7 @@ def add_rows(rows: Array, total: Array) -> None:
 
 
 def move_towards_numpy(weights: Array, others: Array, share: np.float32) -> None:
-    """Twin of `move_towards`."""
+    """NumPy equivalent of `move_towards`."""
     step = others - weights
     step *= share
     weights += step

@@ -185,7 +185,7 @@ def outputs(
         kept: [blocks, room]: a row for each block of rows; or one, if there is no way back.
         obs: [n, numbers].
         beside: [n, numbers] that come after them; [n, 0] for none.
-        out: [n, outputs], is written.
+        out: [n, outputs], output.
     """
     compute(params, layers, plan, heads, dueling, kept, obs, beside, out)
 
@@ -216,7 +216,7 @@ def gradient(
         d_out: [n, outputs].
         grad: As long as the flat vector: what belongs to these layers is overwritten. Empty if it
             is not wanted.
-        d_in: [n, wanted inputs], is written. Empty if it is not wanted.
+        d_in: [n, wanted inputs], output. Empty if it is not wanted.
     """
     compute_gradient(params, layers, plan, heads, dueling, kept, work, d_out, grad, d_in)
 

@@ -87,8 +87,8 @@ class Objective(Protocol):
             rollout: All rows.
             rows: Which m of them.
             terms: The numbers of the loss, as the agent's `terms` made them.
-            d_outputs: [m, K], is written.
-            d_value: [m], is written.
+            d_outputs: [m, K], output.
+            d_value: [m], output.
             stats: One number for each of the agent's `stats`, is added to.
 
         Returns:
@@ -108,9 +108,9 @@ class PolicyNet(Protocol):
         Args:
             obs: [n, ...], or a dict of such.
             noise: [n, width]: uniform in [0, 1) for categories, standard normal for a Gaussian.
-            action: [n, width], is written.
-            logp: [n], is written.
-            value: [n], is written.
+            action: [n, width], output.
+            logp: [n], output.
+            value: [n], output.
         """
 
     def best(self, obs: Any) -> Array:
@@ -125,8 +125,8 @@ class PolicyNet(Protocol):
         Args:
             obs: [n, ...], or a dict of such.
             action: [n, width], as `act` wrote it.
-            logp: [n], is written.
-            value: [n], is written.
+            logp: [n], output.
+            value: [n], output.
         """
 
     def gradient(

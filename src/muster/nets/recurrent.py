@@ -281,9 +281,9 @@ class RecurrentPolicy(SlotGradients):
         Args:
             obs: [n, ...], or a dict of such.
             noise: [n, width]: uniform in [0, 1) for categories, standard normal for a Gaussian.
-            action: [n, width], is written.
-            logp: [n], is written.
-            value: [n], is written.
+            action: [n, width], output.
+            logp: [n], output.
+            value: [n], output.
             state: [n, state_width], is read and overwritten with the state after this step.
             first: [n], whose episode begins here.
         """
@@ -326,8 +326,8 @@ class RecurrentPolicy(SlotGradients):
             obs: [length * n, ...], or a dict of such: all sequences' first steps, then their second
                 ones, and so on.
             action: [length * n, width], as `act` wrote it.
-            logp: [length * n], is written.
-            value: [length * n], is written.
+            logp: [length * n], output.
+            value: [length * n], output.
             state: [n, state_width], is read and overwritten with the state after the last step.
             first: [length * n], where an episode begins.
         """

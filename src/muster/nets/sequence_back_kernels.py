@@ -168,7 +168,7 @@ def backward(
         first: See there.
         groups: See there.
         grads: [groups, size of the flat vector]; what belongs to these layers is overwritten.
-        d_x: [T * S, inputs], is written: derivatives by the inputs. Empty if they are not wanted.
+        d_x: [T * S, inputs], output: derivatives by the inputs. Empty if they are not wanted.
     """
     _, before, gates, cell_before, _, out, _, made, d_h = room[:9]
     now, d_after, d_cell = room.now, room.d_after, room.d_cell

@@ -27,7 +27,7 @@ def gae_numpy(
     first: int,
     last: int,
 ) -> None:
-    """Twin of `gae`."""
+    """NumPy equivalent of `gae`."""
     discount, decay = np.float32(gamma), np.float32(gamma * lam)
     mine = slice(first, last)
     carried = np.zeros(last - first, np.float32)
@@ -61,12 +61,12 @@ def gae(
     Args:
         reward: [T, N].
         value: [T + 1, N], of the observations before each step, and after the last one.
-        terminated: bool [T, N], the episode ended with this step.
-        truncated: bool [T, N], the episode was cut off after this step.
+        terminated: bool [T, N], whether the episode ended with this step.
+        truncated: bool [T, N], whether the episode was truncated after this step.
         final_value: [T, N], the value of the true final observation; read where truncated only.
         gamma: Discount per step.
         lam: 0 trusts the values, 1 the rewards alone.
-        advantage: [T, N], is written.
+        advantage: [T, N], output.
         first: The first column to do.
         last: The column after the last one to do.
     """

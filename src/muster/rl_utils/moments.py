@@ -55,7 +55,7 @@ def running_returns_numpy(
     returns: Doubles,
     first: int,
 ) -> None:
-    """Twin of `running_returns`."""
+    """NumPy equivalent of `running_returns`."""
     mine = slice(first, first + len(carried))
     for t in range(len(reward)):
         carried *= gamma
@@ -83,7 +83,7 @@ def running_returns(
         gamma: Discount per step.
         carried: [n], the sums before the first step, of columns first .. first + n - 1; afterwards
             those to go on with.
-        returns: [T, n], is written.
+        returns: [T, n], output.
         first: The first column to do.
     """
     for t in range(reward.shape[0]):

@@ -73,8 +73,8 @@ def n_step(
 
     Args:
         reward: [T], of consecutive steps of one environment; episodes follow one another.
-        terminated: bool [T], the episode ended with this step.
-        truncated: bool [T], the episode was cut off after this step.
+        terminated: bool [T], whether the episode ended with this step.
+        truncated: bool [T], whether the episode was truncated after this step.
         gamma: Discount per step.
         n: How many steps to sum over at most. A sum stops at the end of its episode, and at T.
 

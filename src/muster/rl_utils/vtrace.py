@@ -35,7 +35,7 @@ def vtrace_numpy(
     target: Floats,
     advantage: Floats,
 ) -> None:
-    """Twin of `vtrace`."""
+    """NumPy equivalent of `vtrace`."""
     discount, decay = np.float32(gamma), np.float32(gamma * lam)
     with np.errstate(over="ignore"):
         ratio = np.exp(log_ratio.astype(np.float64)).astype(np.float32)
@@ -77,8 +77,8 @@ def vtrace(
         reward: [T, N].
         value: [T + 1, N], by the policy that learns, of the observations before each step, and
             after the last one.
-        terminated: bool [T, N], the episode ended with this step.
-        truncated: bool [T, N], the episode was cut off after this step.
+        terminated: bool [T, N], whether the episode ended with this step.
+        truncated: bool [T, N], whether the episode was truncated after this step.
         final_value: [T, N], the value of the true final observation; read where truncated only.
         log_ratio: [T, N], log-probability of the action by the policy that learns, less that by
             the policy that acted.
@@ -87,8 +87,8 @@ def vtrace(
         rho_bar: Largest weight of a step; decides which policy's value is learnt.
         c_bar: Largest weight of what follows; decides how fast.
         weigh: Whether advantages are multiplied by rho; not if the loss does so itself.
-        target: [T, N], is written.
-        advantage: [T, N], is written.
+        target: [T, N], output.
+        advantage: [T, N], output.
     """
     zero, discount, decay = np.float32(0), np.float32(gamma), np.float32(gamma * lam)
     most_rho, most_c = np.float32(rho_bar), np.float32(c_bar)

@@ -29,7 +29,7 @@ def squared_loss(values: Array, target: Array, weight: Array, rows: int) -> Crit
     Args:
         values: [B, critics, 1].
         target: [B].
-        weight: [B], importance.
+        weight: [B], importance weights.
         rows: Rows in the whole batch.
     """
     error = values[:, :, 0] - target[:, None]
@@ -45,7 +45,7 @@ def quantile_loss(values: Array, targets: Array, weight: Array, rows: int) -> Cr
     Args:
         values: [B, critics, M], quantiles at (2i + 1) / 2M.
         targets: [B, K], samples of what they are quantiles of.
-        weight: [B], importance.
+        weight: [B], importance weights.
         rows: Rows in the whole batch.
     """
     _, critics, quantiles = values.shape

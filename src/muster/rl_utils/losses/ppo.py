@@ -87,7 +87,7 @@ def logp_numpy(outputs: Floats, action: Array, gaussian: bool, sizes: Ints) -> F
 def sample_actions_numpy(
     outputs: Floats, noise: Floats, gaussian: bool, sizes: Ints, action: Array, logp: Floats
 ) -> None:
-    """Twin of `sample_actions`."""
+    """NumPy equivalent of `sample_actions`."""
     if gaussian:
         mean, log_std = np.split(outputs, 2, axis=1)
         action[...] = mean + np.exp(log_std) * noise
@@ -110,10 +110,10 @@ def sample_actions(
     Args:
         outputs: [n, K].
         noise: [n, width]: uniform in [0, 1) for categories, standard normal for a Gaussian.
-        gaussian: What the outputs mean.
-        sizes: [width], categories of each number; empty for a Gaussian.
-        action: [n, width], int64 or float32, is written.
-        logp: [n], is written: the log-probability of the action as it was stored.
+        gaussian: Whether the outputs are a Gaussian; otherwise categories.
+        sizes: [width], number of categories of each part of an action; empty for a Gaussian.
+        action: [n, width], int64 or float32, output.
+        logp: [n], output: the log-probability of the action as it was stored.
     """
     n, width = action.shape
     weight = np.empty(outputs.shape[1], np.float32)
@@ -145,7 +145,7 @@ def sample_actions(
 
 
 def best_actions_numpy(outputs: Floats, gaussian: bool, sizes: Ints, action: Array) -> None:
-    """Twin of `best_actions`."""
+    """NumPy equivalent of `best_actions`."""
     if gaussian:
         action[...] = outputs[:, : action.shape[1]]
     for j, part in enumerate(_parts(sizes)):
@@ -192,7 +192,7 @@ def ppo_loss_numpy(
     d_value: Floats,
     stats: NDArray[np.float64],
 ) -> int:
-    """Twin of `ppo_loss`."""
+    """NumPy equivalent of `ppo_loss`."""
     outside = (rows < 0) | (rows >= len(logp))
     done = action[np.where(outside, 0, rows)]
     if not gaussian:
@@ -281,15 +281,15 @@ def ppo_loss(
         old_value: [R], when it was done.
         advantage: [R].
         target: [R], what the value should be.
-        gaussian: What the outputs mean.
-        sizes: [width], categories of each number; empty for a Gaussian.
+        gaussian: Whether the outputs are a Gaussian; otherwise categories.
+        sizes: [width], number of categories of each part of an action; empty for a Gaussian.
         scale: What one row counts.
         clip: How far the ratio may leave 1.
         value_clip: How far the value may leave the old one; 0 for as far as it likes.
         value_coef: What the value's loss counts.
         entropy_coef: What the entropy H counts.
-        d_outputs: [m, K], is written.
-        d_value: [m], is written.
+        d_outputs: [m, K], output.
+        d_value: [m], output.
         stats: float64 [5], is added to: see `muster.nets.policy_net.STATS`.
 
     Returns:

@@ -41,7 +41,7 @@ def exploration(uniform: Floats, epsilon: float) -> Floats:
 
 
 def explore_or_best_numpy(outputs: Floats, noise: Floats, action: Array) -> None:
-    """Twin of `explore_or_best`."""
+    """NumPy equivalent of `explore_or_best`."""
     legal = ~(outputs <= _ILLEGAL)  # NaN is legal: it must not be hidden
     count = legal.sum(axis=1)
     wanted = np.minimum((noise[:, 0] * count.astype(np.float32)).astype(np.int64), count - 1)
@@ -56,7 +56,7 @@ def explore_or_best(outputs: Floats, noise: Floats, action: Array) -> None:
     Args:
         outputs: [n, K].
         noise: [n, 1], from `exploration`.
-        action: int64 [n, 1], is written.
+        action: int64 [n, 1], output.
     """
     for i in range(action.shape[0]):
         if noise[i, 0] < _ZERO:
@@ -89,7 +89,7 @@ def q_loss_numpy(
     d_outputs: Floats,
     stats: NDArray[np.float64],
 ) -> int:
-    """Twin of `q_loss`."""
+    """NumPy equivalent of `q_loss`."""
     outside = (rows < 0) | (rows >= len(target))
     done = action[np.where(outside, 0, rows), 0]
     outside |= (done < 0) | (done >= outputs.shape[1])
@@ -123,7 +123,7 @@ def q_loss(
         action: int64 [R, 1], what was done.
         target: [R], what it should have been worth.
         scale: What one row counts.
-        d_outputs: [m, K], is written.
+        d_outputs: [m, K], output.
         stats: float64 [3], is added to: the loss, the value, the absolute error.
 
     Returns:

@@ -44,7 +44,7 @@ def draw_numpy(
     spread: Array,
     clipped: NDArray[np.bool_],
 ) -> None:
-    """Twin of `draw_into`."""
+    """NumPy equivalent of `draw_into`."""
     mean, raw = np.split(outputs, 2, axis=1)
     log_std = np.clip(raw, np.float32(LOWEST_LOG_STD), np.float32(HIGHEST_LOG_STD))
     np.multiply(np.exp(log_std), noise, out=spread)

@@ -30,7 +30,7 @@ def td_loss_numpy(
     td_error: Array,
     sums: NDArray[np.float64],
 ) -> int:
-    """Twin of `td_loss`."""
+    """NumPy equivalent of `td_loss`."""
     size, actions = q.shape
     one_each = (action, reward, discount, weight, td_error)
     if any(x.size != size for x in one_each) or not q.shape == next_q.shape == choose_by.shape:
@@ -75,11 +75,11 @@ def td_loss(
         next_q: [B, actions], of the target network.
         choose_by: [B, actions], whose best action is taken: `next_q` itself, or what the learning
             network says about the next observation (double DQN).
-        weight: [B], importance.
+        weight: [B], importance weights.
         huber: Linear beyond an error of 1; else half the squared error everywhere.
-        dq: [B, actions], is written: the gradient of the loss by `q`.
-        td_error: [B], is written: q - target.
-        sums: float64 [3], is written: the loss, the mean q of what was done, the mean of
+        dq: [B, actions], output: the gradient of the loss by `q`.
+        td_error: [B], output: q - target.
+        sums: float64 [3], output: the loss, the mean q of what was done, the mean of
             abs(td_error).
 
     Returns:
