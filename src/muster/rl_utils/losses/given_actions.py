@@ -1,9 +1,9 @@
-"""Log-probabilities of actions that were chosen before, from the outputs of a network now.
+"""Log-probabilities of earlier actions under the current outputs of a network.
 
     outputs [n, K], action [n, width]  -> logp_of_actions -> logp [n]
 
-What the K outputs mean is said in `muster.rl_utils.losses.ppo`, whose sums are taken here too: an
-action's log-probability has the bits that it had when the same outputs drew it.
+`muster.rl_utils.losses.ppo` defines the meaning of the K outputs. The same sums are used here, so
+an action's log-probability has the same bits as when the same outputs sampled it.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """The TD loss of Q-learning, one pass over a batch.
 
-Arrays are float32 and C-contiguous unless a docstring says otherwise. The loops stand beside their
-NumPy twin (see `muster.jit`).
+Arrays are float32 and C-contiguous unless a docstring says otherwise. The loops have a NumPy
+equivalent (see `muster.jit`).
 """
 
 import numpy as np
@@ -69,17 +69,17 @@ def td_loss(
 
     Args:
         q: [B, actions], of the network that learns.
-        action: int64 [B], what was done.
+        action: int64 [B], the actions taken.
         reward: [B], the n-step sum.
-        discount: [B], what the value after it counts; 0 where the episode terminated.
+        discount: [B], the factor of the next value; 0 where the episode terminated.
         next_q: [B, actions], of the target network.
-        choose_by: [B, actions], whose best action is taken: `next_q` itself, or what the learning
-            network says about the next observation (double DQN).
+        choose_by: [B, actions], the values that choose the action: `next_q` itself, or those of the
+            online network for the next observation (double DQN).
         weight: [B], importance weights.
-        huber: Linear beyond an error of 1; else half the squared error everywhere.
+        huber: Linear beyond an error of 1; otherwise half the squared error everywhere.
         dq: [B, actions], output: the gradient of the loss by `q`.
         td_error: [B], output: q - target.
-        sums: float64 [3], output: the loss, the mean q of what was done, the mean of
+        sums: float64 [3], output: the loss, the mean q of the actions taken, the mean of
             abs(td_error).
 
     Returns:
@@ -106,7 +106,7 @@ def td_loss(
         best = 0
         for j in range(1, actions):
             x = choose_by[i, j]
-            if x > choose_by[i, best] or x != x:  # NaN wins, as in NumPy: it must not be hidden
+            if x > choose_by[i, best] or x != x:  # NaN wins, as in NumPy, so that it is not hidden
                 best = j
         error = q[i, a] - (reward[i] + discount[i] * next_q[i, best])
         slope = error
