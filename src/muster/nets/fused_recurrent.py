@@ -87,13 +87,13 @@ class FusedRecurrent:
     Args:
         module: The network.
         flat: Its parameters.
-        head: What the outputs mean.
-        objective: What is made of them. None: a `ClippedObjective`.
+        head: How the outputs are interpreted.
+        objective: Turns outputs into actions and a loss. None: a `ClippedObjective`.
     """
 
     row_exact = True
     by_torch = None
-    """It is compiled."""
+    """The network is compiled."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class FusedRecurrent:
             rollout: See `RecurrentPolicy.gradient`.
             rows: [slots, sequences], see there.
             terms: See there.
-            grads: [slots, size of the flat vector], is overwritten.
+            grads: [slots, size of the flat vector], overwritten.
             stats: [slots, metrics], overwritten.
         """
         slots, count = rows.shape

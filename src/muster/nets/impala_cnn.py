@@ -21,7 +21,7 @@ class ImpalaCNN(nn.Module):
 
     Args:
         shape: Of one image, as `ImageInput` reads it.
-        generator: Where the first weights come from. None: torch's global generator.
+        generator: Draws the initial weights. None: torch's global generator.
     """
 
     def __init__(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> None:
@@ -48,7 +48,7 @@ class ResidualBlock(nn.Module):
 
     Args:
         channels: Of what comes in and what goes out.
-        generator: Where the first weights come from. None: torch's global generator.
+        generator: Draws the initial weights. None: torch's global generator.
     """
 
     def __init__(self, channels: int, generator: torch.Generator | None = None) -> None:

@@ -58,7 +58,7 @@ class MLP(nn.Sequential):
         hidden: Width of each layer.
         out_features: Width of one more layer, without activation. None: there is none.
         activation: "relu", "tanh", "gelu" or "silu".
-        generator: Where the first weights come from. None: torch's global generator.
+        generator: Draws the initial weights. None: torch's global generator.
         layer_norm: Put a LayerNorm before each activation.
     """
 
@@ -92,7 +92,7 @@ class DuelingHead(nn.Module):
     Args:
         in_features: Width of both streams together, an even number.
         n_actions: How many actions there are.
-        generator: Where the first weights come from. None: torch's global generator.
+        generator: Draws the initial weights. None: torch's global generator.
     """
 
     def __init__(

@@ -143,6 +143,6 @@ class PolicyNet(Protocol):
             rollout: All rows.
             rows: Which of them.
             terms: The coefficients of the loss.
-            grad: As long as the flat vector; is overwritten.
-            stats: One sum for each of the objective's metrics, is overwritten.
+            grad: As long as the flat vector; overwritten.
+            stats: One sum for each of the objective's metrics, overwritten.
         """

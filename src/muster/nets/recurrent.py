@@ -55,12 +55,12 @@ class RecurrentActorCritic(nn.Module):
 
     Args:
         obs_space: Space of one observation.
-        head: What the outputs mean.
+        head: How the outputs are interpreted.
         hidden: Width of each layer after the encoder; the last one is what remembers.
         activation: "relu", "tanh", "gelu" or "silu", after each layer before that.
         normalize_obs: Put an `ObsNorm` in front.
-        log_std: Of a Gaussian, to begin with.
-        generator: Where the first weights come from. None: torch's global generator.
+        log_std: Initial log_std of a Gaussian.
+        generator: Draws the initial weights. None: torch's global generator.
         layer_norm: Put a LayerNorm before each activation; what remembers has none.
         critic: As for `ActorCritic`.
         cell: "lstm" or "gru": what remembers.
@@ -108,7 +108,7 @@ class RecurrentActorCritic(nn.Module):
 
     @property
     def state_width(self) -> int:
-        """Numbers that make the state of one environment."""
+        """Numbers in the state of one environment."""
         return self.cell.state_width
 
     def forward(
@@ -232,8 +232,8 @@ class RecurrentPolicy(SlotGradients):
     Args:
         module: The network.
         flat: Its parameters.
-        head: What the outputs mean.
-        objective: What is made of them. None: a `ClippedObjective`.
+        head: How the outputs are interpreted.
+        objective: Turns outputs into actions and a loss. None: a `ClippedObjective`.
         channels_last: As for `TorchPolicy`.
         bf16: As for `TorchPolicy`.
         compiled: As for `TorchPolicy`, but here a gradient takes half the time then: all the small
@@ -345,8 +345,8 @@ class RecurrentPolicy(SlotGradients):
                 `length` follows from their shapes.
             rows: Numbers of sequences: chunk * N + env, with chunk = t // length; for each slot.
             terms: The coefficients of the loss. `scale` is 1 / steps, not 1 / sequences.
-            grads: For each slot, as long as the flat vector; is overwritten.
-            stats: For each slot, one sum for each of the objective's metrics, is overwritten.
+            grads: For each slot, as long as the flat vector; overwritten.
+            stats: For each slot, one sum for each of the objective's metrics, overwritten.
         """
         sequences = [rows_of_sequences(rollout, mine) for mine in rows]
         inputs = tuple((gather(rollout.obs, s), state, first) for s, state, first in sequences)

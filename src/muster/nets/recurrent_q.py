@@ -213,7 +213,7 @@ class TorchQSequences(TorchNet):
 
     @property
     def state_width(self) -> int:
-        """Numbers that make the state of one environment."""
+        """Numbers in the state of one environment."""
         return self._module.state_width
 
     def step(self, obs: Any, state: Floats) -> Floats:

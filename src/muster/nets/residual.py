@@ -32,7 +32,7 @@ def residual_encoder(
     Args:
         model: `impala_cnn`, `resnet8`, `resnet20`, ...
         space: Of one observation.
-        generator: Where the first weights come from. None: torch's global generator.
+        generator: Draws the initial weights. None: torch's global generator.
 
     Raises:
         ModelError: There is no image in it.

@@ -41,7 +41,7 @@ class ResNet(nn.Module):
         norm: What follows each convolution.
         cells: Height and width of what is left of an image, at most: each cell is the mean of its
             part. 1 forgets where things are, which classes do not need and actions do.
-        generator: Where the first weights come from. None: torch's global generator.
+        generator: Draws the initial weights. None: torch's global generator.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class BasicBlock(nn.Module):
         channels: Of what goes out.
         stride: 2 halves height and width.
         norm: What follows each convolution.
-        generator: Where the first weights come from. None: torch's global generator.
+        generator: Draws the initial weights. None: torch's global generator.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ def resnet_classifier(
         depth: 6n + 2 for a whole n.
         classes: How many there are.
         norm: What follows each convolution.
-        generator: Where the first weights come from. None: torch's global generator.
+        generator: Draws the initial weights. None: torch's global generator.
     """
     encoder = ResNet(shape, depth, norm, cells=1, generator=generator)
     head = linear(encoder.out_features, classes, generator)

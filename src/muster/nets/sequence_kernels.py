@@ -304,7 +304,7 @@ def forward(
     """Run S sequences of T steps, and what reads their outputs.
 
     Args:
-        params: The flat vector.
+        params: The flat parameter vector.
         net: See `PLACES`.
         room: `x` is read, with its rows group by group; the results are in `made`.
         state: [S, width or 2 * width] before the first step: output, then the cell of an LSTM; is

@@ -45,7 +45,7 @@ class MaskedNet:
     """
 
     by_torch = None
-    """It is compiled."""
+    """The network is compiled."""
 
     def __init__(self, net: FusedNet) -> None:
         self._net = net

@@ -49,8 +49,8 @@ class SlotGradients(ABC):
             rollout: All rows.
             rows: Which of them; for a network with a memory, which sequences.
             terms: The coefficients of the loss.
-            grad: As long as the flat vector; is overwritten. An array, or a tensor of the device.
-            stats: One sum for each of the objective's metrics, is overwritten.
+            grad: As long as the flat vector; overwritten. An array, or a tensor of the device.
+            stats: One sum for each of the objective's metrics, overwritten.
         """
         self.write_gradients(rollout, (rows,), terms, (grad,), (stats,))
 
@@ -82,8 +82,8 @@ class TorchPolicy(SlotGradients):
     Args:
         module: From observations to (outputs [B, K], value [B] or [B, 1]).
         flat: Its parameters.
-        head: What the outputs mean.
-        objective: What is made of them. None: a `ClippedObjective`.
+        head: How the outputs are interpreted.
+        objective: Turns outputs into actions and a loss. None: a `ClippedObjective`.
         channels_last: Convolve with the channels innermost (Conv2d alone). On a CPU this takes two
             thirds of the time, and the images of most environments lie so already.
         bf16: Convolve in bfloat16, when acting as well, or the first ratios would be off by more
