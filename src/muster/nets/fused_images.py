@@ -88,7 +88,7 @@ class FusedImages:
 
     Args:
         module: The network.
-        flat: Its parameters.
+        flat: The parameters of `module`.
         head: How the outputs are interpreted.
         objective: Turns outputs into actions and a loss. None: a `ClippedObjective`.
     """
