@@ -1,4 +1,4 @@
-"""Ape-X: DQN with many actors, an own epsilon for each environment, and priorities by actors.
+"""Ape-X: DQN with many actors, a separate epsilon per environment, and priorities by actors.
 
     actor:    obs -> Q -> best action, or a random one with probability epsilon_i
               a full fragment -> n-step targets, of these same Q -> priorities -> replay

@@ -160,7 +160,7 @@ class Critics:
         return None if np.isfinite(self.adam.step(total)) else total
 
     def judge(self, obs: Any, action: Array) -> tuple[Array, Array]:
-        """Return the values [B] that the policy's loss uses, and their gradient by the actions.
+        """Return the values [B] that the policy's loss uses, and their gradient w.r.t. the actions.
 
         The value is the lowest of all critics where the target takes the lowest of all, else the
         mean.

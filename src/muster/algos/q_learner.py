@@ -5,7 +5,7 @@
              every `target_update` updates: weights -> target network
 
 Mnih et al. 2015, with double Q-learning (van Hasselt et al. 2016), dueling streams (Wang et al.
-2016), n-step returns and importance weights for prioritised replay (Schaul et al. 2016), each of
+2016), n-step returns and importance weights for prioritised replay (Schaul et al. 2016), each
 a switch in `QLearningConfig`. Differences from the papers: Adam instead of RMSProp, and the Huber
 loss instead of clipped errors, which has the same gradient. Q-learning algorithms derive from this
 class.
@@ -313,7 +313,7 @@ class QLearner(ReplayAgent):
         return norm
 
     def _loss(self, batch: TransitionBatch) -> tuple[Array, Array, list[float]]:
-        """Return q, the gradient of the loss by q, and the batch means; set `td_error`."""
+        """Return q, the gradient of the loss w.r.t. q, and the batch means; set `td_error`."""
         action, reward, discount, weight = self._columns(batch)
         there = StagedBatch(batch, self.weights.device)
         next_q = self._target.predict(there.next_obs)
@@ -344,7 +344,7 @@ class QLearner(ReplayAgent):
         choose_by: Array,
         weight: Array,
     ) -> tuple[Array, Array, list[float]]:
-        """Return the gradient of the loss by q, the errors [B], and the batch means."""
+        """Return the gradient of the loss w.r.t. q, the errors [B], and the batch means."""
         dq, td_error, sums = np.empty_like(q), np.empty(len(action), np.float32), np.empty(3)
         problem = td_loss(
             q,

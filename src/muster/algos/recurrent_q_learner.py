@@ -176,7 +176,7 @@ class RecurrentQLearner(QLearner):
         return int(np.count_nonzero(batch.learn))
 
     def _loss(self, batch: Any) -> tuple[Array, Array, list[float]]:
-        """Return q [B, L + 1, actions], the gradient of the loss by q, and the means over steps."""
+        """Return q [B, L + 1, actions], the gradient of the loss w.r.t. q, and means over steps."""
         learn = batch.learn
         state = batch.columns[STATE][:, 0]
         done = batch.action - self._first_action

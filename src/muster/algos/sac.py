@@ -1,11 +1,11 @@
 """SAC: an actor that maximises reward plus entropy, and critics that estimate its values.
 
-    act:     obs -> mean, log_std -> tanh(mean), or of a draw -> scaled to the bounds of the space
+    act:     obs -> mean, log_std -> tanh of mean, or of a draw -> scaled to the bounds of the space
     update:  batch -> actor's actions in the next observations -> lowest of the target critics
              -> targets -> every critic's loss -> its gradient -> Adam
              actor's actions in the observations -> critics -> actor's loss -> Adam
              entropy of these actions -> temperature -> Adam
-             critics -> target critics, a little
+             critics -> target critics, by `tau`
 
 Haarnoja et al. 2018, with a learnt temperature. Switches of `SACConfig` turn it into REDQ (Chen et
 al. 2021: many critics, the target uses a random subset), DroQ (Hiraoka et al. 2022: dropout and
@@ -148,7 +148,7 @@ class SAC(ReplayAgent):
             action = np.where(at_random[:, None], action, drawn)
         return self._to_env(action)
 
-    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is not finite is named
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # detected and named
     def update(self, batch: TransitionBatch) -> dict[str, float]:
         """Take one gradient step for the critics, the policy and the temperature.
 

@@ -2,8 +2,8 @@
 
     of_critics:  policy in the next observations -> draw -> target critics -> targets
                  -> critics -> squared errors -> gradient of the critics
-    of_policy:   policy -> draw -> critics -> lowest -> derivatives by the action
-                 -> derivatives by the outputs -> gradient of the policy
+    of_policy:   policy -> draw -> critics -> lowest -> derivatives w.r.t. the action
+                 -> derivatives w.r.t. the outputs -> gradient of the policy
 
 Each step computes the same as `Critics.learn`, `Critics.judge` and the losses in `rl_utils`, with
 the same bits. Two threads that each make one call do not wait for the interpreter in between.

@@ -101,7 +101,7 @@ class TorchLossAgent(ActorCriticAgent):
 
 
 class _TorchObjective:
-    """Differentiates an agent's `loss` by outputs and values; knows nothing about the network."""
+    """Differentiates an agent's `loss` w.r.t. outputs and values; does not know the network."""
 
     def __init__(self, head: ActionHead, agent: TorchLossAgent) -> None:
         self._head = head

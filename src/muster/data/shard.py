@@ -3,7 +3,7 @@
     ShardFeed (actors) ──fragments, in turn──> ReplayShard ──offers, counts, batches──> learner
                                                     <──what to store, what to read, priorities──
 
-A shard does not decide itself what to store. It offers fragments that arrived, and the learner
+A shard does not decide when to store a fragment. It offers fragments that arrived, and the learner
 decides when to store them, because the learner counts the samples per insert of all shards
 together. The shard holds fragments until then; when it holds enough, it reads no more, so the
 senders wait.

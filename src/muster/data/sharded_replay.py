@@ -5,7 +5,7 @@
     update_priorities -> kept, and sent along with the next order to each shard
 
 Batches are requested in advance, so that the shards read while the learner learns. The replacement
-of a killed shard says hello, empty: requests to the dead one are made again, to shards that have
+of a killed shard starts empty: open requests to the dead one are repeated, to shards that have
 data. Used by one thread only.
 """
 

@@ -1,6 +1,6 @@
 """The state of every environment at the start of a rollout, so that any worker can continue.
 
-    end of rollout k: worker writes episode, return, length, obs of its envs -> page (k + 1) % 2
+    end of rollout k: worker writes episode, return, length, obs of its envs -> page (k + 1) % pages
                       and the actions of the rollout -> a ring of the last R steps
     restore:          reset with the episode's seed, repeat the actions since then
 

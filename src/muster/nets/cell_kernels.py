@@ -88,16 +88,16 @@ def lstm_step_back(
     d_cell: Floats,
     width: int,
 ) -> None:
-    """Turn gates into derivatives by their inputs, and d_cell into that of the previous step.
+    """Turn gates into derivatives w.r.t. their inputs, and d_cell into that of the previous step.
 
     Args:
         now: [4 * wide], output: the derivatives, as in `gates`.
         gates: [4 * wide], the gates; overwritten with the derivatives.
         cell_before: [wide].
         out: [wide], the tanh of the cell.
-        d_h: [wide], by the output.
+        d_h: [wide], w.r.t. the output.
         d_after: [wide], the contribution of the next step to d_h; overwritten with 0.
-        d_cell: [wide], by the cell; overwritten with the derivative by the previous cell.
+        d_cell: [wide], w.r.t. the cell; overwritten with the derivative w.r.t. the previous cell.
         width: Numbers in each part.
     """
     noinline()
@@ -153,13 +153,13 @@ def gru_step(now: Floats, gates: Floats, h_before: Floats, h: Floats, width: int
 def gru_step_back(
     now: Floats, gates: Floats, h_before: Floats, d_h: Floats, d_after: Floats, width: int
 ) -> None:
-    """Turn gates into derivatives by their inputs.
+    """Turn gates into derivatives w.r.t. their inputs.
 
     Args:
         now: [4 * wide], output: the derivatives, as in `gates`.
         gates: [4 * wide], the gates; overwritten with the derivatives.
         h_before: [wide].
-        d_h: [wide], by the output.
+        d_h: [wide], w.r.t. the output.
         d_after: [wide], the contribution of the next step to d_h; overwritten with the direct
             contribution to the previous output.
         width: Numbers in each part.

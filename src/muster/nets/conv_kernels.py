@@ -1,7 +1,7 @@
 """Convolutions over uint8 images, forwards and backwards, as compiled code.
 
     forward:   image -> floats, channels innermost -> step after step -> features
-    backward:  derivatives by features -> the steps, last first -> gradient of the weights
+    backward:  derivatives w.r.t. features -> the steps, last first -> gradient of the weights
 
 Each image goes through all steps while it is in the cache, so its bits do not depend on the others;
 the gradient of the weights is summed over the images, in order.
@@ -120,7 +120,7 @@ def _turn(params: Floats, steps: Ints, turned: Floats, backwards: bool) -> None:
                 place, place_of = to + (i * channels + c) * out, at + c * size + i
                 for o in range(out):
                     turned[place + o] = params[place_of + o * channels * size]
-        if not backwards or n == 0:  # derivatives by the image are never needed
+        if not backwards or n == 0:  # derivatives w.r.t. the image are never needed
             continue
         to += size * channels * out
         for o in range(out):
@@ -192,7 +192,7 @@ def _convolve(
 
 @part
 def _to_inputs(d: Floats, step: Ints, tables: Ints, turned: Floats) -> None:
-    """Add the derivatives by a layer's input, from those by its output, for one image.
+    """Add the derivatives w.r.t. a layer's input, from those w.r.t. its output, for one image.
 
     In general they are scattered, pixel by pixel of the kernel, with weights [out, kernel, kernel,
     channels]. For a padded layer they are gathered instead, which reads and writes each pixel once:
@@ -226,7 +226,7 @@ def _to_inputs(d: Floats, step: Ints, tables: Ints, turned: Floats) -> None:
 def _add_weights(
     d: Floats, x: Floats, x_at: int, step: Ints, tables: Ints, sums: Floats
 ) -> None:  # fmt: skip
-    """Add one image's gradient by a layer's weights and biases.
+    """Add one image's gradient of a layer's weights and biases.
 
     Where a row of the kernel ends within a vector, the rest of the vector is summed but never read.
     """
@@ -282,7 +282,7 @@ def _pool(
 
 @part
 def _unpool(d: Floats, step: Ints, tables: Ints, chosen: Bytes) -> None:
-    """Write the derivatives by the input of a pool: those of the result, at the chosen pixels."""
+    """Write the derivatives w.r.t. a pool's input: those of the result, at the chosen pixels."""
     noinline()
     channels, across, begin = step[CHANNELS], step[ACROSS], step[FROM]
     places = tables[step[TABLE] : step[TABLE] + step[PIXELS]]
@@ -422,7 +422,7 @@ def backward(
         kept: As written by `forward`.
         chosen: As written by `forward`.
         d_features: [n, features].
-        d: Room for the derivatives by all data of one image in `kept` and `scratch`.
+        d: Room for the derivatives w.r.t. all data of one image in `kept` and `scratch`.
         sums: Room for a gradient.
         grad: The size of the flat vector; the part of these layers is overwritten.
     """

@@ -1,7 +1,7 @@
 """Networks that value an observation together with an action, and ways to run them.
 
-obs, action -> CriticGroup -> values [B, members * outputs] -> backward: gradient by the weights
-                                                            -> input_gradient: by the actions
+obs, action -> CriticGroup -> values [B, members * outputs] -> backward: gradient w.r.t. the weights
+                                                            -> input_gradient: w.r.t. the actions
 """
 
 from collections import OrderedDict

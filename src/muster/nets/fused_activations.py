@@ -163,7 +163,7 @@ def finish(h: Floats, before: Floats, end: int) -> None:
 
 @part
 def through_end(d: Floats, h: Floats, before: Floats, end: int) -> None:
-    """Turn the derivative d by a layer's output h into that by its activation's input."""
+    """Turn the derivative d w.r.t. a layer's output h into that w.r.t. its activation's input."""
     noinline()
     if end == TANH:
         for i in range(d.size):

@@ -189,7 +189,7 @@ class FusedImages:
         grad: Floats,
         stats: NDArray[np.float64],
     ) -> Floats:
-        """Write the gradient of the layers after the convolutions; return that by features."""
+        """Write the gradient of the layers after the convolutions; return that w.r.t. features."""
         nothing = np.zeros((len(features), 0), np.float32)
         made = features
         for net in self._chain:

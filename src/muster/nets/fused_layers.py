@@ -1,7 +1,7 @@
 """The layers of a network, forwards and backwards, as parts of compiled kernels.
 
     forward:   inputs in `kept` -> every layer's output, in `kept`
-    backward:  derivatives by the last layers -> derivatives by all outputs, and grad
+    backward:  derivatives w.r.t. the last layers -> derivatives w.r.t. all outputs, and grad
 
 A block of up to 64 rows is stored feature by feature, [features, rows padded to a multiple of 16].
 Then a layer multiplies torch's [out, in] weights without rearranging them, and narrow last layers
@@ -50,11 +50,11 @@ COLUMNS = 15
 ) = range(COLUMNS)
 """Columns of `layers`: widths; offsets of weight and bias in the parameters; the activation; the
 layer that it reads (-1: the inputs), and the first feature that it reads of it; the offset of its
-output in `kept`, and of the derivative by the output in `work`; offsets of weight and bias of its
-LayerNorm in the parameters (-1: none); the offset in `kept` of the normalised values, [out, lanes],
-followed by their factors [lanes]; the offset in `kept` of the activation's input, if it is needed;
-the offset in `work` of room for the sums of its LayerNorm; 1 if in the backward pass it is the
-first to write the derivative by its input.
+output in `kept`, and of the derivative w.r.t. the output in `work`; offsets of weight and bias of
+its LayerNorm in the parameters (-1: none); the offset in `kept` of the normalised values,
+[out, lanes], followed by their factors [lanes]; the offset in `kept` of the activation's input, if
+it is needed; the offset in `work` of room for the sums of its LayerNorm; 1 if in the backward pass
+it is the first to write the derivative w.r.t. its input.
 """
 N_INPUTS, INPUTS, SCRATCH, ZERO, WANTED, N_WANTED, TO_INPUTS = range(7)
 """Entries of `plan`: numbers in an input; the offset of inputs in `kept`; the offset in `work` of
@@ -129,7 +129,7 @@ def weight_gradient(
     zero_at: int,
     start_step: int,
 ) -> None:
-    """Add a layer's gradient over m rows to `grad`: by weights [n_out, n_in], by biases [n_out].
+    """Add a layer's gradient over m rows to `grad`: of weights [n_out, n_in], of biases [n_out].
 
     Args:
         grad: As long as the parameters.
@@ -138,7 +138,7 @@ def weight_gradient(
         n_out: Outputs of the layer.
         n_in: Inputs of the layer.
         work: Holds the following.
-        d_at: Offset of [n_out, lanes], the derivative by the layer's output.
+        d_at: Offset of [n_out, lanes], the derivative w.r.t. the layer's output.
         lanes: Rows, with padding.
         x_at: Offset of [m, padded(n_in)], the layer's input, with a 1 after the last input: a bias
             is the weight of an input that is always 1.
@@ -185,7 +185,7 @@ def backward(
     adds: bool,
     to_inputs: bool,
 ) -> None:
-    """Write the gradient to `grad`, unless empty; and that by the inputs, if requested.
+    """Write the gradient to `grad`, unless empty; and that w.r.t. the inputs, if requested.
 
     Args:
         params: The flat parameter vector.
@@ -193,11 +193,11 @@ def backward(
         layers: See above.
         plan: See above.
         kept: As written by `forward`.
-        work: Holds the derivatives by the last layers.
+        work: Holds the derivatives w.r.t. the last layers.
         m: Rows.
         lanes: Rows, with padding.
         adds: Whether to add to `grad`, which holds the sum of the previous blocks.
-        to_inputs: Whether to compute derivatives by inputs.
+        to_inputs: Whether to compute derivatives w.r.t. inputs.
     """
     noinline()
     one = lanes // lanes

@@ -95,8 +95,8 @@ class FusedNet:
         flat: The parameters of a module.
         nets: The networks of the module that read the inputs side by side; their outputs are
             concatenated.
-        beside: Numbers that follow an observation: the last of the inputs. Derivatives by these are
-            available.
+        beside: Numbers that follow an observation: the last of the inputs. Derivatives
+            w.r.t. these are available.
         releases_lock: Release the GIL during a call.
     """
 
@@ -191,11 +191,11 @@ class FusedNet:
         self._back(d_out, grad, np.zeros((0, 0), np.float32))
 
     def input_gradient(self, d_out: Array, grad: Array | None = None) -> Array:
-        """Return the gradient of sum(d_out * outputs) of the last `forward` by `beside`.
+        """Return the gradient of sum(d_out * outputs) of the last `forward` w.r.t. `beside`.
 
         Args:
             d_out: float32 [B, K].
-            grad: Also write the gradient by the weights there, as `backward` does.
+            grad: Also write the gradient of the weights there, as `backward` does.
         """
         d_in = np.empty((len(d_out), self._beside), np.float32)
         self._back(d_out, self._nothing if grad is None else grad, d_in)

@@ -1,7 +1,7 @@
-"""Networks without a loss as compiled code: outputs of a batch, and the gradient by weights.
+"""Networks without a loss as compiled code: outputs of a batch, and the gradient of weights.
 
     outputs:   rows -> [block by block] every layer -> outputs; keeps data for the backward pass
-    gradient:  derivatives by outputs -> every layer backwards -> grad, or derivatives by inputs
+    gradient:  derivatives w.r.t. outputs -> every layer backwards -> grad, or w.r.t. inputs
 
 Rows come from two arrays side by side: observations, and optionally actions. `heads` lists the last
 layers, whose outputs are concatenated; with `dueling`, two of them, the value V and advantages A,
@@ -80,7 +80,7 @@ def take_outputs(
 def put_derivatives(
     layers: Ints, heads: Ints, dueling: bool, d_out: Floats, start: int, work: Floats, lanes: int
 ) -> None:
-    """Write the derivatives by the outputs of a block to the place that `backward` reads."""
+    """Write the derivatives w.r.t. the outputs of a block to the place that `backward` reads."""
     noinline()
     m = min(BLOCK, d_out.shape[0] - start)
     for head in heads:

@@ -70,7 +70,7 @@ def through_norm(
     sums: int,
     adds: bool,
 ) -> None:
-    """Turn the derivative at d_at in `work` into that by the input of LayerNorm.
+    """Turn the derivative at d_at in `work` into that w.r.t. the input of LayerNorm.
 
     The gradient of its weights is written to `grad`, unless empty, or added if `adds`; `sums` is
     the offset in `work` of room for two numbers per column.

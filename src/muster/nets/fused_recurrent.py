@@ -257,7 +257,7 @@ class FusedRecurrent:
         room: kernels.Room,
         grads: Floats,
     ) -> None:
-        """Write the gradients of all parameters, from derivatives by outputs and values."""
+        """Write the gradients of all parameters, from derivatives w.r.t. outputs and values."""
         slots, count, policy = len(grads), self._net[kernels.OUTPUTS], int(self._has_value)
         if self._log_std.stop:
             by_slot = d_outputs[:, count:].reshape(slots, -1, count)

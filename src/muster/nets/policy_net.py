@@ -79,7 +79,7 @@ class Objective(Protocol):
         d_value: Floats,
         stats: NDArray[np.float64],
     ) -> int:
-        """Write the derivative of the loss of m rows by outputs [m, K] and value [m].
+        """Write the derivative of the loss of m rows w.r.t. outputs [m, K] and value [m].
 
         Args:
             outputs: Outputs of the network that learns.

@@ -73,7 +73,7 @@ class Room(NamedTuple):
     before: Floats
     """[R, wide(width)]: the output before each step."""
     gates: Floats
-    """[R, 4 * wide(width)]: gates; later the derivatives by their inputs."""
+    """[R, 4 * wide(width)]: gates; later the derivatives w.r.t. their inputs."""
     cell_before: Floats
     """[R, wide(width)] of an LSTM, like the next two."""
     cell: Floats

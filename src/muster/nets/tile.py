@@ -15,8 +15,8 @@ multipliers, not of the loads; a tile of 12 x 16 computes the remaining columns.
 Every element of C is one chain of fused multiply-adds in the order of k, whatever the number of
 rows, the place in the tile, or the width of the CPU's vectors: its bits depend on nothing else.
 
-The `intrinsic` functions write LLVM code directly, at compile time. All
-matrices are parts of flat float32 arrays, given by their offset and the distance between rows.
+The `intrinsic` functions write LLVM code directly, at compile time. All matrices are parts of flat
+float32 arrays, given by their offset and the distance between rows.
 """
 
 import hashlib

@@ -132,7 +132,7 @@ class TorchNet:
         self._gradient.write([q], [self._device.stage(dq)], grad)
 
     def input_gradient(self, dq: Array) -> Array:
-        """Return the gradient of sum(dq * q) of the last `forward` by `beside`.
+        """Return the gradient of sum(dq * q) of the last `forward` w.r.t. `beside`.
 
         Args:
             dq: float32 [B, actions].

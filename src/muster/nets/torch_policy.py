@@ -248,7 +248,7 @@ class FlatGradient:
         terms: Any,
         stats: NDArray[np.float64],
     ) -> tuple[Floats, Floats]:
-        """Return the derivatives of the loss by outputs and values, and overwrite `stats`."""
+        """Return the derivatives of the loss w.r.t. outputs and values, and overwrite `stats`."""
         d_outputs, d_value = np.empty_like(outputs), np.empty_like(value)
         stats[:] = 0
         wrong = self._objective.loss(

@@ -2,7 +2,7 @@
 
     Calibration.spend(seconds)   steps bare envs, multiplies, copies: in pieces of milliseconds
     Limits                       seconds per step of each -> the bound, rho and eta
-    Split                        seconds of training by what was done -> what limits it
+    Split                        seconds of training by activity -> the limiting one
 
 With c the seconds of a bare environment step, F the FLOPs of one forward pass, G the rate of matrix
 products at the shapes of the network, E the epochs (with replay: the samples that updates take per

@@ -85,8 +85,7 @@ class UnrollQueue:
     def joined(self, actor: int, incarnation: int) -> None:
         """Record the current incarnation of an actor.
 
-        Unrolls of the previous incarnation that have arrived are used; others that it had
-        begun are lost.
+        Unrolls of the previous incarnation that have arrived are used; its others are lost.
         """
         state = self._states[actor]
         if incarnation <= state.incarnation:

@@ -1,7 +1,7 @@
 """Losses of critics: squared errors, and quantile regression (Dabney et al. 2018).
 
 Both process some rows of a batch, and return their contribution to the loss of the whole batch, its
-gradient by the critics' values, and the errors, row by row.
+gradient w.r.t. the critics' values, and the errors, row by row.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ class CriticLoss(NamedTuple):
     loss: float
     """The weighted sum, divided by the rows of the whole batch."""
     dvalues: Array
-    """[B, critics, outputs], each critic's gradient by its values."""
+    """[B, critics, outputs], each critic's gradient w.r.t. its values."""
     td_error: Array
     """[B], value - target, averaged over critics; for quantiles, of their means."""
 

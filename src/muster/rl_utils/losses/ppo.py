@@ -1,4 +1,4 @@
-"""PPO's loss and its derivative by the outputs of a network, and actions from outputs.
+"""PPO's loss and its derivative w.r.t. the outputs of a network, and actions from outputs.
 
     outputs [n, K], noise    -> sample_actions -> action, logp
     outputs [n, K]           -> best_actions   -> action

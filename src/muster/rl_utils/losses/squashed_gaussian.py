@@ -24,7 +24,7 @@ _HALF_LOG_2_PI = np.float32(0.5 * math.log(2 * math.pi))
 
 
 class SquashedDraw(NamedTuple):
-    """Sampled actions, and the values needed to differentiate by the outputs."""
+    """Sampled actions, and the values needed to differentiate w.r.t. the outputs."""
 
     action: Array
     """[B, A], in (-1, 1)."""
@@ -112,12 +112,12 @@ def best(outputs: Array) -> Array:
 
 
 def backward(drawn: SquashedDraw, by_action: Array, by_logp: Array) -> Array:
-    """Return the gradient of a loss by the outputs, [B, 2A], with the noise held fixed.
+    """Return the gradient of a loss w.r.t. the outputs, [B, 2A], with the noise held fixed.
 
     Args:
         drawn: The result of `draw`.
-        by_action: [B, A], the gradient of the loss by the action.
-        by_logp: [B], the gradient of the loss by logp.
+        by_action: [B, A], the gradient of the loss w.r.t. the action.
+        by_logp: [B], the gradient of the loss w.r.t. logp.
     """
     action = drawn.action
     # logp decreases with log_std directly, and depends on u through the slope of tanh: d/du of

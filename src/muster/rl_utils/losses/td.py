@@ -77,7 +77,7 @@ def td_loss(
             online network for the next observation (double DQN).
         weight: [B], importance weights.
         huber: Linear beyond an error of 1; otherwise half the squared error everywhere.
-        dq: [B, actions], output: the gradient of the loss by `q`.
+        dq: [B, actions], output: the gradient of the loss w.r.t. `q`.
         td_error: [B], output: q - target.
         sums: float64 [3], output: the loss, the mean q of the actions taken, the mean of
             abs(td_error).
