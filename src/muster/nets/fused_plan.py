@@ -1,6 +1,6 @@
 """Converts torch layers for the kernels of `fused_layers`; decides which layers are supported.
 
-chains of Linear [LayerNorm] [Tanh, ReLU, GELU, SiLU] -> LayerPlan -> layers, plan, sizes
+chains of Linear [LayerNorm] [Tanh, ReLU, GELU, SiLU] -> PlanBuilder -> Plan: layers, plan, sizes
 """
 
 from collections.abc import Iterable, Iterator

@@ -114,7 +114,7 @@ class NoisyNet:
         return self._net.forward(obs)
 
     def backward(self, d_out: Array, grad: Any) -> None:
-        """Write the gradient of sum(d_out * outputs) of the last `forward`: of means, of spreads."""
+        """Write the gradient of sum(d_out * outputs) of the last `forward`, for mean and spread."""
         self._net.backward(d_out, self._grad)
         size = self.noise.size
         grad[:size] = self._grad

@@ -1,10 +1,11 @@
 """The interface of networks for agents in step, with any implementation: act, value, gradient.
 
-module (torch) ──> FusedPolicy  small MLPs, one compiled call
-               └─> TorchPolicy  everything else, by autograd
+module (torch) ─┬─> FusedPolicy  MLPs, one compiled call
+                ├─> FusedImages  CNNs, compiled calls
+                └─> TorchPolicy  everything else, by autograd
 
 A module maps observations [B, ...] to (outputs [B, K], value [B]); `ActionHead` defines the meaning
-of the K outputs, and an `Objective` their use. Both implementations work on the module's one flat
+of the K outputs, and an `Objective` their use. All implementations work on the module's one flat
 parameter vector.
 """
 
