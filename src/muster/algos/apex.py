@@ -84,7 +84,7 @@ class ApeX(QLearner):
         )
 
     def schedule(self) -> Callable[[float], float]:
-        """Return the schedule of a random action's probability: that of the first environment."""
+        """Return the schedule of epsilon: constant, the epsilon of the first environment."""
         return lambda env_step: self.cfg.eps_base
 
     def _best(self, obs: Any) -> NDArray[np.int64]:

@@ -31,13 +31,13 @@ class ApexConfig(QLearningConfig):
     prioritized: bool = True
     """Sample transitions by the size of their TD error; actors compute the first one."""
     beta_end: float = 0.4
-    """The same correction after `horizon` environment steps; linear in between."""
+    """Prioritised replay: the same correction at the end of `horizon`; linear in between."""
     updates_per_train: int = 1
     """Updates in each training phase; phases are `train_every` environment steps apart."""
     lr: float = 1e-4
     """Learning rate of Adam."""
     target_update: int = 2_500
-    """Updates from one change of the target network to the next."""
+    """Updates between changes of the target network."""
     double: bool = True
     """Double Q-learning: the online network chooses the action that the target network values."""
     dueling: bool = True

@@ -17,7 +17,7 @@ class APPOConfig(UnrollConfig):
     clip: float = 0.2
     """Clip range: how far the ratio of new action probability to that when acting may leave 1."""
     clip_end: float | None = None
-    """Final value of that limit, reached linearly over the horizon. None: constant."""
+    """Final clip range, reached linearly over the horizon. None: constant."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -47,7 +47,7 @@ class DQNConfig(SequenceConfig, QLearningConfig):
     munchausen: bool = False
     """Soft targets, and a share of the log-probability of the action taken added to the reward."""
     munchausen_alpha: float = 0.9
-    """With `munchausen`: that share."""
+    """With `munchausen`: the share of the log-probability that is added to the reward."""
     munchausen_tau: float = 0.03
     """With `munchausen`: the temperature of the policy, in units of Q."""
 

@@ -12,7 +12,7 @@ from muster.spelling import nearest
 Activation = Literal["relu", "tanh", "gelu", "silu"]
 """The activations that may follow a hidden layer."""
 MOST_LR = 1_000.0
-"""Largest learning rate: Adam moves a weight by about this much; more would overflow float32."""
+"""Largest learning rate: Adam moves a weight by about this much; more soon overflows float32."""
 MOST_STEPS = 10**15
 """Largest count of steps or updates: a thousand years of one machine, and exact in a float."""
 MOST_ROWS = 10**10

@@ -17,7 +17,7 @@ class PPOConfig(Epochs, ActorCriticConfig):
     clip: float = 0.2
     """Clip range: how far the ratio of new to old action probability may leave 1."""
     clip_end: float | None = None
-    """Final value of that limit, reached linearly over the horizon. None: constant."""
+    """Final clip range, reached linearly over the horizon. None: constant."""
     value_clip: float = 0.0
     """How far a value may move from its estimate in the rollout; 0: no limit."""
     target_kl: float | None = None

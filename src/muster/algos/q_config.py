@@ -47,7 +47,7 @@ class QLearningConfig(ReplayConfig):
     target_update: int = 128
     """Updates between changes of the target network."""
     tau: float = 1.0
-    """How far the target network then moves towards the online network: 1 makes it a copy."""
+    """How far each change moves the target network to the online network: 1 makes it a copy."""
     double: bool = False
     """Double Q-learning: the online network chooses the action that the target network values."""
     dueling: bool = False
@@ -59,7 +59,7 @@ class QLearningConfig(ReplayConfig):
     hidden: tuple[int, ...] = (256, 256)
     """Width of each layer between the encoder of observations and the head."""
     activation: Activation = "relu"
-    """Activation after each of these layers."""
+    """Activation after each hidden layer."""
     model: str | None = None
     """Another network: mlp, nature_cnn, impala_cnn, resnet8, or module:Class of your own."""
     horizon: int = 50_000

@@ -39,7 +39,7 @@ class R2D2Config(SequenceConfig, ApexConfig):
     beta_start: float = 0.0
     """Prioritised replay: how much of the sampling bias is corrected at the start; 0: none."""
     beta_end: float = 0.0
-    """The same correction after `horizon` environment steps; linear in between."""
+    """Prioritised replay: the same correction at the end of `horizon`; linear in between."""
     huber: bool = False
     """Huber loss: errors beyond 1 count linearly. Otherwise, half the squared error."""
     hidden: tuple[int, ...] = (128, 128)
@@ -51,7 +51,7 @@ class R2D2Config(SequenceConfig, ApexConfig):
     rescale: bool = True
     """Learn values as h(x) = sign(x) (sqrt(|x| + 1) - 1) + rescale_eps x."""
     rescale_eps: float = 1e-3
-    """The linear share of a value in h."""
+    """With `rescale`: coefficient of the linear term of h."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -61,7 +61,7 @@ class ReplayConfig(ABC):
     beta_start: float = 0.4
     """Prioritised replay: how much of the sampling bias is corrected at the start."""
     beta_end: float = 1.0
-    """The same correction after `horizon` environment steps; linear in between."""
+    """Prioritised replay: the same correction at the end of `horizon`; linear in between."""
 
     def __post_init__(self) -> None:
         check_number("gamma", self.gamma, high=1, low_too=True, high_too=True, example=0.99)

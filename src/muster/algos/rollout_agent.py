@@ -149,7 +149,7 @@ class RolloutAgent(ABC):
         return self.to_env(self.net.best(obs, *memory))
 
     def explore(self, obs: Any, first: NDArray[np.bool_] | None = None) -> Array:
-        """Return an action with the exploration of the end of training for each; see `act`."""
+        """Return exploring actions, as at the end of training, for N observations; see `act`."""
         size = count_rows(obs, self.obs_space)
         memory = self._memory(size, first)
         action: Array = np.empty((size, self.head.width), self.head.dtype)

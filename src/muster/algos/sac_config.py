@@ -91,7 +91,7 @@ class SACConfig(ReplayConfig):
     hidden: tuple[int, ...] = (256, 256)
     """Width of each hidden layer, of the policy and of each critic."""
     activation: Activation = "relu"
-    """Activation after each of these layers."""
+    """Activation after each hidden layer."""
     model: str | None = None
     """Another network to encode observations: nature_cnn, impala_cnn, resnet8, module:Class."""
     horizon: int = 1_000_000

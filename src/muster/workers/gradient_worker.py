@@ -37,7 +37,7 @@ class Contribution:
     episodes: EndedEpisodes
     """Episodes that ended in these steps."""
     train_iter: int
-    """Number of updates behind the weights that the gradient was computed for."""
+    """Update count of the weights that the gradient was computed for."""
 
 
 class GradientWorker:
