@@ -27,18 +27,21 @@ class Ears:
     """Notes what a node would hear."""
 
     def __init__(self) -> None:
-        self.joined: list[tuple[int, int]] = []
+        self.links: list[tuple[int, int]] = []
         self.heard = 0
 
     def linked(self, node: int, incarnation: int) -> None:
         """Hear that a node was let in."""
-        self.joined.append((node, incarnation))
+        self.links.append((node, incarnation))
 
     def lost(self, node: int) -> None:
         """Hear that one is away."""
 
-    def gone(self, node: int) -> None:
+    def gone(self, peer: int, incarnation: int | None = None) -> None:
         """Hear that one will not come back."""
+
+    def joined(self, peer: int) -> None:
+        """Hear that one is at work."""
 
     def received(self, delivery: Any) -> None:
         """Hear a message."""
@@ -87,23 +90,23 @@ def replayed(seed: int, faulty: bool) -> Outcome:
             first = handshake.pack_link_request(hello, known)
             answer, proof = _say(path, first, lambda a: handshake.read_answer(a, hello, known))
             deadline = time.monotonic() + 2.0
-            while ears.joined != [(1, 5)] and time.monotonic() < deadline:
+            while ears.links != [(1, 5)] and time.monotonic() < deadline:
                 time.sleep(0.001)
-            if ears.joined != [(1, 5)]:
-                raise Broken(f"the right one was not let in: {ears.joined}, {refusals}")
+            if ears.links != [(1, 5)]:
+                raise Broken(f"the right one was not let in: {ears.links}, {refusals}")
             tries = 0
             for attempt in _attempts(hello, known, answer, proof) if faulty else ():
                 _say(path, *attempt)
                 tries += 1
             time.sleep(0.05)
-            if ears.joined != [(1, 5)] or ears.heard:
-                raise Broken(f"let in: {ears.joined[1:]}")
+            if ears.links != [(1, 5)] or ears.heard:
+                raise Broken(f"let in: {ears.links[1:]}")
         finally:
             link_hub.stop(1.0)
             pool.close()
     if any(thread.name == "muster-links" for thread in threading.enumerate()):
         raise Broken("its thread was left")
-    out = {"landed": int(tries > 0), "attempts": tries, "accepted": len(ears.joined) - 1}
+    out = {"landed": int(tries > 0), "attempts": tries, "accepted": len(ears.links) - 1}
     return out | {"refused_in_the_log": len(refusals)}
 
 

@@ -13,8 +13,11 @@ Each message has three parts: what happened, why, and one line to try. Exception
 middleware are never replaced by one of these; they leave `Task.run` as they are, with a note.
 """
 
+import sys
 import traceback
+import warnings
 from pathlib import Path
+from typing import Any, TextIO
 
 
 class MusterError(Exception):
@@ -95,6 +98,28 @@ class ClusterError(MusterError, RuntimeError):
 
 class MusterWarning(UserWarning):
     """Category of every warning of muster's own."""
+
+
+def show_warnings_plainly() -> None:
+    """Print warnings of muster's own as one line each, without a place in muster's source.
+
+    For processes that are muster's own: commands and nodes. A script keeps Python's format.
+    """
+    usual = warnings.showwarning
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> Any:
+        if not issubclass(category, MusterWarning):
+            return usual(message, category, filename, lineno, file, line)
+        return print(f"muster: {message}", file=file or sys.stderr, flush=True)
+
+    warnings.showwarning = show
 
 
 def summary(error: BaseException) -> str:

@@ -1,5 +1,6 @@
 """What Ctrl-C and SIGTERM do to a command while no run listens to them."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -85,3 +86,74 @@ def test_ctrl_c_while_the_command_itself_is_loaded_is_no_traceback(module, code)
     command = [sys.executable, "-c", INTERRUPTED, module]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
+VERB = """
+import subprocess, sys, threading, time
+import muster.__main__, muster.cli.main
+{does}
+class verb:
+    @staticmethod
+    def main(argv):
+        does()
+        print("done", flush=True)
+        return 7
+sys.modules["muster.cli.algos"] = verb
+sys.argv[1:] = ["algos"]
+sys.exit(muster.__main__.main())
+"""
+
+
+def command_that(does):
+    return subprocess.run(
+        [sys.executable, "-c", VERB.format(does=does)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_a_thread_of_the_users_does_not_keep_a_command_from_ending():
+    done = command_that(
+        "import muster.cli.leaving as leaving; leaving._GRACE_SECONDS = 0.5\n"
+        "does = threading.Thread(target=time.sleep, args=(1000,), name='viewer').start"
+    )
+    assert (done.returncode, done.stdout) == (7, "done\n")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("muster: the command is done") and "'viewer'" in line
+
+
+def test_a_command_without_such_a_thread_ends_at_once_and_says_nothing():
+    done = command_that("def does(): threading.Thread(target=time.sleep, args=(0.1,)).start()")
+    assert (done.returncode, done.stdout, done.stderr) == (7, "done\n", "")
+
+
+def test_a_detached_process_that_a_command_leaves_behind_is_named(tmp_path):
+    # A process of its own session, whose parent ends at once: nobody but the command has it.
+    parent = (
+        "import subprocess, sys; print(subprocess.Popen(['sleep', '1000'], "
+        "start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).pid)"
+    )
+    done = command_that(
+        f"def does(): subprocess.run([sys.executable, '-c', {parent!r}], check=True)"
+    )
+    pid, said = done.stdout.split()
+    try:
+        assert (done.returncode, said) == (7, "done")
+        assert done.stderr == (
+            f"muster: processes that were started here go on: {pid} (sleep 1000)\n"
+        )
+    finally:
+        os.kill(int(pid), signal.SIGKILL)
+
+
+def test_a_warning_of_musters_own_is_one_line():
+    done = command_that(
+        "def does():\n"
+        "    import warnings\n"
+        "    from muster.errors import MusterWarning\n"
+        "    warnings.warn('it is so', MusterWarning)\n"
+        "    warnings.warn('theirs')"
+    )
+    first, *rest = done.stderr.splitlines()
+    assert first == "muster: it is so" and "UserWarning: theirs" in rest[0]

@@ -15,29 +15,37 @@ COMMON = {
     "quiet": True,
 }
 REPLAY = {"learning_starts": 64, "train_every": 32, "buffer_size": 2_000, "save_replay": True}
+SHORT = {**REPLAY, "updates_per_train": 8, "batch_size": 16}
 PROGRAMS = {
-    "replay": ("dqn", {**REPLAY, "updates_per_train": 8, "batch_size": 16}),
+    "replay": ("dqn", SHORT),
     "stream": ("impala", {"unroll": 8}),
     "gradients": ("a3c", {}),
+    "sac": ("sac", SHORT),
+    "apex": ("apex", SHORT),
+    "r2d2": ("r2d2", {**SHORT, "sequence": 8, "overlap": 4, "burn_in": 2, "n_step": 2}),
+    "appo": ("appo", {"unroll": 8}),
 }
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "program",
-    ["replay", *(pytest.param(n, marks=pytest.mark.slow) for n in ("stream", "gradients"))],
+    ["replay", *(pytest.param(n, marks=pytest.mark.slow) for n in PROGRAMS if n != "replay")],
 )
 def test_the_number_of_workers_may_change_on_resume(tmp_path, program):
     algo, options = PROGRAMS[program]
     run = tmp_path / "run"
+    env = "Pendulum-v1" if algo == "sac" else "CartPole-v1"
     result = muster.train(
-        algo, "CartPole-v1", run_dir=str(run), env_steps=512, workers=3, **COMMON, **options
+        algo, env, run_dir=str(run), env_steps=512, workers=3, **COMMON, **options
     )
-    for workers in (5, 4, 0):
+    for workers in (5, "4..4", 0):
         before = result
         steps = before.env_steps + 512
         result = muster.resume(run, workers=workers, env_steps=steps, quiet=True)
-        assert (result.workers, result.stopped_by) == (workers, "steps")
+        many = 4 if workers == "4..4" else workers
+        assert (result.workers, result.stopped_by) == (many, "steps")
+        assert result.workers_range == ((4, 4) if workers == "4..4" else None)
         assert result.env_steps >= steps and result.train_iter > before.train_iter
         assert result.policy_sha256 != before.policy_sha256
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

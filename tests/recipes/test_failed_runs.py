@@ -1,12 +1,16 @@
 """A run that fails says so in three lines, and leaves the whole traceback in its logs."""
 
 import json
+from contextlib import contextmanager
 from dataclasses import asdict
 
+import gymnasium as gym
+import numpy as np
 import pytest
 from faulty import SMALL, VARIABLE, Fault, run
 
 import muster
+from muster.cli.main import main
 
 MODES = [("ppo", 0), ("ppo", 2), ("dqn", 0), ("dqn", 3)]
 
@@ -82,3 +86,80 @@ def test_from_python_the_exception_is_the_models_own_with_a_note_of_the_file(tmp
     file = run_dir / "logs" / "main.log"
     assert caught.value.__notes__[-1] == f"the traceback is in {file}"
     assert 'raise RuntimeError(f"{call} is broken' in file.read_text()
+
+
+class Exits(gym.Env):
+    """Asks Python to exit in its 20th step, as a viewer does whose window was closed."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,))
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, error=SystemExit, call="step"):
+        self.error, self.call, self.steps = error, call, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if self.call == "reset":
+            raise self.error(0)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 20:
+            raise self.error(0)
+        return np.zeros(2, np.float32), 0.0, self.steps % 5 == 0, False, {}
+
+
+@contextmanager
+def registered(env, **kwargs):
+    """Have an environment known by its class's name."""
+    name = f"{env.__name__}-v0"
+    gym.register(name, env, kwargs=kwargs)
+    try:
+        yield
+    finally:
+        del gym.registry[name]
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    # Before a run begins an env's own KeyboardInterrupt cannot be told from Ctrl-C.
+    [("step", SystemExit), ("step", KeyboardInterrupt), ("reset", SystemExit)],
+)
+@pytest.mark.parametrize("algo", ["ppo", "dqn", "impala"])
+def test_an_env_that_exits_has_failed_and_does_not_end_the_command_well(
+    tmp_path, algo, error, call
+):
+    with registered(Exits, error=error, call=call), pytest.raises(muster.MusterError) as caught:
+        muster.train(
+            algo, "Exits-v0", env_steps=4096, workers=0, num_envs=4, run_dir=str(tmp_path / "run"),
+            quiet=True,
+        )  # fmt: skip
+    assert error.__name__ in str(caught.value)
+    if call == "reset":  # found out before the run began
+        return
+    assert caught.value.run_failed
+    assert (
+        f"raise self.error(0)\n{error.__name__}: 0"
+        in (tmp_path / "run" / "logs" / "main.log").read_text()
+    )
+    assert not (tmp_path / "run" / "result.json").exists()
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_so_has_a_hook_that_exits(tmp_path, error):
+    def leaves(ctx):
+        raise error(0)
+
+    with pytest.raises(muster.MusterError, match=f"{error.__name__}: 0\n.*no signal") as caught:
+        muster.train(
+            "dqn", "CartPole-v1", use=[leaves], env_steps=512, run_dir=str(tmp_path / "run"),
+            quiet=True,
+        )  # fmt: skip
+    assert caught.value.run_failed and "logs/main.log" in str(caught.value)
+
+
+def test_an_env_that_exits_has_failed_for_doctor_too(capsys):
+    with registered(Exits):
+        assert main(["doctor", "Exits-v0"]) == 1
+    assert "SystemExit" in capsys.readouterr().out

@@ -132,6 +132,7 @@ def test_the_directory_alone_is_enough(tmp_path, capsys):
         (["--workers", "64"], "contradict"),
         (["--no-such-option"], "there is no option"),
         (["--from-checkpoint", "x"], "cannot be used together"),
+        (["--env-steps", "64"], "--env-steps 64 is not possible: the run has done"),
     ],
 )
 def test_what_cannot_change_is_refused_before_anything_is_touched(tmp_path, capsys, words, what):

@@ -230,3 +230,87 @@ def test_without_a_bound_a_slow_actor_falls_behind_as_far_as_it_likes():
     world = World(random.Random(0), queue, 3, [0.02, 1.0, 1.0, 5.0])
     world.run(3_000)
     assert world.most > 20
+
+
+def test_who_leaves_is_not_waited_for_and_what_it_sent_is_learnt_from():
+    queue = queue_of(actors=2, in_flight=1, max_lag=1)
+    arrive(queue, 0, 1, 10)
+    queue.take()
+    queue.learnt(11)
+    arrive(queue, 0, 2, 11)
+    assert not queue.ready(), "at 12 what actor 1 has begun would be two versions old"
+    queue.left(1)
+    assert queue.ready()
+    arrive(queue, 1, 1, 10)  # it was on the way when the actor left
+    queue.left(1)
+    assert [each.content[0] for each in queue.take()] == [1]
+
+
+def test_a_newcomer_begins_with_the_present_weights():
+    queue = queue_of(actors=1, in_flight=2)
+    assert queue.permits().keys() == {0}
+    queue.joined(5, 0)
+    assert queue.permits()[5] == (0, 2, 10)
+
+
+def test_fewer_actors_are_each_allowed_more_so_that_a_batch_comes_together():
+    queue = queue_of(actors=4, batch=4, in_flight=1)
+    for actor in (1, 2, 3):
+        queue.left(actor)
+    queue.allow(4)
+    assert queue.permits() == {0: (0, 4, 10)}
+    queue.joined(1, 1)
+    queue.allow(2)
+    assert queue.permits() == {0: (0, 4, 10), 1: (1, 4, 10)}, "what was permitted stays so"
+    for number in (1, 2, 3, 4):
+        arrive(queue, 0, number, 10)
+    queue.take()
+    queue.learnt(11)
+    assert queue.permits()[0] == (0, 6, 11), "two more, as it is allowed two from now on"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_actors_that_come_and_go_keep_the_bound_and_nobody_waits_for_ever(seed):
+    rng = random.Random(seed)
+    most, batch = rng.randint(1, 6), rng.randint(1, 5)
+    least_lag = -(-most * -(-batch // most) // batch) - 1
+    cfg = IMPALAConfig(batch_unrolls=batch, max_lag=least_lag + rng.randint(0, 3))
+    here = set(range(rng.randint(1, most)))
+    incarnation = dict.fromkeys(range(most), 0)
+    begun = Counter()
+    flying = {actor: deque() for actor in range(most)}
+    queue = UnrollQueue(sorted(here), batch, cfg.in_flight(len(here)), cfg.max_lag, 1)
+    learnt = idle = 0
+    while learnt < 150:
+        if rng.random() < 0.05:
+            actor = rng.randrange(most)
+            if actor not in here:
+                here.add(actor)
+                queue.joined(actor, incarnation[actor])
+            elif len(here) > 1:
+                here.discard(actor)
+                queue.left(actor)
+                incarnation[actor] += 1
+                flying[actor].clear()
+            queue.allow(cfg.in_flight(len(here)))
+        for actor, (process, permitted, least) in queue.permits().items():
+            assert process == incarnation[actor]
+            while begun[actor, process] < permitted:
+                begun[actor, process] += 1
+                version = rng.randint(least, queue.version)
+                if flying[actor]:
+                    version = max(version, flying[actor][-1][1])
+                flying[actor].append((begun[actor, process], version))
+        able = [actor for actor in sorted(here) if flying[actor]]
+        if able and rng.random() < 0.7:
+            actor = rng.choice(able)
+            number, version = flying[actor].popleft()
+            arrive(queue, actor, number, version, incarnation[actor])
+        if queue.ready():
+            queue.take()
+            assert all(lag <= cfg.max_lag for lag in queue.lags())
+            queue.learnt(queue.version + 1)
+            learnt, idle = learnt + 1, 0
+        else:
+            idle += 1
+        assert idle < 1_000, "the learner waits for ever"

@@ -13,9 +13,9 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
-from muster.cli.leaving import leave_at_once_on_signals
+from muster.cli.leaving import leave_at_once_on_signals, leave_with, name_processes_left
 from muster.cli.output import forgiving_output
-from muster.errors import MusterError, OptionError
+from muster.errors import MusterError, OptionError, show_warnings_plainly
 from muster.shown import program
 from muster.spelling import nearest
 from muster.version import __version__
@@ -45,13 +45,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Args:
         argv: What follows `muster`. None for the command line of this process, which then also
-            leaves at once when it is told to by a signal; a caller's own handlers are left alone.
+            leaves at once on a signal, and ends without threads and processes of users' code.
     """
-    if argv is None:
-        leave_at_once_on_signals()
+    if argv is not None:
+        return _answer(list(argv))
+    leave_at_once_on_signals()
+    name_processes_left()
+    show_warnings_plainly()
+    code = _answer(sys.argv[1:])
+    leave_with(code)
+    return code
+
+
+def _answer(arguments: list[str]) -> int:
+    """Do what a command line says, and turn an error into three lines and an exit code."""
     try:
         with forgiving_output():
-            return _obey(list(sys.argv[1:] if argv is None else argv))
+            return _obey(arguments)
     except MusterError as error:
         _complain(error)
         return 1 if error.run_failed else 2

@@ -79,7 +79,7 @@ def resume(argv: Sequence[str], algo: str | None = None, env: str | None = None)
         check_env(env or saved.env, settings)
     except OptionError as error:
         raise as_typed(error, prog, _names(kind)) from None
-    return _run(algo, env, given, file)
+    return _run(algo, env, given, file, prog)
 
 
 def _start(algo: str, env: str, argv: Sequence[str]) -> int:
@@ -103,18 +103,28 @@ def _start(algo: str, env: str, argv: Sequence[str]) -> int:
         raise error.to_try("muster train {} {}", algo) from None
     except OptionError as error:
         raise as_typed(error, prog, options) from None
-    return _run(algo, env, options)
+    return _run(algo, env, options, None, prog)
 
 
 def _run(
-    algo: str | None, env: str | None, options: dict[str, Any], file: str | None = None
+    algo: str | None, env: str | None, options: dict[str, Any], file: str | None, prog: str
 ) -> int:
-    """Train with options that were checked, and print what came of it."""
+    """Train with options that were checked, and print what came of it.
+
+    Args:
+        algo: The algorithm; None for that of the run that is resumed.
+        env: The environment; None for that of the run that is resumed.
+        options: What was given.
+        file: A file with more options.
+        prog: The command up to its options, for messages.
+    """
     from muster.recipes.failure import as_run_error
     from muster.recipes.train import train
 
     try:
         result = train(algo, env, file, **options)
+    except OptionError as error:
+        raise error if error.run_failed else as_typed(error, prog, options) from None
     except MusterError:
         raise
     except Exception as error:  # of an environment's, a model's or a middleware's own code

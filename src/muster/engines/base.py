@@ -34,6 +34,8 @@ class Launch:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     places: tuple[Place, ...]
+    late: frozenset[int]
+    """Ids of the elastic nodes that the run begins without; they join as soon as there is room."""
     on_failure: Mapping[int, OnFailure]
     """What happens when a node dies or hangs, by node id."""
     max_restarts: int
@@ -115,8 +117,14 @@ class Receiver(Protocol):
     def lost(self, peer: int) -> None:
         """The link to this node is down, until it is linked again."""
 
-    def gone(self, peer: int) -> None:
-        """This node has ended and will not be replaced."""
+    def gone(self, peer: int, incarnation: int | None = None) -> None:
+        """This node has ended, or left: it is not waited for.
+
+        One that is elastic may be linked again, as a later incarnation than the one that is gone.
+        """
+
+    def joined(self, peer: int) -> None:
+        """This node, which is elastic and was gone, is at work."""
 
     def replaced(self, total: int) -> None:
         """So many nodes of this run were replaced so far."""

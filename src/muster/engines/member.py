@@ -37,6 +37,18 @@ class Member(ABC):
         self.outcome: Returned | Raised | None = None
         self.ended = False
         """Whether it has ended and will not be replaced."""
+        self.elastic = place.node_id in place.elastic
+        """Whether the run goes on without it."""
+        self.away = place.node_id in launch.late
+        """Whether it is elastic and not there: it did not join yet, or has left."""
+        self.last_there = -1
+        """Its last incarnation that was there and left; -1 for none."""
+        self.has_joined = not self.away
+        """Whether it is at work, or one that the run begins with."""
+        self.has_left = False
+        """Whether it was at work, and left."""
+        self.why_not_joined: str | None = None
+        """What it raised before it was at work, as one that joined."""
         self.alive = False
         self.listening = False
         self.hung: str | None = None
@@ -63,7 +75,7 @@ class Member(ABC):
             self._first_started = time.monotonic()
         self._starts += 1
         self.restart_at = None
-        self.hung = self.kill_at = self.done_at = None
+        self.hung = self.kill_at = self.done_at = self.why_not_joined = None
         self.watch = Watch()
         self._page.reset(self.place.node_id)
         self._begin()
@@ -78,6 +90,16 @@ class Member(ABC):
     @abstractmethod
     def sentinel(self) -> int:
         """A descriptor that is readable once the node has ended."""
+
+    @property
+    def has_place(self) -> bool:
+        """Whether there is a machine for it; until then it can only wait."""
+        return True
+
+    @property
+    def has_lost_place(self) -> bool:
+        """Whether it ended because its machine, or what ran it there, is lost."""
+        return False
 
     @abstractmethod
     def tell(self, order: object) -> None:

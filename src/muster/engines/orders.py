@@ -87,7 +87,16 @@ class Go:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """This node will not come back."""
+    """This node is not waited for: it has ended, or, if it is elastic, is not there yet or left."""
+
+    node: int
+    incarnation: int | None = None
+    """Which process of an elastic node it was at the latest, -1 for none: later ones are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJoined:
+    """This node, which is elastic and was away, is at work."""
 
     node: int
 

@@ -14,6 +14,7 @@ class Waiting(Protocol):
 
     place: Place
     ended: bool
+    away: bool
 
     def tell(self, order: object) -> None:
         """Give an order."""
@@ -36,8 +37,8 @@ class Rendezvous:
         self.look()
 
     def look(self) -> None:
-        """Start each task for which all nodes have arrived; those that have ended do not count."""
-        expected = {m.place.node_id for m in self._members if not m.ended}
+        """Start each task for which all nodes have arrived that are there and have not ended."""
+        expected = {m.place.node_id for m in self._members if not m.ended and not m.away}
         for task, here in list(self._here.items()):
             if task not in self._over and expected <= here.keys():
                 self._over.add(task)

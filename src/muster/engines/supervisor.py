@@ -24,13 +24,15 @@ from muster.engines.orders import (
     Finishing,
     Gone,
     Listening,
+    NodeJoined,
     Present,
     Raised,
     Replaced,
     Returned,
 )
-from muster.engines.progress import LOOPING, SAVING, STARTING, WAITING, ProgressPage
+from muster.engines.progress import LOOPING, SAVING, STARTING, WAITING, ProgressPage, Watch
 from muster.engines.rendezvous import Rendezvous
+from muster.engines.restart_policy import NodeFailure
 from muster.engines.stop_signals import signals_as_bytes
 from muster.errors import MusterError, NodeError
 from muster.framework.node import Finish
@@ -101,8 +103,12 @@ class Supervisor:
             raise left or SystemExit(128 + self._signal)
         if self._error is not None:
             raise self._error
-        outcomes = (member.outcome for member in self._members)
-        return [outcome.value for outcome in outcomes if isinstance(outcome, Returned)]
+        outcomes = [(member.outcome, member.elastic) for member in self._members]
+        return [  # by node id: an elastic node may not be there
+            outcome.value if isinstance(outcome, Returned) else None
+            for outcome, elastic in outcomes
+            if elastic or isinstance(outcome, Returned)
+        ]
 
     def _step(self) -> None:
         timeout = max(0.0, self._next_deadline() - time.monotonic())
@@ -138,11 +144,11 @@ class Supervisor:
                 for other in self._members
                 if other is not member and other.listening
             ]
-            member.listening = True
-            member.tell(Present(tuple(present)))
+            member.listening, member.away = True, False
             for other in self._members:
-                if other.ended:
-                    member.tell(Gone(other.place.node_id))
+                if other is not member and (other.ended or not other.has_joined):
+                    member.tell(_gone_order(other))
+            member.tell(Present(tuple(present)))
             if self._finishing is not None and self._is_to_end(member):
                 member.tell(self._end_order())
             if self._replaced:
@@ -157,9 +163,13 @@ class Supervisor:
             self._works_again(member)
             member.outcome, member.done_at = order, time.monotonic()
         elif isinstance(order, Raised):
-            member.outcome, member.done_at = order, time.monotonic()
+            member.done_at = time.monotonic()
             member.keep(order.traceback)
-            self._fail(member.raised(order))
+            if member.has_joined:
+                member.outcome = order
+                self._fail(member.raised(order))
+            else:  # what is wrong with a newcomer may be its machine: the others go on
+                member.why_not_joined = f"it raised {order.summary}"
 
     def _on_exit(self, member: Member) -> None:
         """Handle the end of a node's process: restart the node, or end the run."""
@@ -168,12 +178,14 @@ class Supervisor:
                 self._handle(member, member.pipe.recv())
             except (EOFError, OSError):
                 break
-        status = member.hung or member.exit_status()
+        status = member.why_not_joined or member.hung or member.exit_status()
         failure = member.failure(status)
         self._forget(member)
         member.close()
-        if member.outcome is not None:
+        if member.outcome is not None or (member.elastic and self._is_over()):
             self._gone(member)
+        elif member.elastic and (member.has_lost_place or not member.has_joined):
+            self._leave(member, failure)
         elif not self._needs(member):
             self._lose(member, status)
         elif given_up := member.restart_policy.record_failure(failure):
@@ -185,6 +197,32 @@ class Supervisor:
             member.replaced = now, status
             member.restart_at = now + member.restart_policy.back_off()
         self._rendezvous.look()
+
+    def _leave(self, member: Member, failure: NodeFailure) -> None:
+        """Go on without an elastic node, and have it join again as soon as there is room."""
+        given_up = member.restart_policy.record_failure(failure)
+        was_at_work, member.has_joined, member.replaced = member.has_joined, False, None
+        if not member.away:
+            member.away, member.last_there = True, member.place.incarnation
+            self._tell_all(_gone_order(member))
+        if was_at_work:
+            member.has_left = True
+            self._say(member, f"left: {failure.how}; {self._how_many(member)}")
+        elif given_up:
+            self._say(member, f"does not join: {given_up}")
+            self._gone(member)
+            return
+        member.restart_at = time.monotonic() + member.restart_policy.back_off()
+
+    def _how_many(self, member: Member) -> str:
+        """Say how many nodes of an elastic node's role there are."""
+        alike = [other for other in self._members if other.elastic]
+        there = sum(other.has_joined and not other.ended for other in alike)
+        return f"there are {there} of at most {len(alike)} {member.place.role} nodes"
+
+    def _is_over(self) -> bool:
+        """Whether nobody waits any more for a node that is elastic."""
+        return self._finishing is not None or self._error is not None or self._abandoned
 
     def _lose(self, member: Member, why: str) -> None:
         """End the run because a node failed and is not restarted."""
@@ -215,14 +253,22 @@ class Supervisor:
 
     def _replace(self, member: Member) -> None:
         """Restart a node, and tell the others."""
-        self._replaced += 1
-        for other in self._members:
-            if other.listening:
-                other.tell(Replaced(self._replaced))
+        if member.has_joined:
+            self._count_replaced()
         self._start(member)
 
+    def _count_replaced(self) -> None:
+        self._replaced += 1
+        self._tell_all(Replaced(self._replaced))
+
     def _works_again(self, member: Member) -> None:
-        if member.replaced is not None:
+        if not member.has_joined:
+            member.has_joined = True
+            self._tell_all(NodeJoined(member.place.node_id))
+            if member.has_left:
+                self._count_replaced()
+            self._say(member, f"joined; {self._how_many(member)}")
+        elif member.replaced is not None:
             since = time.monotonic() - member.replaced[0]
             self._say_replaced(member, f"at work again after {since:.2f} s")
 
@@ -241,11 +287,25 @@ class Supervisor:
     def _gone(self, member: Member) -> None:
         """Mark a node as ended for good, and tell the others, which may wait for it."""
         member.ended = True
-        for other in self._members:
-            if other.listening:
-                other.tell(Gone(member.place.node_id))
+        self._tell_all(Gone(member.place.node_id))
+        if all(other.ended for other in self._members if not other.away):
+            self._end_those_away()
         if not self._all_finish and all(m.ended for m in self._members if self._is_to_end(m)):
             self._finish_all()  # those that were to end the run did not
+
+    def _tell_all(self, order: object) -> None:
+        for member in self._members:
+            if member.listening:
+                member.tell(order)
+
+    def _end_those_away(self) -> None:
+        """End the elastic nodes that wait for room, or are on their way: nobody needs them."""
+        for member in self._members:
+            if member.away and not member.ended:
+                if member.alive:
+                    member.kill()
+                else:
+                    member.restart_at, member.ended = None, True
 
     def _end(self, member: Member) -> None:
         if member.alive:
@@ -289,6 +349,7 @@ class Supervisor:
                 self._gone(member)
             elif tell and member.listening and self._is_to_end(member):
                 member.tell(self._end_order(finish))
+        self._end_those_away()
 
     def _finish_all(self) -> None:
         """Ask the nodes to finish that the signal did not ask."""
@@ -336,6 +397,9 @@ class Supervisor:
     def _watch(self, member: Member) -> None:
         if not member.alive or member.kill_at is not None:
             return
+        if member.elastic and not member.has_place:
+            member.watch = Watch()
+            return
         now = time.monotonic()
         if member.done_at is not None:
             if now > member.done_at + self._launch.grace + _LEAVING:
@@ -376,3 +440,9 @@ class Supervisor:
                 if self._finishing is None:
                     self._all_finish = len(self._launch.on_signal) == len(self._members)
                 self._finish(Finish(signal.Signals(number).name, number), tell=True)
+
+
+def _gone_order(member: Member) -> Gone:
+    """Tell that a node is not waited for: not until it is there again, if it is elastic."""
+    is_away = not member.ended and not member.has_joined
+    return Gone(member.place.node_id, member.last_there if is_away else None)

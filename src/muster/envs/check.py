@@ -102,7 +102,7 @@ def check_env(
                 report.steps_per_s = _pool_rate(make)
         except EnvError as error:
             report.problems.append(str(error))
-        except Exception as error:  # from the bare env, without a VectorEnv around it
+        except (Exception, SystemExit) as error:  # from the bare env, without a VectorEnv
             report.problems.append(one_line(error))
     return report
 
@@ -115,7 +115,7 @@ def _run_gymnasium_checker(report: CheckReport, make_one: Callable[[], gym.Env[A
             # The bare env, as gymnasium asks for; rendering is not what training needs.
             gymnasium_check_env(env.unwrapped, skip_render_check=True)
             env.close()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             report.problems.append(f"gymnasium's checker: {one_line(error)}")
     seen = dict.fromkeys(_plain(str(each.message)) for each in caught)
     report.gymnasium_warnings.extend(seen)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.envs.errors import EnvError, RefusedValue
+from muster.framework.signals import SignalExit
 
 ACTION_MASK = "action_mask"
 """The key, in `info` and in a Dict observation."""
@@ -94,12 +95,14 @@ class FirstReset:
     def __init__(self, env: gym.Env[Any, Any], seed: int) -> None:
         self._seed = seed
         self._made: tuple[Any, dict[str, Any]] | None = None
-        self._failed: Exception | None = None
+        self._failed: BaseException | None = None
         if not choices_of(env.action_space) or is_masked(env.observation_space):
             return
         try:
             self._made = env.reset(seed=seed)
-        except Exception as error:
+        except SignalExit:
+            raise
+        except (Exception, SystemExit) as error:
             self._failed = error  # is told when the reset is asked for
 
     @property

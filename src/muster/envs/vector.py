@@ -23,6 +23,7 @@ from muster.envs.observations import TOP_BYTES, Array, Observation
 from muster.envs.quick_spaces import quicken
 from muster.envs.rewards import real_number, refuse_infinite_rewards
 from muster.errors import MusterError, MusterWarning, raised_at
+from muster.framework.signals import SignalExit
 from muster.seeding import numbered_seeds
 
 OneEnv = gym.Env[Any, Any]
@@ -110,7 +111,9 @@ class GymnasiumVectorEnv(VectorEnv):
         try:
             for env_step, action in zip(self._steps, for_envs, strict=True):
                 done.append(env_step(action))
-        except Exception as error:
+        except SignalExit:
+            raise
+        except (Exception, SystemExit) as error:  # an env that exits has failed
             env = len(done)
             self._raise_failure("step", error, env, self._numbers[env], self._running_step(env))
         try:
@@ -206,7 +209,9 @@ class GymnasiumVectorEnv(VectorEnv):
         for index, env in enumerate(envs):
             try:
                 env.close()
-            except Exception as error:
+            except SignalExit:
+                raise
+            except (Exception, SystemExit) as error:
                 if failed is None:
                     failed = _call_failed(self.env_id, "close", error, index)
                     failed.__cause__ = error
@@ -230,7 +235,9 @@ class GymnasiumVectorEnv(VectorEnv):
                     raw, _ = self._first_reset.take(self._envs[0], seed)
                 else:
                     raw, _ = self._envs[env].reset(seed=seed)
-            except Exception as error:
+            except SignalExit:
+                raise
+            except (Exception, SystemExit) as error:
                 self._raise_failure("reset", error, env, number, 0)
             raws.append(raw)
         try:
@@ -294,7 +301,7 @@ class GymnasiumVectorEnv(VectorEnv):
         return done
 
     def _raise_failure(
-        self, call: str, error: Exception, env: int, number: int, step: int
+        self, call: str, error: BaseException, env: int, number: int, step: int
     ) -> NoReturn:
         seed = self.episode_seed(env, number)
         raise _call_failed(self.env_id, call, error, env, number, step, seed) from error
@@ -338,7 +345,9 @@ class GymnasiumVectorEnv(VectorEnv):
             try:
                 raw, reward, terminated, truncated, _ = self._steps[env](action)
                 total += float(reward)
-            except Exception as error:
+            except SignalExit:
+                raise
+            except (Exception, SystemExit) as error:
                 self._raise_failure("step", error, env, number, count)
             if terminated or truncated:
                 return f"done again, it ended after {count} of {len(actions)} steps"
@@ -357,9 +366,9 @@ class GymnasiumVectorEnv(VectorEnv):
 def _make(env_id: str, make_one: Callable[[], OneEnv], index: int) -> OneEnv:
     try:
         env = make_one()
-    except MusterError:
+    except (MusterError, SignalExit):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _call_failed(env_id, "init", error, index) from error
     if not isinstance(env, gym.Env):
         raise EnvError(
@@ -389,7 +398,7 @@ def _require_same_spaces(env_id: str, first: OneEnv, env: OneEnv, index: int) ->
 def _call_failed(
     env_id: str,
     call: str,
-    error: Exception,
+    error: BaseException,
     env: int,
     episode: int | None = None,
     step: int | None = None,

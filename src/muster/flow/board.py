@@ -35,9 +35,10 @@ class _Message:
 class _Reader:
     """What one reader has been sent."""
 
-    __slots__ = ("ready", "sent", "under_way")
+    __slots__ = ("is_gone", "ready", "sent", "under_way")
 
     def __init__(self) -> None:
+        self.is_gone = False
         self.ready = False
         self.sent = 0
         self.under_way = 0
@@ -89,6 +90,7 @@ class Publisher:
             reader = self._readers.get(node)
             if reader is not None:
                 reader.ready, reader.sent, reader.under_way = True, 0, 0
+                reader.is_gone = False
                 self._send_newest(node, reader)
 
     def lost(self, node: int) -> None:
@@ -99,16 +101,18 @@ class Publisher:
                 self._lock.notify_all()
 
     def gone(self, node: int) -> None:
-        """A reader will not come back."""
+        """A reader is not waited for; it may come back."""
         with self._lock:
-            self._readers.pop(node, None)
-            self._lock.notify_all()
+            if node in self._readers:
+                self._readers[node].ready, self._readers[node].is_gone = False, True
+                self._lock.notify_all()
 
     def wait_until_sent(self, deadline: float) -> None:
         """Wait until every reader was sent the newest values, or the time is up."""
 
         def sent() -> bool:
-            return all(reader.sent == self._number for reader in list(self._readers.values()))
+            readers = list(self._readers.values())
+            return all(reader.is_gone or reader.sent == self._number for reader in readers)
 
         self._dispatcher.wait_for(self._lock, sent, max(0.0, deadline - time.monotonic()))
 

@@ -88,6 +88,10 @@ class Channel:
         """Return which process of a node this one is linked with, or was last; 0 before that."""
         return 0 if self._node is None else self._node.dispatcher.incarnation_of(sender)
 
+    def is_away(self, sender: int) -> bool:
+        """Whether an elastic node is not there: it did not join yet, or has left."""
+        return self._node is not None and self._node.is_away(sender)
+
     def put(self, value: Any, timeout: float | None = None) -> bool:
         """Send an item, and wait while there is no room. False if the run finished first.
 

@@ -39,6 +39,9 @@ class Dispatcher:
         self._early: dict[str, list[tuple[heads.Head, Delivery]]] = defaultdict(list)
         self._linked: dict[int, int] = {}
         self._gone: set[int] = set()
+        """Nodes that are not waited for."""
+        self._away: set[int] = set()
+        """Elastic nodes that are not at work: not yet, or not any more."""
 
     # ---- for boards and streams
 
@@ -76,7 +79,7 @@ class Dispatcher:
             self._publishers[publisher.board] = publisher
             for node in self._gone:
                 publisher.gone(node)
-            for node in self._linked:
+            for node in self._linked.keys() - self._gone:
                 publisher.linked(node)
 
     def add_subscriber(self, subscriber: "Subscriber") -> None:
@@ -162,12 +165,31 @@ class Dispatcher:
                     outlet.lost()
 
     def is_gone(self, peer: int) -> bool:
-        """Whether a node has ended for good."""
+        """Whether a node has ended, or is not there: it is not waited for."""
         return peer in self._gone
 
-    def gone(self, peer: int) -> None:
-        """A node has ended for good."""
+    def is_away(self, peer: int) -> bool:
+        """Whether an elastic node is not there: it did not join yet, or has left."""
+        return peer in self._away
+
+    def joined(self, peer: int) -> None:
+        """An elastic node is at work."""
         with self._lock:
+            self._away.discard(peer)
+
+    def gone(self, peer: int, incarnation: int | None = None) -> None:
+        """A node is not waited for any more: it has ended, or left.
+
+        Args:
+            peer: Which.
+            incarnation: Of an elastic node that is away, the last process that was there; a later
+                one may be linked already. None for one that has ended.
+        """
+        with self._lock:
+            if incarnation is not None:
+                if self._linked.get(peer, -1) > incarnation:
+                    return
+                self._away.add(peer)
             self._gone.add(peer)
             for publisher in self._publishers.values():
                 publisher.gone(peer)

@@ -6,7 +6,7 @@
     applied(learner)                     they were used: their lag is counted
 
 Only decides and counts: it waits for nothing, and knows no weights. Two carriers use it: the
-`ParameterServer` of this room (boards and channels between nodes) and that of `muster.actors`.
+`ParameterServer` of this package (boards and channels between nodes) and that of `muster.actors`.
 """
 
 from dataclasses import dataclass

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from muster.engines.base import Delivery, Transport
+from muster.errors import TaskError
 from muster.flow.dispatcher import Dispatcher
 from muster.flow.task_link import NodeTaskLink
 from muster.framework.events import Events
@@ -66,6 +67,10 @@ class ProgramNode:
             if self.finish is not None:  # for other threads
                 self._wake()
 
+    def is_away(self, node: int) -> bool:
+        """Whether an elastic node is not there: it did not join yet, or has left."""
+        return self.dispatcher.is_away(node)
+
     def advance(self) -> None:
         """Count progress of the main thread."""
         self._transport.advance()
@@ -76,6 +81,13 @@ class ProgramNode:
 
     def shared_memory(self, size: int) -> memoryview:
         """Return memory that all nodes see, or a copy of it for each machine."""
+        if self.place.elastic:
+            role = self.place.roles[min(self.place.elastic)]
+            raise TaskError(
+                f"nodes of a program whose role {role!r} is a range have no memory in common",
+                "its nodes come and go, and who has memory in common waits for all others",
+                f"one number for roles[{role!r}], or Channel and ParameterServer",
+            )
         return self._transport.shared_memory(size)
 
     @property
@@ -126,9 +138,13 @@ class ProgramNode:
         """A node cannot be reached."""
         self.dispatcher.lost(peer)
 
-    def gone(self, peer: int) -> None:
-        """A node will not come back."""
-        self.dispatcher.gone(peer)
+    def gone(self, peer: int, incarnation: int | None = None) -> None:
+        """A node is not waited for."""
+        self.dispatcher.gone(peer, incarnation)
+
+    def joined(self, peer: int) -> None:
+        """A node that was away is at work."""
+        self.dispatcher.joined(peer)
 
     def replaced(self, total: int) -> None:
         """So many nodes were replaced so far."""

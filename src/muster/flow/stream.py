@@ -129,8 +129,9 @@ class Outlet:
             self._changed.notify_all()
 
     def linked(self) -> None:
-        """The reader is there: send what it has to know."""
+        """The reader is there, for the first time or again: send what it has to know."""
         with self._changed:
+            self._closed = False
             for _, head, parcel in self._unacked:
                 self._dispatcher.send(self._to, head, parcel)
             self._ready = True

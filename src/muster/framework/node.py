@@ -40,6 +40,8 @@ class Place:
     """Whether it replaces one that is to go on from its last checkpoint."""
     age: float = 0.0
     """Seconds from the start of its first incarnation to that of this one."""
+    elastic: frozenset[int] = frozenset()
+    """Ids of the nodes that may join late, leave and come back: nobody waits for them."""
 
     @property
     def name(self) -> str:
@@ -123,6 +125,9 @@ class Node(Protocol):
     def replacements(self) -> int:
         """Nodes of this run that were replaced so far."""
 
+    def is_away(self, node: int) -> bool:
+        """Whether an elastic node is not there: it did not join yet, or has left."""
+
     def open_task(self, events: Events, finish: Callable[[Finish], None]) -> TaskLink:
         """Connect a task to its twins: the n-th task of one node is the n-th of every other."""
 
@@ -156,6 +161,29 @@ def saving() -> AbstractContextManager[None]:
 def replacements() -> int | None:
     """Return how many nodes of this run were replaced so far; None in a run of one process."""
     return None if _current is None else _current.replacements
+
+
+def nodes_here(role: str) -> tuple[int, ...]:
+    """Return the ids of the nodes of a role that are there now, sorted; none in one process."""
+    node = _current
+    if node is None:
+        return ()
+    roles = enumerate(node.place.roles)
+    return tuple(each for each, its_role in roles if its_role == role and not node.is_away(each))
+
+
+def elastic_nodes_away() -> int:
+    """Return how many of the most nodes that a program may have are not there now."""
+    return 0 if _current is None else sum(map(_current.is_away, _current.place.elastic))
+
+
+def elastic_nodes() -> dict[str, int]:
+    """Return how many nodes of each role that is elastic are there now."""
+    if _current is None:
+        return {}
+    place = _current.place
+    roles = {place.roles[node] for node in place.elastic}
+    return {role: len(nodes_here(role)) for role in sorted(filter(None, roles))}
 
 
 @contextmanager

@@ -6,9 +6,11 @@ Parallel.runner(3, topology="star")(main)   ->   [what main returned on each nod
 import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from muster.container import whole_cores
 from muster.errors import OptionError
 from muster.framework import topology as topologies
 from muster.framework.labels import environment_labels, parse_labels
@@ -18,6 +20,9 @@ from muster.spelling import nearest
 
 ENGINES = {"local": "muster.engines.local", "ray": "muster.engines.ray"}
 """Where each engine is. By name, so that one which is not used is not imported."""
+
+ELASTIC = frozenset({"ray"})
+"""Engines whose nodes may join and leave while a program runs."""
 
 POLICIES = ("stop", "restart", "resume")
 
@@ -47,7 +52,7 @@ class Parallel:
         n_parallel_workers: int | None = None,
         topology: str = "star",
         engine: str = "local",
-        roles: Mapping[str, int] | None = None,
+        roles: Mapping[str, int | tuple[int, int]] | None = None,
         labels: Sequence[str] | Mapping[int, Sequence[str]] | None = None,
         on_failure: Mapping[Any, str] | str | None = None,
         max_restarts: int = 5,
@@ -71,7 +76,11 @@ class Parallel:
             topology: Who gets what a loop shares: `star` (node 0 and each other), `mesh` (all and
                 all), `alone` (nobody).
             engine: What runs them: `local`, processes on this machine; `ray`, a Ray cluster.
-            roles: How many nodes have which role, numbered in this order.
+            roles: How many nodes have which role, numbered in this order. One of them, but not the
+                first, may be a range `(least, most)`. On a Ray cluster such a role is elastic: the
+                program begins with the least, more join while it runs as soon as there is room, and
+                those whose machine is lost leave without ending it. On this machine it is one
+                number: as many as there are cores, within the range.
             labels: More labels, for all nodes or by node id.
             on_failure: What to do when a node is killed or hangs, by role or node id, or one for
                 all: `stop` the run (the default), `restart` the node, or `resume` it, which
@@ -94,16 +103,18 @@ class Parallel:
                 all by default. The others run on, so that these can still use them for what they
                 save, and end when the first of these ends the run.
         """
-        role_of = _roles(n_parallel_workers, roles)
         _check_choice("topology", topology, topologies.TOPOLOGIES)
         _check_choice("engine", engine, tuple(ENGINES))
+        crew = _roles(n_parallel_workers, roles, engine)
+        role_of = crew.role_of
         _check_seconds(hang_after=hang_after, start_within=start_within, grace=grace)
         _check_count("max_restarts", max_restarts, 0)
         if threads is not None:
             _check_count("threads", threads, 1)
         own = _labels(labels, len(role_of))
         options = {
-            "places": _places(role_of, topology, own),
+            "places": _places(crew, topology, own),
+            "late": crew.late,
             "on_failure": _policies(on_failure, role_of),
             "max_restarts": max_restarts,
             "hang_after": hang_after,
@@ -138,29 +149,74 @@ class Parallel:
         return run
 
 
-def _roles(count: int | None, roles: Mapping[str, int] | None) -> tuple[str | None, ...]:
+@dataclass(frozen=True, slots=True)
+class _Crew:
+    """The nodes of a program."""
+
+    role_of: tuple[str | None, ...]
+    """The role of every node, by its id."""
+    elastic: frozenset[int] = frozenset()
+    """Those that may join and leave."""
+    late: frozenset[int] = frozenset()
+    """Those of them that the program begins without."""
+
+
+def _roles(
+    count: int | None, roles: Mapping[str, int | tuple[int, int]] | None, engine: str
+) -> _Crew:
     """Return the role of every node."""
     if roles is None:
         _check_count("n_parallel_workers", count, 1)
         assert count is not None
-        return (None,) * count
+        return _Crew((None,) * count)
     if not isinstance(roles, Mapping) or not roles:
         raise OptionError(
             f"roles={roles!r} is not possible",
             "it says how many nodes have which role",
             'roles={"learner": 1, "actor": 3}',
         )
+    ranges = _ranges(roles)
     for role, number in roles.items():
         parse_labels("roles", role)
-        _check_count(f"roles[{role!r}]", number, 0)
-    total = sum(roles.values())
+        if role not in ranges:
+            _check_count(f"roles[{role!r}]", number, 0)
+    most = {role: number for role, number in roles.items() if isinstance(number, int)}
+    for role, (low, high) in ranges.items():
+        cores_left = whole_cores() - sum(most.values())
+        most[role] = high if engine in ELASTIC else min(high, max(low, cores_left))
+    total = sum(most.values())
     if total == 0 or (count is not None and count != total):
         raise OptionError(
             f"n_parallel_workers={count} and roles={dict(roles)} contradict each other",
             f"the roles are {total} nodes together",
             f"n_parallel_workers={max(total, 1)}",
         )
-    return tuple(role for role, number in roles.items() for _ in range(number))
+    role_of = tuple(role for role in roles for _ in range(most[role]))
+    if not ranges or engine not in ELASTIC:
+        return _Crew(role_of)
+    ((role, (low, _)),) = ranges.items()
+    elastic = [node for node, its_role in enumerate(role_of) if its_role == role]
+    return _Crew(role_of, frozenset(elastic), frozenset(elastic[low:]))
+
+
+def _ranges(roles: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Return the roles that are ranges: one at most, and not that of node 0."""
+    found = {role: number for role, number in roles.items() if isinstance(number, tuple | list)}
+    for role, number in found.items():
+        what = f"roles[{role!r}]={number!r} is not possible"
+        whole = all(isinstance(each, int) and not isinstance(each, bool) for each in number)
+        if len(number) != 2 or not whole or not 1 <= number[0] <= number[1]:
+            why = "a range is the least and the most nodes of the role, and the least is 1 or more"
+            raise OptionError(what, why, f"roles={{..., {role!r}: (2, 14)}}")
+        if len(found) > 1:
+            raise OptionError(what, "only one role of a program can be a range", "roles[...]=2")
+        if role == next(iter(roles)):
+            raise OptionError(
+                what,
+                "node 0 is of this role, and a program does not run without it",
+                f"roles={{'learner': 1, {role!r}: {tuple(number)}}}",
+            )
+    return {role: (number[0], number[1]) for role, number in found.items()}
 
 
 def _labels(
@@ -180,9 +236,8 @@ def _labels(
     return [frozenset(parse_labels("labels", labels.get(node, ()))) for node in range(size)]
 
 
-def _places(
-    role_of: tuple[str | None, ...], topology: str, own: list[frozenset[str]]
-) -> tuple[Place, ...]:
+def _places(crew: _Crew, topology: str, own: list[frozenset[str]]) -> tuple[Place, ...]:
+    role_of = crew.role_of
     size = len(role_of)
     places = []
     for node, role in enumerate(role_of):
@@ -198,6 +253,7 @@ def _places(
                 labels=frozenset(labels),
                 peers=topologies.neighbours(topology, node, size),
                 linked=topologies.linked(topology, node, size),
+                elastic=crew.elastic,
             )
         )
     return tuple(places)

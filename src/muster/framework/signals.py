@@ -43,6 +43,10 @@ def next_message(inbox: "queue.SimpleQueue[_T]", timeout: float | None = None) -
                 raise
 
 
+class SignalExit(SystemExit):
+    """The exit that a signal asks for, and not a user's code."""
+
+
 class Signals:
     """The handlers of signals during one run, and what was decided because of them."""
 
@@ -102,7 +106,7 @@ class Signals:
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
-        self._deliver(SystemExit(128 + number))
+        self._deliver(SignalExit(128 + number))
 
     def _deliver(self, error: BaseException) -> None:
         if self._inbox is None:

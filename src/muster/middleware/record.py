@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator
 
 from muster.framework import Context, Middleware
-from muster.framework.node import replacements
+from muster.framework.node import elastic_nodes, replacements
 from muster.run import MetricsWriter
 from muster.workers.episode_log import EpisodeLog
 
@@ -62,6 +62,7 @@ def log_metrics(
             replaced = replacements()
             if replaced is not None:
                 metrics["nodes/replaced"] = replaced
+            metrics.update({f"nodes/{role}": here for role, here in elastic_nodes().items()})
             if metrics:
                 writer.write(ctx.env_step, metrics, train_iter=ctx.train_iter)
         if note is not None:

@@ -15,6 +15,7 @@ from muster.recipes.job import Job
 from muster.recipes.keeping import EVALUATED, keep_best
 from muster.recipes.metric_sinks import metric_sinks
 from muster.recipes.result import RunResult
+from muster.recipes.worker_range import range_of
 from muster.run import Checkpoint, MetricsWriter, RunDirectory, RunDirectoryError
 from muster.workers import (
     Evaluation,
@@ -60,6 +61,7 @@ def complete(
     if known is not None:
         return replace(known, policy=agent)
     started = time.monotonic()
+    asked = range_of(job.options.workers)
     evaluation = _evaluated(job, agent, stop)
     if evaluation is not None:
         _write_down(job, run, last, evaluation)
@@ -81,6 +83,7 @@ def complete(
         policy=agent,
         backend=job.options.backend,
         stop_signal=stop.signal,
+        workers_range=None if asked is None else (asked.low, asked.high),
     )
 
 

@@ -75,11 +75,15 @@ class Workers:
     def __init__(self, job: Job, agent: Any) -> None:
         self.plan = unroll_plan(agent, job.cfg.rollout, job.options.num_envs, 1)
         """Of a worker's rollout."""
-        self.processes = job.workers - 1
-        """That share the work: the learner and the workers."""
+        self._job = job
         self._server = ParameterServer(home="role.learner")
         self._first = 0
         """The first version of this learner."""
+
+    @property
+    def processes(self) -> int:
+        """That share the work: the learner and the workers."""
+        return 1 + self._job.present("worker", self._job.workers - 2)
 
     def middleware(self) -> Middleware:
         """Return what brings gradients."""

@@ -6,7 +6,8 @@
 
 A worker never waits for other workers, only for weights newer than those it computed a gradient
 for. Only the learner writes files. Workers and the evaluator are started again when they are
-killed, the learner goes on from its last checkpoint. Copy it and change it.
+killed, the learner goes on from its last checkpoint. Workers may join and leave in mid-run
+(`with_range`). Copy it and change it.
 """
 
 import time
@@ -21,7 +22,7 @@ from muster.recipes.gradient_sources import OwnWorker, Workers
 from muster.recipes.harness import Harness
 from muster.recipes.job import Job
 from muster.recipes.result import RunResult
-from muster.recipes.roles import begin_learner, evaluate, record_learner
+from muster.recipes.roles import begin_learner, evaluate, record_learner, with_range
 from muster.recipes.speed import Speed, StreamWork
 from muster.run import RunDirectory
 from muster.seeding import derive_seed
@@ -37,7 +38,7 @@ def train_by_gradients(job: Job, run: RunDirectory, stop: StopRequest) -> RunRes
         with Task() as task:
             return learn(task, job, stop)
     runner = Parallel.runner(
-        roles={"learner": 1, "evaluator": 1, "worker": job.workers - 2},
+        roles=with_range(job, {"learner": 1, "evaluator": 1, "worker": job.workers - 2}, "worker"),
         on_failure=ON_FAILURE,
         on_signal="learner",
         threads=1,

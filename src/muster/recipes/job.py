@@ -11,7 +11,7 @@ from muster.devices import device_in_turn
 from muster.envs import VectorEnv, make_envs
 from muster.envs.setup import EnvSetup
 from muster.framework import Context
-from muster.framework.node import replacements
+from muster.framework.node import elastic_nodes_away, nodes_here, replacements
 from muster.recipes.algorithms import make_agent
 from muster.recipes.env_options import setup_of
 from muster.recipes.models import load_model
@@ -20,6 +20,7 @@ from muster.recipes.own_code import OwnCode
 from muster.recipes.own_modules import modules_here
 from muster.recipes.resources import parse_resources
 from muster.recipes.result import RunResult
+from muster.recipes.worker_range import WorkerRange, elastic_range, range_of
 from muster.run import Checkpoint, RunDirectory
 
 Spaces = tuple[gym.Space[Any], gym.Space[Any]]
@@ -49,6 +50,15 @@ class Job:
     """The device to show progress on; None if standard error is no terminal."""
     own_code: OwnCode | None = None
     """What nodes cannot import; None if there are none."""
+
+    @property
+    def elastic(self) -> WorkerRange | None:
+        """How many processes there may be, if they join and leave while the run goes on."""
+        return elastic_range(self.options.workers, self.options.engine)
+
+    def present(self, role: str, most: int) -> int:
+        """Return how many nodes of the role that acts there are, of so many at the most."""
+        return most if self.elastic is None else len(nodes_here(role))
 
     @property
     def replicas(self) -> int:
@@ -168,11 +178,12 @@ def result_of(job: Job, ctx: Context, agent: Hashed, started: float, first_step:
     """
     seconds = time.monotonic() - started
     evaluation = ctx.get("evaluation")
+    asked = range_of(job.options.workers)
     return RunResult(
         algo=job.algo,
         env=job.env,
         seed=job.options.seed,
-        workers=job.workers,
+        workers=job.workers - elastic_nodes_away(),
         env_steps=ctx.env_step,
         train_iter=ctx.train_iter,
         seconds=seconds,
@@ -186,4 +197,5 @@ def result_of(job: Job, ctx: Context, agent: Hashed, started: float, first_step:
         policy=None,
         backend=job.options.backend,
         replacements=replacements() or 0,
+        workers_range=None if asked is None else (asked.low, asked.high),
     )

@@ -11,11 +11,11 @@ from muster.framework.parallel import ENGINES
 from muster.recipes.env_options import WRAPPERS, parse_env_kwargs
 from muster.recipes.hooks import HOOKS
 from muster.recipes.resources import parse_resources
+from muster.recipes.worker_range import MOST_WORKERS, check_workers
 from muster.spelling import nearest
 
 Backend = Literal["auto", "gymnasium", "envpool"]
 MOST_SEED = 2**63 - 1
-MOST_WORKERS = 256
 MOST_ENVS = 65_536
 """As many as `make_envs` makes."""
 
@@ -37,8 +37,8 @@ class TrainOptions:
     """Stop after so many seconds of this command, evaluations included."""
     seed: int = 0
     """Decides everything random. The same seed gives the same policy."""
-    workers: int | None = None
-    """Processes: 0 for this one alone. None: all cores in step (as ppo), else 0."""
+    workers: int | str | None = None
+    """Processes: 0 for this one alone, 4..16 for a range. None: all cores in step, else 0."""
     learners: int | None = None
     """Processes that compute gradients, to the same bits for any number. None: one."""
     learner_slots: int = 4
@@ -89,7 +89,7 @@ class TrainOptions:
             check_whole("env_steps", self.env_steps)
         check_whole("num_envs", self.num_envs, high=MOST_ENVS)
         if self.workers is not None:
-            check_whole("workers", self.workers, low=0, high=MOST_WORKERS)
+            check_workers(self.workers)
         self._check_learners()
         self._check_engine()
         check_whole("eval_episodes", self.eval_episodes, high=1_000_000)

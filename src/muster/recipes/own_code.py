@@ -53,7 +53,8 @@ class OwnCode:
         Raises:
             OptionError: It holds something that cannot be sent to another process.
         """
-        spec = gym.registry.get(env.rpartition(":")[2])
+        # Nodes import the module of `module:Id`, which registers it: here it would be twice.
+        spec = None if ":" in env else gym.registry.get(env)
         factory = None
         if model is not None and not registry.is_built_in(model):
             factory = registry.get_model(model)

@@ -7,7 +7,8 @@
 With `--replay-shards K` replay is on K more nodes, and the learner asks them for batches; with
 `--learners K` its gradients are computed on K - 1 more (docs/learners.md). Only the learner writes
 files. Anyone may be killed: actors, the evaluator and shards are started again (a
-shard is empty then), the learner goes on from its last checkpoint. Copy it and change it.
+shard is empty then), the learner goes on from its last checkpoint. Where actors join and leave in
+mid-run, the learner goes on with those that are there (`with_range`). Copy it and change it.
 """
 
 import time
@@ -41,7 +42,7 @@ from muster.recipes.replicas import (
     work_of_replay,
 )
 from muster.recipes.result import RunResult
-from muster.recipes.roles import begin_learner, evaluate, record_learner
+from muster.recipes.roles import begin_learner, evaluate, record_learner, with_range
 from muster.recipes.speed import ReplayWork, Speed
 from muster.run import RunDirectory
 from muster.seeding import derive_seed
@@ -62,7 +63,7 @@ def train_by_replay(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult
             return learn(task, job, stop)
     roles = with_replicas(job, roles_of(job))
     runner = Parallel.runner(
-        roles=roles,
+        roles=with_range(job, roles, "actor"),
         on_failure={role: ON_FAILURE[role] for role in roles},
         on_signal="learner",  # it saves what replay shards hold before it ends them
         **job.runner_options(run),
@@ -138,9 +139,9 @@ def act(task: Task, job: Job) -> None:
     collector = Collector(agent, envs, steps=steps_of_fragment(job))
     server = ParameterServer(home="role.learner")
     buffer = replay_to_send_to(job, spaces, router)
-    mine, total = envs_of_actor(job, router)
 
     def epsilon(env_step: float) -> Any:
+        mine, total = envs_of_actor(job, router)  # which change as actors join and leave
         return agent.epsilon_of(env_step, mine, total)
 
     task.use(middleware.act(collector, buffer, server, agent, epsilon))

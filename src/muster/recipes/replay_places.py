@@ -16,6 +16,7 @@ from muster.data import (
     ShardedReplay,
     ShardFeed,
 )
+from muster.framework.node import nodes_here
 from muster.framework.router import Router
 from muster.recipes.job import Job, Spaces
 from muster.seeding import derive_seed
@@ -55,9 +56,15 @@ def steps_of_fragment(job: Job) -> int:
 def envs_of_actor(job: Job, router: Router) -> tuple[range, int]:
     """Return the numbers of an actor's environments among those of all actors, and their total.
 
-    Of the roles of `roles_of`, actors are the last.
+    Of the roles of `roles_of`, actors are the last. Where they join and leave, it is about those
+    that are there now: however many there are, their exploration is spread over the whole range.
     """
-    count, actors = job.options.num_envs, roles_of(job)["actor"]
+    count = job.options.num_envs
+    if job.elastic:
+        here = nodes_here("actor")
+        first = here.index(router.node_id) * count
+        return range(first, first + count), len(here) * count
+    actors = roles_of(job)["actor"]
     first = (router.node_id - (job.workers - actors)) * count
     return range(first, first + count), actors * count
 

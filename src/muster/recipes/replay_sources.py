@@ -105,8 +105,7 @@ class Actors:
     def __init__(self, task: Task, job: Job, agent: Any) -> None:
         cfg = job.cfg
         self._agent = agent
-        self.processes = 1 + roles_of(job)["actor"]
-        """That share the work: the learner and the actors."""
+        self._job = job
         self._server = ParameterServer(home="role.learner")
         self._batch_size: int = cfg.batch_size
         self._steps_before = 0
@@ -115,6 +114,11 @@ class Actors:
         """What is learnt from."""
         steps = steps_of_fragment(job) * job.options.num_envs
         self._updates: int = max(1, math.floor(steps * cfg.updates_per_step_exactly()))
+
+    @property
+    def processes(self) -> int:
+        """That share the work: the learner and the actors."""
+        return 1 + self._job.present("actor", roles_of(self._job)["actor"])
 
     def updates(self, env_step: int) -> int:
         """Return the gradient steps of a loop: always as many, as actors keep pace with them."""

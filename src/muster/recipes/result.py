@@ -50,6 +50,10 @@ class RunResult:
     replacements: int = 0
     """How often a node was replaced, because it had died or hung."""
 
+    workers_range: tuple[int, int] | None = None
+    """The least and the most processes that were asked for; `workers` is how many there were at the
+    end. None where one number was."""
+
     def curve(self) -> "dict[str, NDArray[Any]]":
         """Return the learning curve: one array for each column of `metrics.jsonl`, line by line.
 

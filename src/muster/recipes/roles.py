@@ -1,6 +1,7 @@
 """What learners with roles around them have in common: how they begin, and their evaluator."""
 
 import warnings
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from muster.errors import MusterWarning
@@ -43,6 +44,20 @@ def evaluate(task: Task, job: Job) -> None:
 
     task.use(_evaluate)
     task.run()
+
+
+def with_range(job: Job, roles: Mapping[str, int], role: str) -> dict[str, int | tuple[int, int]]:
+    """Return the roles of a run, one of them as a range if its nodes may join and leave.
+
+    Args:
+        job: What to do.
+        roles: How many nodes have which role, at the most.
+        role: The one that acts.
+    """
+    found: dict[str, int | tuple[int, int]] = dict(roles)
+    if job.elastic is not None and role in roles:
+        found[role] = roles[role] - (job.elastic.high - job.elastic.low), roles[role]
+    return found
 
 
 class Resumes(Protocol):

@@ -24,6 +24,7 @@ from muster.recipes.models import check_model
 from muster.recipes.options import TrainOptions
 from muster.recipes.own_modules import is_code
 from muster.recipes.presets import preset
+from muster.recipes.worker_range import WorkerRange, about_range, elastic_range, range_of
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,18 @@ class Settings:
         return self.workers > 0 or (self.options.learners or 1) > 1
 
     @property
+    def elastic(self) -> WorkerRange | None:
+        """How many processes there may be, if they join and leave while the run goes on."""
+        return elastic_range(self.options.workers, self.options.engine)
+
+    @property
     def workers(self) -> int:
-        """Processes that train; 0 for this one alone."""
-        if self.options.workers is not None:
-            return self.options.workers
+        """Processes that train, at the most; 0 for this one alone."""
+        given = self.options.workers
+        if (asked := range_of(given)) is not None:
+            return asked.high if self.elastic else asked.of_this_machine
+        if isinstance(given, int):
+            return given
         if self.options.learners is not None and self.config.PROGRAM == "in_step":
             return self.options.learners
         return self.config.default_workers(whole_cores())
@@ -95,10 +104,10 @@ def resolve(
     common = {field.name for field in fields(TrainOptions)}
     options = TrainOptions(**{k: v for k, v in found.items() if k in common})
     config = configuration_of(algo)(**{k: v for k, v in found.items() if k not in common})
-    _check_learners(algo, config.PROGRAM, options)
     settings = Settings(options, config)
-    in_step = config.PROGRAM == "in_step" and options.learners is not None
-    config.check_run(settings.workers if in_step else options.workers, options.num_envs)
+    _check_range(algo, settings)
+    _check_learners(algo, config.PROGRAM, options)
+    _check_workers(settings)
     check_model(config.model)
     return settings
 
@@ -112,6 +121,34 @@ def plain_value(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
+def _check_workers(settings: Settings) -> None:
+    """Refuse numbers of processes that contradict other options: of a range, both of its ends."""
+    options, config = settings.options, settings.config
+    asked = range_of(options.workers)
+    if asked is None:
+        in_step = config.PROGRAM == "in_step" and options.learners is not None
+        known = in_step or options.workers is not None
+        config.check_run(settings.workers if known else None, options.num_envs)
+        return
+    for workers in (asked.low, settings.workers):
+        try:
+            config.check_run(workers, options.num_envs)
+        except OptionError as error:
+            raise about_range(error, asked, workers) from None
+
+
+def _check_range(algo: str, settings: Settings) -> None:
+    """Refuse processes that join and leave where all of them go in step."""
+    asked = settings.elastic
+    if asked is not None and settings.config.PROGRAM == "in_step":
+        given = settings.options.workers
+        raise OptionError(
+            f"workers={given} is not possible with {algo} and engine={settings.options.engine}",
+            "its workers go in step: their number is that of the start, and changes no result",
+            f"workers={asked.high}",
+        )
+
+
 def _check_learners(algo: str, program: str, options: TrainOptions) -> None:
     """Refuse numbers of learners that contradict the program of an algorithm, or workers."""
     learners, workers = options.learners, options.workers
@@ -123,11 +160,13 @@ def _check_learners(algo: str, program: str, options: TrainOptions) -> None:
             "each of its workers computes gradients by itself, and waits for no other",
             f"workers={learners + 2}",
         )
-    if program == "in_step" and workers is not None and max(1, workers) != learners:
+    if program != "in_step" or workers is None:
+        return
+    if isinstance(workers, str) or max(1, workers) != learners:
         raise OptionError(
             f"learners={learners} and workers={workers} contradict each other with {algo}",
             "every worker is a learner",
-            f"learners={max(1, workers)}",
+            f"learners={learners if isinstance(workers, str) else max(1, workers)}",
         )
 
 

@@ -5,7 +5,8 @@
                                     learner ──weights──> evaluator ──returns──> learner
 
 Only the learner writes files. Anyone may be killed: actors and the evaluator are started again, the
-learner goes on from its last checkpoint. How old the weights of an unroll may be is decided in
+learner goes on from its last checkpoint. Where actors join and leave in mid-run, the learner goes
+on with those that are there (`with_range`). How old the weights of an unroll may be is decided in
 `workers/unroll_queue.py`. Copy it and change it.
 """
 
@@ -28,9 +29,15 @@ from muster.recipes.replicas import (
     with_replicas,
 )
 from muster.recipes.result import RunResult
-from muster.recipes.roles import begin_learner, evaluate, record_learner
+from muster.recipes.roles import begin_learner, evaluate, record_learner, with_range
 from muster.recipes.speed import Speed, StreamWork
-from muster.recipes.stream_sources import ActorUnrolls, OwnUnrolls, actors_of, batch_slots
+from muster.recipes.stream_sources import (
+    ActorUnrolls,
+    OwnUnrolls,
+    actors_of,
+    batch_slots,
+    channel_capacity,
+)
 from muster.run import RunDirectory
 from muster.seeding import derive_seed
 from muster.workers.unroll_collector import UnrollCollector, unroll_plan
@@ -62,7 +69,7 @@ def train_by_stream(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult
         roles |= {"evaluator": 1, "actor": len(actors_of(job))}
     roles = with_replicas(job, roles)
     runner = Parallel.runner(
-        roles=roles,
+        roles=with_range(job, roles, "actor"),
         on_failure={role: ON_FAILURE[role] for role in roles},
         on_signal="learner",
         **job.runner_options(run),
@@ -126,7 +133,7 @@ def act(task: Task, job: Job) -> None:
     envs = job.make_envs(job.options.num_envs, seed)
     slots = make_slots(unroll_plan(agent, cfg.unroll, job.options.num_envs, 1))
     collector = UnrollCollector(agent, envs, slots, seed)
-    outbox = UnrollOutbox(router.node_id, router.incarnation, cfg.in_flight(len(actors_of(job))))
+    outbox = UnrollOutbox(router.node_id, router.incarnation, channel_capacity(job))
     task.use(middleware.act_unrolls(collector, written_columns(slots), outbox, agent))
     task.run()
     collector.close()

@@ -36,6 +36,15 @@ def actors_of(job: Job) -> range:
     return range(2, job.workers)
 
 
+def channel_capacity(job: Job) -> int:
+    """Return how many unrolls an actor may have sent and not seen received.
+
+    Where actors leave, as many as the last one of them may have in flight.
+    """
+    capacity: int = job.cfg.in_flight(1 if job.elastic else len(actors_of(job)))
+    return capacity
+
+
 def batch_slots(job: Job, agent: Any) -> Slots:
     """Return memory for one batch, a slot for each of its unrolls."""
     cfg = job.cfg
@@ -109,8 +118,11 @@ class ActorUnrolls:
         self._job = job
         self._session = task.router.incarnation
         self._inbox: UnrollInbox
-        self.processes = 1 + len(actors_of(job))
+
+    @property
+    def processes(self) -> int:
         """That share the work: the learner and the actors."""
+        return 1 + self._job.present("actor", len(actors_of(self._job)))
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Nothing: actors have no state."""
@@ -122,7 +134,8 @@ class ActorUnrolls:
             self._agent.policy(),
             actors,
             cfg.batch_unrolls,
-            cfg.in_flight(len(actors)),
+            cfg.in_flight,
+            channel_capacity(self._job),
             cfg.max_lag,
             self._session,
         )

@@ -11,7 +11,7 @@ import gymnasium as gym
 
 from muster.engines.logs import say
 from muster.envs import UnknownEnvError, make_envs
-from muster.errors import OptionError
+from muster.errors import OptionError, raised_at, summary
 from muster.framework import Parallel
 from muster.jit import compiled_before
 from muster.nets.fused_kernels import act
@@ -20,7 +20,7 @@ from muster.recipes.algorithms import load, load_algorithm, nodes_of, program_of
 from muster.recipes.beforehand import check_beforehand
 from muster.recipes.completing import complete, limit_reached
 from muster.recipes.env_options import WRAPPERS, setup_of
-from muster.recipes.failure import keep_failure
+from muster.recipes.failure import RunError, keep_failure
 from muster.recipes.given import as_written
 from muster.recipes.graceful import StopRequest
 from muster.recipes.hooks import HOOKS
@@ -34,6 +34,7 @@ from muster.recipes.result import RunResult
 from muster.recipes.resuming import Resumption, plan_resume
 from muster.recipes.saved import HISTORY, saved_config
 from muster.recipes.settings import Settings, read_file, resolve
+from muster.recipes.worker_range import range_of
 from muster.run import Checkpoint, RunDirectory
 from muster.shown import shown
 
@@ -185,7 +186,11 @@ def _is_resume(
 def _first_lines(
     plan: _Plan, run: RunDirectory, start_from: Checkpoint | None, reached: str | None
 ) -> Iterator[str]:
-    """Say where the run is, and how it goes on if it is resumed."""
+    """Say where the run is, how it goes on if it is resumed, and what a range of workers means."""
+    asked = range_of(plan.settings.options.workers)
+    if asked is not None and plan.settings.elastic is None and reached is None:
+        many = plan.settings.workers
+        yield f"--workers {asked.low}..{asked.high} is {many} here: this machine's cores decide"
     if plan.resumption is None or start_from is None:
         yield f"run directory: {shown(run.path)}"
         return
@@ -203,7 +208,13 @@ def _run(recipe: Any, job: Job, run: RunDirectory, stop: StopRequest) -> RunResu
     try:
         with stop.left_to_nodes() if job.on_nodes else nullcontext():
             result = recipe(job, run, stop)
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit) as error:
+        if not job.on_nodes and not stop.is_requested():  # the user's code asks for it
+            raise RunError(
+                f"the run ended with {summary(error)}",
+                f"it comes from {raised_at(error)}, and no signal came",
+                "ctx.finish = True, which ends a run well; or an exception of another kind",
+            ) from error
         saved = run.read_result() if job.on_nodes else None
         left = None if saved is None else RunResult.from_json(saved)
         if left is None or left.stop_signal is None:

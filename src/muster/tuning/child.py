@@ -3,7 +3,7 @@
 import runpy
 import sys
 
-from muster.engines.local.descent import end_with
+from muster.processes import end_with
 
 
 def main() -> None:

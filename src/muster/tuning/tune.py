@@ -10,8 +10,8 @@ from muster.errors import OptionError
 from muster.recipes.algorithms import check_algorithm, load_algorithm
 from muster.recipes.given import as_written
 from muster.recipes.graceful import StopRequest
-from muster.recipes.options import MOST_WORKERS
 from muster.recipes.own_modules import is_code
+from muster.recipes.worker_range import MOST_WORKERS
 from muster.shown import shown
 from muster.tuning.conduct import Conductor
 from muster.tuning.errors import TrialsFailedError

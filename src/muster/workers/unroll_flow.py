@@ -7,7 +7,7 @@ A permit names the process that may use it and the oldest weights that it may be
 travel separately from weights, so the replacement of an actor gets one without a new version.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from muster.data.unrolls import SentUnroll
@@ -16,7 +16,7 @@ from muster.workers.unroll_queue import UnrollQueue, WaitingUnroll
 
 _HOME = "role.learner"
 _LOOK_AGAIN_S = 0.2
-"""Interval in seconds at which a waiting learner checks whether an actor was replaced."""
+"""Interval in seconds at which a waiting learner checks for replaced and new actors."""
 
 
 class UnrollInbox:
@@ -24,9 +24,11 @@ class UnrollInbox:
 
     Args:
         weights: The initial weights.
-        actors: The nodes that send unrolls.
+        actors: The nodes that send unrolls; some may join later, or leave.
         batch: Unrolls in one batch.
-        in_flight: Unrolls of each actor that may be begun and not learnt from.
+        in_flight: Maps the number of present actors to the unrolls of each that may be begun and
+            not learnt from.
+        capacity: Unrolls that each actor may have sent and not seen received.
         max_lag: See `UnrollQueue`.
         session: Incarnation of the learner.
     """
@@ -36,16 +38,20 @@ class UnrollInbox:
         weights: Any,
         actors: Sequence[int],
         batch: int,
-        in_flight: int,
+        in_flight: Callable[[int], int],
+        capacity: int,
         max_lag: int | None,
         session: int,
     ) -> None:
         self._server = ParameterServer(home=_HOME)
         self._permits = ParameterServer(name="permits", home=_HOME)
-        self._channel = Channel("unrolls", _HOME, in_flight)
+        self._channel = Channel("unrolls", _HOME, capacity)
         self._actors = actors
+        self._in_flight = in_flight
         version = self._server.push(weights)
-        self.queue = UnrollQueue(actors, batch, in_flight, max_lag, version, session)
+        here = self._here()
+        most = in_flight(max(1, len(here)))
+        self.queue = UnrollQueue(here, batch, most, max_lag, version, session)
         """The unrolls that have arrived."""
         self._told: dict[int, tuple[int, int, int]] = {}
         self._tell()
@@ -54,9 +60,13 @@ class UnrollInbox:
         """Wait for a batch; None when the run finishes first."""
         while True:
             # Read first: everything that a process has sent arrives before its successor is linked.
-            processes = {actor: self._channel.incarnation_of(actor) for actor in self._actors}
+            processes = {actor: self._channel.incarnation_of(actor) for actor in self._here()}
             while len(self._channel):
                 self._take_in(0)
+            for actor in self._actors:
+                if actor not in processes:
+                    self.queue.left(actor)
+            self.queue.allow(self._in_flight(max(1, len(processes))))
             for actor, incarnation in processes.items():
                 self.queue.joined(actor, incarnation)
             self._tell()
@@ -72,6 +82,9 @@ class UnrollInbox:
         """Send the weights that the batch produced to the actors, and permit further unrolls."""
         self.queue.learnt(self._server.push(weights))
         self._tell()
+
+    def _here(self) -> list[int]:
+        return [actor for actor in self._actors if not self._channel.is_away(actor)]
 
     def _take_in(self, timeout: float) -> bool:
         parcel = self._channel.get_with_source(timeout)
@@ -101,13 +114,13 @@ class UnrollOutbox:
     Args:
         node: Node of the actor.
         incarnation: Incarnation of the actor.
-        in_flight: The same number as on the learner.
+        capacity: The same number as on the learner.
     """
 
-    def __init__(self, node: int, incarnation: int, in_flight: int) -> None:
+    def __init__(self, node: int, incarnation: int, capacity: int) -> None:
         self._server = ParameterServer(home=_HOME)
         self._permits = ParameterServer(name="permits", home=_HOME)
-        self._channel = Channel("unrolls", _HOME, in_flight)
+        self._channel = Channel("unrolls", _HOME, capacity)
         self._node, self._incarnation = node, incarnation
         self._session = -1
         self._begun = 0
@@ -122,7 +135,8 @@ class UnrollOutbox:
             seen = note.version
             if note.info["session"] != self._session:  # a new learner counts from 0
                 self._session, self._begun = note.info["session"], 0
-            incarnation, permitted, least = note.values[self._node]
+            # The learner may not have noticed yet that this node has joined.
+            incarnation, permitted, least = note.values.get(self._node, (-1, 0, 0))
             if incarnation == self._incarnation and self._begun < permitted:
                 self._begun += 1
                 return self._server.pull(newer_than=least - 1)

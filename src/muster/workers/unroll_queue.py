@@ -1,6 +1,8 @@
 """`UnrollQueue`: the unrolls that a learner uses next, and how many each actor may begin.
 
     joined(actor, incarnation)   an actor has a new process: forget what the last had begun
+    left(actor)                  an actor has no process: forget what it had begun
+    allow(in_flight)             how many unrolls each actor may have begun, given their number
     arrived(...)                 an unroll is here; each exactly once, by its number
     ready() -> take()            the oldest ones, unless that would make another one too old
     learnt(version)              their actors may begin as many more, with this version or later
@@ -10,9 +12,11 @@ The queue only decides and counts: it never waits, and reads no unroll. Every ac
 `in_flight` unrolls that are begun and not learnt from. A permit includes the oldest weights that
 may be used for it. So the learner has a lower limit for the version of every unroll that is in
 transit, and makes no version that would leave one of them older than `max_lag` when its turn comes,
-the oldest first.
+the oldest first. While actors join and leave, an actor may have fewer: all actors together never
+have more than can be learnt from within `max_lag`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,13 +42,13 @@ class WaitingUnroll:
 class _ActorState:
     """The learner's knowledge of an actor."""
 
-    permitted: int
-    """Total number of unrolls that its current incarnation may begin."""
     least: int
-    """Oldest weights for the last of these unrolls."""
-    on_the_way: list[int]
-    """Lower limits of the versions of permitted unrolls that have not arrived, in order."""
+    """Oldest weights for the last unroll that it may begin."""
     incarnation: int = 0
+    permitted: int = 0
+    """Total number of unrolls that its current incarnation may begin."""
+    on_the_way: list[int] = field(default_factory=list)
+    """Lower limits of the versions of permitted unrolls that have not arrived, in order."""
 
 
 @dataclass(slots=True)
@@ -73,10 +77,8 @@ class UnrollQueue:
     _numbers: dict[tuple[int, int, int], int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._states = {
-            actor: _ActorState(self.in_flight, self.version, [self.version] * self.in_flight)
-            for actor in self.actors
-        }
+        self._states = {actor: _ActorState(self.version) for actor in self.actors}
+        self._permit_more()
 
     def __len__(self) -> int:
         """Return the number of unrolls that have arrived and were not taken."""
@@ -87,12 +89,23 @@ class UnrollQueue:
 
         Unrolls of the previous incarnation that have arrived are used; its others are lost.
         """
-        state = self._states[actor]
-        if incarnation <= state.incarnation:
-            return
-        here = sum(each.actor == actor and each.permitted for each in self._waiting)
-        state.incarnation, state.permitted = incarnation, self.in_flight - here
-        state.least, state.on_the_way = self.version, [self.version] * state.permitted
+        state = self._states.get(actor)
+        if state is None or incarnation > state.incarnation:
+            self._states[actor] = _ActorState(self.version, incarnation)
+            self._permit_more()
+
+    def left(self, actor: int) -> None:
+        """Record that an actor has left: unrolls that arrived are used, its others are lost."""
+        if self._states.pop(actor, None) is not None:
+            self._permit_more()
+
+    def allow(self, in_flight: int) -> None:
+        """Set how many unrolls each actor may have begun and not seen learnt from.
+
+        Existing permits stay valid: an actor with more begins none until it has fewer.
+        """
+        self.in_flight = in_flight
+        self._permit_more()
 
     def arrived(
         self, content: Any, actor: int, incarnation: int, session: int, number: int, version: int
@@ -116,7 +129,7 @@ class UnrollQueue:
         comparable = session == self.session
         permitted = comparable and incarnation == state.incarnation
         if permitted:
-            state.on_the_way.pop(0)
+            del state.on_the_way[:1]
             # Versions only increase, so unrolls that the actor began later are not older.
             state.on_the_way = [max(version, each) for each in state.on_the_way]
         version = version if comparable else self.version
@@ -146,13 +159,8 @@ class UnrollQueue:
     def learnt(self, version: int) -> None:
         """Record that the unrolls taken made a version: their actors may begin as many more."""
         self.version = version
-        for each in self._taken:
-            if each.permitted:
-                state = self._states[each.actor]
-                state.permitted += 1
-                state.least = version
-                state.on_the_way.append(version)
         self._taken = []
+        self._permit_more()
 
     def permits(self) -> dict[int, tuple[int, int, int]]:
         """Return for each actor: its incarnation, how many unrolls it may begin, oldest weights."""
@@ -160,6 +168,28 @@ class UnrollQueue:
             actor: (state.incarnation, state.permitted, state.least)
             for actor, state in self._states.items()
         }
+
+    def _permit_more(self) -> None:
+        """Permit as many unrolls as each actor may have in flight, to the one with fewest first.
+
+        All actors together never have more than can be learnt from within `max_lag`.
+        """
+        waiting = Counter(each.actor for each in self._waiting if each.permitted)
+        begun = {
+            actor: len(state.on_the_way) + waiting[actor] for actor, state in self._states.items()
+        }
+        room = sum(max(0, self.in_flight - each) for each in begun.values())
+        if self.max_lag is not None:
+            on_the_way = sum(len(state.on_the_way) for state in self._states.values())
+            most = (self.max_lag + 1) * self.batch
+            room = min(room, most - on_the_way - len(self._waiting))
+        for _ in range(room):
+            actor = min(begun, key=begun.__getitem__)
+            begun[actor] += 1
+            state = self._states[actor]
+            state.permitted += 1
+            state.least = self.version
+            state.on_the_way.append(self.version)
 
     def _oldest(self) -> list[WaitingUnroll]:
         """Return the waiting unrolls, oldest version first, then in order of arrival."""

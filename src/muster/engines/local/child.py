@@ -9,8 +9,6 @@ import logging
 import os
 import signal
 import sys
-import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -18,14 +16,16 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from muster.engines.base import NodeMain
-from muster.engines.local.descent import NODE_PROCESS, end_with
 from muster.engines.local.handshake import Secrets
 from muster.engines.local.transport import LocalTransport
 from muster.engines.memory import SharedMemory
 from muster.engines.orders import Raised, Returned
 from muster.engines.progress import ProgressPage
+from muster.errors import show_warnings_plainly
+from muster.exiting import leave_within
 from muster.framework.node import NODE_MODULE, Place
 from muster.framework.signals import STOP_SIGNALS
+from muster.processes import NODE_PROCESS, end_with
 
 WHERE = signal.SIGUSR2
 """Asks a node to write what it is doing to its log."""
@@ -83,6 +83,7 @@ def run_as_node(setup: NodeSetup) -> None:
     os.environ[NODE_PROCESS] = str(os.getpid())
     _share_cores(setup.threads, setup.cores)
     logging.basicConfig(format="%(message)s")
+    show_warnings_plainly()
     transport = LocalTransport(
         setup.place,
         setup.known,
@@ -98,7 +99,7 @@ def run_as_node(setup: NodeSetup) -> None:
         transport.tell(_sendable(value))
     except BaseException as error:
         transport.tell(Raised.of(error))
-    _leave_within(setup.grace, setup.place.name)
+    leave_within(setup.grace, setup.place.name)
     sys.stdout.flush()
     sys.stderr.flush()
 
@@ -143,27 +144,6 @@ def _tell_where_it_was(log: Path | None) -> None:
         fd = 2
     faulthandler.enable(fd)
     faulthandler.register(WHERE, fd)
-
-
-def _leave_within(seconds: float, name: str) -> None:
-    """End the process after so long: Python waits for its threads for ever."""
-
-    def leave() -> None:
-        time.sleep(seconds)
-        threads = ", ".join(
-            repr(each.name)
-            for each in threading.enumerate()
-            if not each.daemon and each is not threading.main_thread()
-        )
-        print(
-            f"muster: {name} is done, and was ended with what still ran in it after {seconds:g} s: "
-            + (f"its thread {threads}" if threads else "something that is no thread of Python's"),
-            file=sys.stderr,
-            flush=True,
-        )
-        os._exit(0)
-
-    threading.Thread(target=leave, name="muster-leave", daemon=True).start()
 
 
 def _line_by_line(fd: int) -> TextIO:

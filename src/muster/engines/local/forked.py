@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from multiprocessing import process, resource_tracker, spawn
 from typing import Any, NoReturn
 
-from muster.engines.local.descent import (
+from muster.processes import (
     NODE_PROCESS,
     children,
     command_of,

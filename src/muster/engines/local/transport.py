@@ -22,6 +22,7 @@ from muster.engines.orders import (
     Go,
     Gone,
     Listening,
+    NodeJoined,
     Present,
     Publish,
     Replaced,
@@ -219,7 +220,9 @@ class LocalTransport:
                 self._met[order.task] = order.problem
                 self._meeting.notify_all()
         elif isinstance(order, Gone):
-            self._receiver.gone(order.node)
+            self._receiver.gone(order.node, order.incarnation)
+        elif isinstance(order, NodeJoined):
+            self._receiver.joined(order.node)
         elif isinstance(order, Replaced):
             self._receiver.replaced(order.total)
         elif isinstance(order, End):

@@ -47,9 +47,11 @@ class ActorRegistry:
         self._lock = threading.Lock()
         self._node_actors: dict[int, Any] = {}
         self._where: dict[int, ActorLocation] = {}
-        self._lost: set[int] = set()
+        self._lost: set[int] = set(launch.late)
         self.places: dict[int, Place] = {place.node_id: place for place in launch.places}
         """As they are now, with their incarnations."""
+        self._elastic = launch.places[0].elastic
+        """Nodes that join and leave. A program that has such has no memory in common."""
         self.is_spread = False
         """Whether nodes are on several machines."""
         self.memory_lost = False
@@ -58,20 +60,28 @@ class ActorRegistry:
         self._bundle_of: dict[int, int] = {}
 
     def start_all(self) -> None:
-        """Start an actor for each node, on a machine that has the node's resources."""
+        """Start an actor for each node, on a machine that has the node's resources.
+
+        Nodes that are elastic have no part in the placement group: Ray would hold room together for
+        all that a lost machine had, where each of them can use what there is. Those that are late
+        are started by `actor_of`, which waits until there is room.
+        """
         wanted: list[dict[str, float]] = []
         for node, need in self._needs.items():
             bundle = {_STANDARD.get(name, name): amount for name, amount in need.items() if amount}
-            if bundle:  # a node that wants nothing is put anywhere
+            if bundle and node not in self._elastic:  # who wants nothing is put anywhere
                 self._bundle_of[node] = len(wanted)
                 wanted.append(bundle)
         if wanted:
             self._group = reserve(wanted, self._launch.start_within, self._is_own)
         for node in self._needs:
-            self._node_actors[node] = self._node_actor(node)
+            if node not in self._launch.late:
+                self._node_actors[node] = self._node_actor(node)
         for node, node_actor in self._node_actors.items():
-            self._find(node, node_actor)
+            self._find(node, node_actor, self._launch.start_within)
         self.is_spread = len({where.machine for where in self._where.values()}) > 1
+        if self._elastic:
+            return
         for nodes in self._machines().values():
             first = self._where[nodes[0]]
             for node in nodes[1:]:
@@ -90,9 +100,14 @@ class ActorRegistry:
         """Mark a node's actor as lost: it does not answer any more."""
         self._lost.add(node)
 
+    def is_lost(self, node: int) -> bool:
+        """Whether a node's actor does not answer any more."""
+        return node in self._lost
+
     def end(self, node: int) -> None:
-        """Kill a node's actor."""
-        ray.kill(self._node_actors[node], no_restart=True)
+        """Kill a node's actor, if there is one."""
+        if node in self._node_actors:
+            ray.kill(self._node_actors[node], no_restart=True)
 
     def threads_of(self, node: int) -> int:
         """Return how many threads numeric libraries may use in a node."""
@@ -117,7 +132,8 @@ class ActorRegistry:
 
     def stop_all(self) -> None:
         """Stop all node actors, and release their resources."""
-        left = {node_actor.leave.remote(): node_actor for node_actor in self._node_actors.values()}
+        node_actors = list(self._node_actors.values())
+        left = {node_actor.leave.remote(): node_actor for node_actor in node_actors}
         if left:
             ray.wait(list(left), num_returns=len(left), timeout=_LEAVE_SECONDS)
         for node_actor in left.values():
@@ -130,7 +146,7 @@ class ActorRegistry:
 
     def ask_all_to_stop(self) -> None:
         """Ask all node actors to stop, without waiting: their cluster is lost."""
-        for node_actor in self._node_actors.values():
+        for node_actor in list(self._node_actors.values()):
             with contextlib.suppress(ray.exceptions.RayError):
                 node_actor.leave.remote()
 
@@ -141,9 +157,14 @@ class ActorRegistry:
         node_actor = self._node_actor(node)
         self._node_actors[node] = node_actor
         try:
-            where = self._find(node, node_actor)  # which takes until there is room for it
+            # Which takes until there is room for it: for a node that is elastic, however long.
+            seconds = None if node in self._elastic else self._launch.start_within
+            where = self._find(node, node_actor, seconds)
             with self._lock:
-                self._bring_up_to_date(node, node_actor, where)
+                if self._elastic:
+                    self._lost.discard(node)
+                else:
+                    self._bring_up_to_date(node, node_actor, where)
         except BaseException:
             self._lost.add(node)
             self.end(node)
@@ -208,9 +229,8 @@ class ActorRegistry:
             )
         return RemoteNodeActor.options(**options).remote(self.places[node], self._known)
 
-    def _find(self, node: int, node_actor: Any) -> ActorLocation:
-        """Wait until a node actor runs, and record its location."""
-        seconds = self._launch.start_within
+    def _find(self, node: int, node_actor: Any, seconds: float | None) -> ActorLocation:
+        """Wait until a node actor runs, for so long at most, and record its location."""
         try:
             where: ActorLocation = call_until_answered(node_actor.location.remote, seconds)
         except ray.exceptions.GetTimeoutError:
@@ -230,7 +250,7 @@ class ActorRegistry:
     def _machines(self) -> dict[str, list[int]]:
         """Return the nodes of each machine whose actors are alive."""
         found: dict[str, list[int]] = {}
-        for node, where in self._where.items():
+        for node, where in sorted(self._where.items()):  # others may be added meanwhile
             if node not in self._lost:
                 found.setdefault(where.machine, []).append(node)
         return found

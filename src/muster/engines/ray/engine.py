@@ -51,7 +51,12 @@ class RayEngine:
         from muster.engines.ray.watch import ClusterWatch
 
         needs = _needs(launch)
-        cpus = sum(need.get("num_cpus", 0.0) for need in needs.values())
+        wanted = {
+            place.name: needs[place.node_id]
+            for place in launch.places
+            if place.node_id not in launch.late
+        }
+        cpus = sum(need.get("num_cpus", 0.0) for need in wanted.values())
         with ExitStack() as stack:
             # A cluster of its own has as many CPUs as nodes ask for by default, like processes.
             own = max(int(cpus), os.cpu_count() or 1) if not launch.resources else None
@@ -63,7 +68,6 @@ class RayEngine:
             from muster.engines.ray.member import RayMember
             from muster.engines.ray.process import program_of
 
-            wanted = {place.name: needs[place.node_id] for place in launch.places}
             watch.call(lambda: check_supply(wanted))
             registry = ActorRegistry(launch, needs, there.is_own)
             stack.callback(_stop_all, registry, watch)

@@ -77,6 +77,16 @@ class RayMember(Member):
         """A descriptor that can be read once the node has ended."""
         return self._relay.sentinel
 
+    @property
+    def has_place(self) -> bool:
+        """Whether Ray has put it on a machine."""
+        return self._relay.node_actor is not None
+
+    @property
+    def has_lost_place(self) -> bool:
+        """Whether its node actor is lost."""
+        return self._registry.is_lost(self.place.node_id)
+
     def tell(self, order: object) -> None:
         """Give an order; a node that is gone does not hear it."""
         about = [node for node, _ in order.nodes] if isinstance(order, Present) else []
@@ -92,6 +102,8 @@ class RayMember(Member):
         if self._watch.is_lost():
             self._in(_LOST_SECONDS, relay.give_up, "its Ray cluster is lost")
         else:
+            if relay.node_actor is None:  # it waits for room: there is nobody to ask
+                self._in(0.0, self._end_node_actor, relay)
             self._in(_KILL_SECONDS, self._end_node_actor, relay)
             self._in(2 * _KILL_SECONDS, relay.give_up, "Ray does not say what became of it")
         if relay.node_actor is not None:

@@ -136,7 +136,10 @@ class PeerProxy:
         """The link to this actor's node is down."""
         self._add(_Lost())
 
-    def gone(self, peer: int) -> None:
+    def gone(self, peer: int, incarnation: int | None = None) -> None:
+        """Not called by a link hub."""
+
+    def joined(self, peer: int) -> None:
         """Not called by a link hub."""
 
     def replaced(self, total: int) -> None:
