@@ -1,7 +1,7 @@
-"""Algorithms: each one file with its policy and its update, and a light one with its config.
+"""Algorithms: for each, one file with policy and update, and a light one with its configuration.
 
-Importing this, or a configuration, does not load torch; the algorithms do. What an algorithm of
-your own is made of is here, too (docs/own_algorithm.md).
+Importing this package, or a configuration, does not load torch; importing an algorithm does. The
+package also exports the building blocks for your own algorithm (docs/own_algorithm.md).
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""How A2C learns, checked when it is made. Without torch, as every configuration."""
+"""Options of A2C, validated on construction. Does not import torch."""
 
 from dataclasses import dataclass
 
@@ -7,15 +7,15 @@ from muster.algos.actor_critic_config import ActorCriticConfig
 
 @dataclass(frozen=True)
 class A2CConfig(ActorCriticConfig):
-    """How A2C learns: short rollouts, each learnt from once and as a whole."""
+    """Options of A2C: short rollouts, one update from each whole rollout."""
 
     rollout: int = 8
-    """Steps of every environment from one update to the next."""
+    """Steps of every environment between updates."""
     sequence: int = 8
-    """Recurrent networks: steps that are learnt from in one piece."""
+    """Recurrent networks: steps in one training sequence."""
     lr: float = 7e-4
     """Learning rate of Adam."""
     gae_lambda: float = 1.0
-    """Advantages: 0 trusts the values, 1 the rewards alone."""
+    """Lambda of the advantages: 0 trusts only the value estimates, 1 only the rewards."""
     normalize_advantage: bool = False
-    """Bring the advantages of a rollout to mean 0 and spread 1."""
+    """Normalise the advantages of a rollout to mean 0 and standard deviation 1."""

@@ -1,8 +1,8 @@
-"""A3C: workers compute gradients for the newest weights, and none waits for another.
+"""A3C: workers compute gradients for the newest weights, and no worker waits for another.
 
 Asynchronous advantage actor-critic (Mnih et al. 2016): the loss is that of A2C, but each worker
-collects a short rollout of its own, and its gradient is applied when it comes, to weights that
-other workers may have changed meanwhile. Differences from the paper are listed in docs/a3c.md.
+collects its own short rollout. The learner applies each gradient when it arrives, to weights that
+other workers may have changed since. docs/a3c.md lists the differences from the paper.
 """
 
 from muster.algos.a3c_config import A3CConfig
@@ -13,7 +13,7 @@ __all__ = ["A3C", "A3CConfig"]
 
 
 class A3C(PolicyAndValueAgent):
-    """A `PolicyAndValueAgent` whose loss is that of the policy gradient."""
+    """A `PolicyAndValueAgent` with the policy-gradient loss."""
 
     cfg: A3CConfig
 
@@ -23,10 +23,10 @@ class A3C(PolicyAndValueAgent):
         return self.cfg.gae_lambda
 
     def terms(self, env_step: int, rows: int) -> LossTerms:
-        """Return the numbers of the loss, as the schedules have them at a step.
+        """Return the coefficients of the loss, with all schedules evaluated at a step.
 
         Args:
             env_step: Environment steps so far.
-            rows: Of the whole rollout.
+            rows: Rows in the whole rollout.
         """
         return self.loss_terms(env_step, rows)

@@ -3,7 +3,7 @@
 PolicyAndValueAgent   the network, the distribution and the clipped loss
 ActorCriticAgent      in step with its rollouts: generalised advantages (Schulman et al. 2016)
 
-An algorithm says what its loss is made of, with `terms`.
+An algorithm defines the coefficients of its loss with `terms`.
 """
 
 from typing import Any
@@ -20,19 +20,19 @@ from muster.nets.registry import Factory
 from muster.rl_utils.schedules import line
 
 NEVER = 1e9
-"""A limit of the ratio that is not reached."""
+"""A limit for the ratio that is never reached."""
 
 
 class PolicyAndValueAgent(RolloutAgent):
     """A policy network that acts and learns.
 
     Args:
-        cfg: How it learns.
-        obs_space: Of one observation.
-        action_space: Of one action: Discrete, MultiDiscrete, or a Box of floats.
-        seed: Decides the first weights, and what `explore` draws.
-        model: A class or function of (obs_space, outputs) that makes the torch module from
-            observations to (outputs, value). None: what the config says.
+        cfg: The algorithm's options.
+        obs_space: Space of one observation.
+        action_space: Space of one action: Discrete, MultiDiscrete, or a Box of floats.
+        seed: Seed of the initial weights and of the random numbers of `explore`.
+        model: A class or function of (obs_space, outputs) that builds the torch module from
+            observations to (outputs, value). None: the model of the config.
     """
 
     cfg: PolicyAndValueConfig
@@ -49,7 +49,7 @@ class PolicyAndValueAgent(RolloutAgent):
     ) -> None:
         super().__init__(cfg, obs_space, action_space, seed, model)
         self.entropy_coef = line(cfg.entropy_coef, cfg.entropy_end, cfg.horizon)
-        """From environment steps to the weight of the entropy."""
+        """Maps environment steps to the weight of the entropy."""
 
     def build(self, model: str | Factory | None, seed: int) -> nn.Module:
         """Return the network: a module from observations to (outputs, value)."""
@@ -67,27 +67,27 @@ class PolicyAndValueAgent(RolloutAgent):
         )
 
     def objective(self) -> Objective:
-        """Return what is made of the network's outputs: a distribution, and the clipped loss."""
+        """Return the objective: the action distribution and the clipped loss."""
         return ClippedObjective(self.head)
 
     def loss_terms(
         self, env_step: int, rows: int, clip: float = NEVER, value_clip: float = 0.0
     ) -> LossTerms:
-        """Return the numbers of the loss, as the schedules have them at a step.
+        """Return the coefficients of the loss, with all schedules evaluated at a step.
 
         Args:
             env_step: Environment steps so far.
-            rows: Of a whole minibatch.
-            clip: How far the ratio may leave 1. By default it never counts.
-            value_clip: How far a value may move from what it was; 0 for as far as it likes.
+            rows: Rows in the whole minibatch.
+            clip: How far the ratio may leave 1. By default there is no limit.
+            value_clip: How far a value may move from its estimate in the rollout; 0: no limit.
         """
         entropy_coef = self.entropy_coef(env_step)
         numbers = (1 / rows, clip, value_clip, self.cfg.value_coef, entropy_coef)
-        return LossTerms(*map(float, numbers))  # an int would have the kernels compiled once more
+        return LossTerms(*map(float, numbers))  # an int would make numba compile the kernels again
 
     @property
     def standardizes(self) -> bool:
-        """Whether advantages are brought to mean 0 and spread 1 over all slots."""
+        """Whether advantages are normalised (mean 0, standard deviation 1) over all slots."""
         return self.cfg.normalize_advantage
 
 

@@ -1,4 +1,4 @@
-"""Options of every algorithm with a policy and a value that learn from advantages."""
+"""Options of every algorithm with a policy and a value function that learns from advantages."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -13,26 +13,26 @@ from muster.nets.action_head import ActionHead
 
 @dataclass(frozen=True)
 class PolicyAndValueConfig(NetworkConfig):
-    """A policy, a value, and what their loss is made of, however advantages are found."""
+    """Options of a policy, a value function and their loss, for any estimate of advantages."""
 
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = NetworkConfig.FIXED_ON_RESUME | {
         "shared",
         "log_std",
     }
-    """What makes a run what it is: its network."""
+    """Options that define a run: its network."""
 
     value_coef: float = 0.5
-    """Weight of the value's loss."""
+    """Weight of the value loss."""
     entropy_coef: float = 0.01
-    """Weight of the entropy, which rewards trying things out."""
+    """Weight of the entropy bonus, which rewards exploration."""
     entropy_end: float | None = None
-    """What that weight falls to over the horizon. None: it stays."""
+    """Final weight of the entropy, reached linearly over the horizon. None: constant."""
     normalize_advantage: bool = True
-    """Bring the advantages of a rollout to mean 0 and spread 1."""
+    """Normalise the advantages of a rollout to mean 0 and standard deviation 1."""
     shared: bool = False
-    """One stack of hidden layers for actions and value; else one for each."""
+    """Share the hidden layers between policy and value; otherwise each has its own."""
     log_std: float = 0.0
-    """Logarithm of the standard deviation of continuous actions, to begin with."""
+    """Initial logarithm of the standard deviation of continuous actions."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,21 +46,21 @@ class PolicyAndValueConfig(NetworkConfig):
 
     @staticmethod
     def check_actions(action_space: gym.Space[Any]) -> None:
-        """Refuse actions that there is no policy for."""
+        """Raise OptionError for an action space that no policy supports."""
         ActionHead.of(action_space)
 
 
 @dataclass(frozen=True)
 class ActorCriticConfig(PolicyAndValueConfig, InStepConfig):
-    """A policy and a value that learn in step with rollouts."""
+    """Options of a policy and a value function that learn in step with rollouts."""
 
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = (
         PolicyAndValueConfig.FIXED_ON_RESUME | InStepConfig.FIXED_ON_RESUME
     )
-    """What makes a run what it is: its network, and how its rollouts are cut."""
+    """Options that define a run: its network, and how its rollouts are divided."""
 
     gae_lambda: float = 0.95
-    """Advantages: 0 trusts the values, 1 the rewards alone."""
+    """Lambda of the advantages: 0 trusts only the value estimates, 1 only the rewards."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

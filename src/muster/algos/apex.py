@@ -1,12 +1,12 @@
-"""Ape-X: DQN with many actors, each as random as its place says, and priorities from the start.
+"""Ape-X: DQN with many actors, a separate epsilon per environment, and priorities by actors.
 
     actor:    obs -> Q -> best action, or a random one with probability epsilon_i
               a full fragment -> n-step targets, of these same Q -> priorities -> replay
     learner:  as DQN, with double Q-learning, dueling streams and prioritised replay
 
-Horgan et al. 2018. An actor computes priorities of the values that it acted by. Only what it did
-not act on is evaluated besides: the observations after a fragment's last step, and the last ones of
-episodes that were cut off.
+Horgan et al. 2018. An actor computes priorities from the Q-values that it acted with. It evaluates
+the network again only for observations that it did not act on: those after the last step of a
+fragment, and the last ones of truncated episodes.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ __all__ = ["ApeX", "ApexConfig"]
 
 
 class ApeX(QLearner):
-    """A Q-network that acts in environments of different randomness, and learns.
+    """A Q-network that acts with a different epsilon in each environment, and learns.
 
     The arguments are those of `QLearner`.
     """
@@ -47,28 +47,28 @@ class ApeX(QLearner):
     ) -> None:
         super().__init__(cfg, obs_space, action_space, seed, model)
         self._q: Array = np.empty((0, self._n_actions), np.float32)
-        """What the last actions were chosen by, [N, actions]."""
+        """Q-values of the last actions, [N, actions]."""
         self._acted_by: list[Array] = []
-        """The same, of each step of the fragment that is being filled."""
+        """Q-values of each step of the fragment that is being filled."""
 
     def epsilon_of(self, env_step: float, envs: range, total: int) -> Array:
-        """Return the probability of a random action in each environment: the same all the time."""
+        """Return the probability of a random action in each environment; constant over time."""
         place = np.asarray(envs, np.float64) / max(1, total - 1)
         found: Array = self.cfg.eps_base ** (1 + self.cfg.eps_alpha * place)
         return found
 
     def explore(self, obs: Any, epsilon: Any = None) -> NDArray[np.int64]:
-        """Return the best actions, and random ones as often as `epsilon` says; see `act`."""
+        """Return the best actions, or random ones with probability `epsilon`; see `act`."""
         epsilon = self.cfg.eps_base if epsilon is None else epsilon
-        # One for each, so that Q is computed whatever it is.
+        # An array, so that `act` computes Q for any epsilon; `write` needs it.
         return self.act(obs, np.broadcast_to(epsilon, (count_rows(obs, self.obs_space),)))
 
     def write(self, rows: dict[str, Array]) -> None:
-        """Keep what the last actions were chosen by; `complete` makes priorities of it."""
+        """Keep the Q-values of the last actions; `complete` computes priorities from them."""
         self._acted_by.append(self._q)
 
     def complete(self, block: StepBlock) -> None:
-        """Fill in the priorities of a fragment: the sizes of its TD errors."""
+        """Fill in the priorities of a fragment: the absolute TD errors."""
         acted_by, self._acted_by = self._acted_by, []
         if not self.cfg.prioritized:
             return
@@ -84,7 +84,7 @@ class ApeX(QLearner):
         )
 
     def schedule(self) -> Callable[[float], float]:
-        """Return the probability of a random action, by environment steps: that of the first."""
+        """Return the schedule of epsilon: constant, the epsilon of the first environment."""
         return lambda env_step: self.cfg.eps_base
 
     def _best(self, obs: Any) -> NDArray[np.int64]:
@@ -93,19 +93,19 @@ class ApeX(QLearner):
         return best
 
     def _targets(self, block: StepBlock, after: Array) -> Array:
-        """Return what Q should have said, [T, N], of the values that followed each step."""
+        """Return the TD targets [T, N], given the values of the states after each step."""
         ends = block.terminated, block.truncated
         return n_step_targets(block.reward, *ends, after, self.cfg.gamma, self.cfg.n_step)
 
     def _q_after(self, block: StepBlock) -> Array:
-        """Return Q of what is seen after the last step, [N, actions]."""
+        """Return Q of the observations after the last step, [N, actions]."""
         return self.values(at(block.seen, -1))
 
     def _q_of_finals(self, block: StepBlock, cut: NDArray[np.bool_]) -> Array:
-        """Return Q of the last observations of episodes that were cut off, [E, actions]."""
+        """Return Q of the last observations of truncated episodes, [E, actions]."""
         return self.values(at(block.finals, which_finals(block, cut)))
 
 
 def which_finals(block: StepBlock, steps: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which of a block's final observations belong to these steps [T, N], each an end."""
+    """Return which final observations of a block belong to these steps [T, N], all of them ends."""
     return steps[block.terminated | block.truncated]

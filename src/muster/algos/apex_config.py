@@ -1,6 +1,6 @@
-"""How Ape-X learns, checked when it is made.
+"""Options of Ape-X, validated on construction.
 
-A file of its own, without torch: what is wrong with an option is said before that is loaded.
+A separate file without torch, so that an invalid option is reported before torch is loaded.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ApexConfig(QLearningConfig):
-    """How Ape-X learns: the ratios of the paper, in sizes for one machine."""
+    """Options of Ape-X: the ratios of the paper, in sizes for one machine."""
 
     NAME = "Ape-X"
     OF_RUNS: ClassVar[dict[str, Any]] = {"num_envs": 8}
@@ -23,33 +23,33 @@ class ApexConfig(QLearningConfig):
     batch_size: int = 512
     """Transitions per update."""
     buffer_size: int = 500_000
-    """Transitions that replay holds."""
+    """Capacity of replay, in transitions."""
     learning_starts: int = 10_000
     """Environment steps before the first update."""
     n_step: int = 3
-    """Steps whose rewards are summed before the value of what follows is added."""
+    """Steps of rewards summed before the value of the next state is added (n-step returns)."""
     prioritized: bool = True
-    """Draw transitions by the size of their TD error, which actors compute first."""
+    """Sample transitions by the size of their TD error; actors compute the first one."""
     beta_end: float = 0.4
-    """The same after `horizon` environment steps; linear in between."""
+    """Prioritised replay: the same correction at the end of `horizon`; linear in between."""
     updates_per_train: int = 1
-    """Updates in each phase of them, `train_every` environment steps apart."""
+    """Updates in each training phase; phases are `train_every` environment steps apart."""
     lr: float = 1e-4
     """Learning rate of Adam."""
     target_update: int = 2_500
-    """Updates from one change of the target network to the next."""
+    """Updates between changes of the target network."""
     double: bool = True
-    """Let the learning network choose the action that the target network values."""
+    """Double Q-learning: the online network chooses the action that the target network values."""
     dueling: bool = True
-    """Separate streams for value and advantages; the last hidden layer is each stream's own."""
+    """Separate streams for value and advantages; each stream has its own last hidden layer."""
     max_grad_norm: float | None = 40.0
-    """A longer gradient is shortened to this. None: never."""
+    """Largest norm of a gradient; larger ones are scaled down to it. None: no limit."""
     horizon: int = 1_000_000
-    """Environment steps that the run is planned for."""
+    """Environment steps for which the run and its schedules are planned."""
     eps_base: float = 0.4
     """Probability of a random action in the first environment of the first actor."""
     eps_alpha: float = 7.0
-    """In environment i of N, over all actors, it is eps_base^(1 + eps_alpha i / (N - 1))."""
+    """Environment i of N, over all actors, has epsilon eps_base^(1 + eps_alpha i / (N - 1))."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,7 +58,7 @@ class ApexConfig(QLearningConfig):
 
     @property
     def schema(self) -> "tuple[Column, ...]":
-        """What actors write besides: how large they found the error of each step."""
+        """Extra columns that actors write: the absolute TD error of each step, as its priority."""
         from muster.data.schema import PRIORITY
 
         return (PRIORITY,) if self.prioritized else ()

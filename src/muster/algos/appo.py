@@ -1,7 +1,7 @@
-"""APPO: PPO's clipped loss on what actors did with older weights, with V-trace's values.
+"""APPO: PPO's clipped loss on unrolls of older weights, with value targets by V-trace.
 
-The ratio of the loss is to the policy that acted, so it weighs the advantages, and V-trace does not
-weigh them again. Differences from other implementations are listed in docs/appo.md.
+The ratio in the loss is relative to the policy that acted. It already weights the advantages, so
+V-trace does not weight them again. docs/appo.md lists the differences from other implementations.
 """
 
 import functools
@@ -26,10 +26,10 @@ class APPO(UnrollAgent):
         return line(self.cfg.clip, self.cfg.clip_end, self.cfg.horizon)
 
     def terms(self, env_step: int, rows: int) -> LossTerms:
-        """Return the numbers of the loss, as the schedules have them at a step.
+        """Return the coefficients of the loss, with all schedules evaluated at a step.
 
         Args:
             env_step: Environment steps so far.
-            rows: Of the whole batch.
+            rows: Rows in the whole batch.
         """
         return self.loss_terms(env_step, rows, self._clip(env_step))

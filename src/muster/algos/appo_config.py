@@ -1,4 +1,4 @@
-"""How APPO learns, checked when it is made. Without torch, as every configuration."""
+"""Options of APPO, validated on construction. Does not import torch."""
 
 from dataclasses import dataclass
 
@@ -8,16 +8,16 @@ from muster.algos.unroll_config import UnrollConfig
 
 @dataclass(frozen=True)
 class APPOConfig(UnrollConfig):
-    """How APPO learns: unrolls of older weights, each once, and PPO's clipped loss."""
+    """Options of APPO: each unroll of older weights is used once, with PPO's clipped loss."""
 
     lr: float = 6e-4
     """Learning rate of Adam."""
     normalize_advantage: bool = True
-    """Bring the advantages of a batch to mean 0 and spread 1."""
+    """Normalise the advantages of a batch to mean 0 and standard deviation 1."""
     clip: float = 0.2
-    """How far the probability of an action may move, as a ratio to what it was when it was done."""
+    """Clip range: how far the ratio of new action probability to that when acting may leave 1."""
     clip_end: float | None = None
-    """What that limit falls to over the horizon. None: it stays."""
+    """Final clip range, reached linearly over the horizon. None: constant."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

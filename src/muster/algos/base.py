@@ -1,4 +1,4 @@
-"""What every algorithm's configuration answers, so that nobody else asks which algorithm it is."""
+"""The interface of every algorithm's configuration, so that no caller has to know the algorithm."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,31 +9,30 @@ import gymnasium as gym
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An algorithm: the class of its options, and that of what acts and learns.
+    """An algorithm: the class of its options, and the class that acts and learns.
 
-    Each may be given as module:name, which is imported when it is needed.
+    Each may be given as `module:name`, which is imported on first use.
     """
 
     config: str | type[Any]
-    """A frozen dataclass, such as a subclass of `InStepConfig`. Does not load torch if it is one of
-    muster's own."""
+    """A frozen dataclass, such as a subclass of `InStepConfig`. muster's own do not load torch."""
     agent: str | Callable[..., Any]
-    """Called with (config, observation space, action space, seed), and maybe `model`."""
+    """Called with (config, observation space, action space, seed), and optionally `model`."""
 
 
 class Configuration(Protocol):
-    """How an algorithm learns: a frozen dataclass of its options, checked when it is made."""
+    """The options of an algorithm: a frozen dataclass, validated on construction."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
     FIXED_ON_RESUME: ClassVar[frozenset[str]]
-    """Options that make a run what it is; a resumed run cannot change them."""
+    """Options that define a run; a resumed run cannot change them."""
     PROGRAM: ClassVar[str]
-    """The training program that runs it: `in_step`, `replay`, `stream` or `gradients`."""
+    """The training program of the algorithm: `in_step`, `replay`, `stream` or `gradients`."""
     OF_RUNS: ClassVar[Mapping[str, Any]]
-    """Options of every run that have another default with this algorithm."""
+    """Run options whose default differs for this algorithm."""
 
-    # A configuration with a limit of its own, besides steps and target, also has
-    # limit_reached(parts): its name if a checkpoint's parts have reached it, else None.
+    # A configuration with its own limit, besides steps and target, also has limit_reached(parts):
+    # the name of the limit if a checkpoint's parts have reached it, else None.
 
     @property
     def hidden(self) -> tuple[int, ...]:
@@ -41,37 +40,37 @@ class Configuration(Protocol):
 
     @property
     def model(self) -> str | None:
-        """Another network by its name; None for layers of these widths."""
+        """Name of another network; None for an MLP with these widths."""
 
     @property
     def horizon(self) -> int:
-        """Environment steps that a run is planned for."""
+        """Environment steps for which a run and its schedules are planned."""
 
     def default_workers(self, cores: int) -> int:
-        """Return how many processes train where nobody says it; 0 for one that does all."""
+        """Return the default number of worker processes; 0 means one process for everything."""
 
     def check_run(self, workers: int | None, num_envs: int) -> None:
-        """Raise OptionError for what only these together make impossible."""
+        """Raise OptionError for options that are impossible only in combination."""
 
     def check_resume(self, parts: Mapping[str, Any], num_envs: int) -> None:
         """Raise OptionError if a checkpoint's parts cannot be resumed with these options."""
 
     def rows_of_update(self, num_envs: int) -> int:
-        """Return the samples that one update learns from."""
+        """Return the number of samples that one update learns from."""
 
     def memory_needs(self, num_envs: int, obs_bytes: int, action_bytes: int) -> dict[str, int]:
-        """Return the bytes that options ask for, by the name of the option.
+        """Return the bytes of memory that options require, by the name of the option.
 
         Args:
             num_envs: Environments of the run.
-            obs_bytes: Of one observation as it is stored.
-            action_bytes: Of one action.
+            obs_bytes: Bytes of one stored observation.
+            action_bytes: Bytes of one action.
         """
 
     @staticmethod
     def check_actions(action_space: gym.Space[Any]) -> None:
-        """Raise OptionError for actions that the algorithm cannot choose."""
+        """Raise OptionError for an action space that the algorithm does not support."""
 
     @staticmethod
     def lacks_replay(parts: Mapping[str, Any]) -> bool:
-        """Whether a checkpoint is without the replay that its learning continues with."""
+        """Whether a checkpoint lacks the replay data that learning needs."""

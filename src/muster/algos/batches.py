@@ -1,4 +1,4 @@
-"""What an update reads: batches of transitions, checked and cut the way kernels want them."""
+"""The input of an update: batches of transitions, validated and sliced for the kernels."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
@@ -14,20 +14,20 @@ Array = NDArray[Any]
 
 
 class TransitionBatch(Protocol):
-    """What an update reads: `muster.data.Batch` has it. Arrays of B rows, or [K, B]."""
+    """The input of an update, such as `muster.data.Batch`: arrays of B rows, or [K, B]."""
 
     obs: Any
-    """[B, ...], or a dict of such."""
+    """[B, ...], or a dict of such arrays."""
     action: Array
-    """Integers [B], as the environment was given them."""
+    """Integers [B], as passed to the environment."""
     reward: Array
-    """[B], summed over the n steps."""
+    """[B], the sum of n steps."""
     next_obs: Any
     """Like `obs`, after these steps."""
     discount: Array
     """[B], gamma^k after k steps; 0 where the episode terminated."""
     weight: Array
-    """[B], importance; 1 where replay is uniform."""
+    """[B], importance weights; 1 with uniform replay."""
 
 
 class BatchSlice:
@@ -43,12 +43,12 @@ class BatchSlice:
 
 
 class StagedBatch:
-    """A batch whose observations and actions are where networks read them.
+    """A batch whose observations and actions are on the device where networks read them.
 
     Args:
-        batch: Whose other columns these are.
-        device: Gets them by one copy; on the host nothing is copied.
-        action: Its actions, as networks read them.
+        batch: The source of all columns.
+        device: Receives the data in one copy; on the host nothing is copied.
+        action: The actions in the form that networks read.
     """
 
     def __init__(self, batch: TransitionBatch, device: Device, action: Any = None) -> None:
@@ -65,7 +65,7 @@ def _at(obs: Any, k: int | slice) -> Any:
 
 
 def count_rows(obs: Any, space: gym.Space[Any]) -> int:
-    """Return how many observations these are, or say that they are none of `space`."""
+    """Return the number of observations; raise OptionError if they do not match `space`."""
     if isinstance(space, gym.spaces.Dict) and isinstance(obs, Mapping):
         return min(count_rows(obs[key], part) for key, part in space.items())
     shape: tuple[int, ...] = np.shape(obs)
@@ -79,7 +79,7 @@ def count_rows(obs: Any, space: gym.Space[Any]) -> int:
 
 
 def column(name: str, values: Array, dtype: Any, size: int) -> Array:
-    """Return one column of a batch as the kernel wants it; a copy only if it has to be."""
+    """Return one column of a batch in the layout of the kernels; copies only if necessary."""
     array = np.ascontiguousarray(values, dtype)
     if array.shape != (size,):
         raise OptionError(

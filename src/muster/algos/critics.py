@@ -1,4 +1,4 @@
-"""Critics of a policy: how many there are, what they learn, and what they say of its actions."""
+"""The critics of a policy: their number, their update, and their judgement of its actions."""
 
 import copy
 from typing import Any, NamedTuple
@@ -23,29 +23,29 @@ Array = NDArray[np.float32]
 
 
 class LearntShare(NamedTuple):
-    """What some rows of a batch add to what an update reports."""
+    """The contribution of some rows of a batch to the metrics of an update."""
 
     loss: float
-    """To the critics' loss."""
+    """Contribution to the critics' loss."""
     td_error: Array
-    """[B], value - target, as a mean over critics."""
+    """[B], value - target, averaged over critics."""
     value_sum: float
-    """Of the critics' mean values."""
+    """Sum over rows of the critics' mean value."""
 
 
 class Critics:
-    """Some critics that learn the same from other first weights, each with its target network.
+    """Critics that learn the same function from different initial weights, with target networks.
 
-    All of them are one network with several outputs, so that one call computes them. Rows of a
-    batch may be given in shares (`muster.nets.shares`); a share's gradient goes to an array of its
-    own.
+    All of them form one network with several outputs, so one call computes them. A batch may be
+    processed in shares of rows (`muster.nets.shares`); each share writes its gradient to its own
+    array.
 
     Args:
-        cfg: How they learn.
-        obs_space: Of one observation.
-        action_size: Numbers of one action, each from -1 to 1.
-        model: A network of the user's own that reads observations.
-        seed: Decides the first weights.
+        cfg: The algorithm's options.
+        obs_space: Space of one observation.
+        action_size: Numbers in one action, each from -1 to 1.
+        model: Your own network to encode observations.
+        seed: Seed of the initial weights.
     """
 
     def __init__(
@@ -79,32 +79,33 @@ class Critics:
         self.adam = make_adam(self.weights, cfg.lr_critic, (cfg.adam_beta1, 0.999))
         self._net = make_critic_net(self.module, self.weights)
         self.by_torch = self._net.by_torch
-        """Why torch runs them, which is slower; None if they are compiled."""
+        """The reason why torch runs them, which is slower; None if they are compiled."""
         self._target_weights: FlatParameters | None = None
         self._target: FusedNet | TorchNet | None = None
         if not cfg.batch_norm:
             self._target_weights = FlatParameters(target)
             self._target = make_critic_net(target, self._target_weights)
         self.takes_lowest = not cfg.quantiles and cfg.target_critics == cfg.critics
-        """Whether a policy is told the lowest of all critics; else it is their mean."""
+        """Whether the policy's loss uses the lowest critic; otherwise it uses their mean."""
         self.grads: list[Any] = []
-        """One for each share of a batch."""
+        """One gradient for each share of a batch."""
         pair = gym.spaces.Tuple([obs_space, gym.spaces.Box(-1, 1, (action_size,), np.float32)])
         self.flops = sum(each.flops for each in count_products(members[0], pair))
-        """Of one critic, for one observation and action."""
+        """FLOPs of one critic for one observation and action."""
 
     @property
     def compiled(self) -> tuple[FusedNet, FusedNet] | None:
         """The critics and their targets, if they are compiled.
 
-        Then rows may be given in shares: no layer mixes them, and threads do not meet.
+        Then a batch may be processed in shares: no layer mixes rows, and threads share no memory
+        that they write.
         """
         if isinstance(self._net, FusedNet) and isinstance(self._target, FusedNet):
             return self._net, self._target
         return None
 
     def begin(self, shares: int) -> None:
-        """Make room for the gradients of so many shares of a batch."""
+        """Allocate the gradients of `shares` shares of a batch."""
         while len(self.grads) < shares:
             self.grads.append(self.weights.new_gradient())
         del self.grads[shares:]
@@ -125,16 +126,16 @@ class Critics:
         """Compute the gradient of a share of a batch.
 
         Args:
-            share: Its number.
-            rows: Of the whole batch.
-            obs: [B, ...], or a dict of such.
-            action: [B, A], what was done.
-            next_obs: Like `obs`, after that.
-            next_action: [B, A], what the policy would do there.
-            reward: [B], with the entropy that comes with `next_action`.
-            discount: [B], what the value after it counts.
-            weight: [B], importance.
-            looked_at: The critics that the target looks at.
+            share: Number of the share.
+            rows: Rows in the whole batch.
+            obs: [B, ...], or a dict of such arrays.
+            action: [B, A], the actions taken.
+            next_obs: Like `obs`, after these actions.
+            next_action: [B, A], the policy's actions in `next_obs`.
+            reward: [B], including the entropy term of `next_action`.
+            discount: [B], the factor of the next value.
+            weight: [B], importance weights.
+            looked_at: The critics that the target uses.
         """
         values, after = self._values(obs, action, next_obs, next_action)
         target = reward[:, None] + discount[:, None] * self._after(after, looked_at)
@@ -143,7 +144,7 @@ class Critics:
         else:
             found = squared_loss(values, target[:, 0], weight, rows)
         by_values = found.dvalues.reshape(len(values), -1)
-        if self._target_weights is None:  # the second half of what `_values` computed: no loss
+        if self._target_weights is None:  # the second half of the rows of `_values` has no loss
             by_values = np.concatenate([by_values, np.zeros_like(by_values)])
         self._net.backward(by_values, self.grads[share])
         each = values.shape[1] * values.shape[2]
@@ -151,20 +152,21 @@ class Critics:
         return LearntShare(found.loss, found.td_error, value_sum)
 
     def step(self) -> Any:
-        """Move every critic against its gradient, the sum of all shares in the first of `grads`.
+        """Apply the critics' gradient, the sum of all shares in `grads[0]`, with Adam.
 
-        Or none, and return the gradient, if it is not finite.
+        If the gradient is not finite, change nothing and return it; otherwise return None.
         """
         total = self.grads[0]
         return None if np.isfinite(self.adam.step(total)) else total
 
     def judge(self, obs: Any, action: Array) -> tuple[Array, Array]:
-        """Return what the policy is told of actions: their value [B], and its gradient by them.
+        """Return the values [B] that the policy's loss uses, and their gradient w.r.t. the actions.
 
-        That is the lowest of all critics where the target takes the lowest of all, else the mean.
+        The value is the lowest of all critics where the target takes the lowest of all, else the
+        mean.
         """
         cfg = self._cfg
-        # Batch norm goes by its running means here: these rows are of the policy alone.
+        # Batch norm uses its running means here: these rows contain the policy's actions only.
         values = self._by_critic(self._net.forward(obs, action, training=not cfg.batch_norm))
         means = values.mean(axis=2) if cfg.quantiles else values[:, :, 0]
         if self.takes_lowest:
@@ -179,19 +181,19 @@ class Critics:
         return q, self._net.input_gradient(by_values)
 
     def follow(self) -> None:
-        """Move the target networks a little towards the critics."""
+        """Move the target networks towards the critics, by `tau`."""
         if self._target_weights is not None:
             self._target_weights.copy_from(self.weights, self._cfg.tau)
 
     def draw_looked_at(self, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return the critics that a target looks at."""
+        """Return the critics that the target of this update uses."""
         cfg = self._cfg
         if cfg.target_critics == cfg.critics:
             return np.arange(cfg.critics)
         return np.sort(rng.choice(cfg.critics, cfg.target_critics, replace=False))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return a copy of all that changes, critic by critic."""
+        """Return a copy of all mutable state, critic by critic."""
         adam = self.adam.state_dict()
         states: dict[str, Any] = {}
         for k, at in enumerate(self._places()):
@@ -204,7 +206,7 @@ class Critics:
         return states
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Restore a state that `state_dict` returned."""
         each = [state[str(k)] for k in range(self._cfg.critics)]
         self.weights.load_state_dict(_of_group([one["critic"] for one in each]))
         if self._target_weights is not None:
@@ -217,9 +219,9 @@ class Critics:
     def _values(
         self, obs: Any, action: Any, next_obs: Any, next_action: Any
     ) -> tuple[Array, Array]:
-        """Return values of what was done, to be learnt, and of what follows."""
+        """Return the values of the actions taken, to be learnt, and of the next actions."""
         if self._target is None:
-            # Batch norm has to see both: each alone has another mean and spread.
+            # Batch norm must see both together: each alone has a different mean and variance.
             device = self.weights.device
             if not device.is_host:
                 given = obs, action, next_obs, next_action
@@ -227,16 +229,16 @@ class Critics:
             both = self._net.forward(_joined(obs, next_obs), _joined(action, next_action))
             mine, theirs = np.split(self._by_critic(both), 2)
             return mine, theirs
-        # Targets have dropout too where critics do (DroQ).
+        # As in DroQ, targets use dropout if the critics do.
         of = self._target.forward if self._cfg.dropout else self._target.predict
         theirs = of(next_obs, next_action)
         return self._by_critic(self._net.forward(obs, action)), self._by_critic(theirs)
 
     def _after(self, values: Array, looked_at: NDArray[np.int64]) -> Array:
-        """Return what comes after, [B, 1], or [B, K] quantiles, of values [B, critics, outputs]."""
+        """Return the next values [B, 1], or quantiles [B, K], of values [B, critics, outputs]."""
         cfg = self._cfg
         if cfg.quantiles:
-            # Of the quantiles of all critics together, the lowest count.
+            # Pool the quantiles of all critics, and keep the lowest.
             merged = np.sort(values.reshape(len(values), -1), axis=1)
             return merged[:, : cfg.critics * (cfg.quantiles - cfg.drop_quantiles)]
         lowest: Array = values[:, looked_at].min(axis=1)
@@ -247,7 +249,7 @@ class Critics:
         return values.reshape(len(values), self._cfg.critics, self._cfg.quantiles or 1)
 
     def _places(self) -> list[slice]:
-        """Return where each critic's weights lie: one after the other."""
+        """Return the slice of each critic's weights; they are stored one after the other."""
         size = self.weights.vector.size // self._cfg.critics
         return [slice(k * size, (k + 1) * size) for k in range(self._cfg.critics)]
 

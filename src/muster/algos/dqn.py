@@ -1,10 +1,10 @@
-"""DQN: the Q-learner, and what completes Rainbow (Hessel et al. 2018), each a switch.
+"""DQN: the Q-learner, with switches for the rest of Rainbow (Hessel et al. 2018).
 
     --quantiles M    a distribution of returns for each action (QR-DQN, Dabney et al. 2018)
     --noisy          random weights in place of random actions (Fortunato et al. 2018)
     --munchausen     soft targets with a share of log pi (Vieillard et al. 2020)
 
-What is the same for all Q-learners (acting, the plain loss, the target network) is in `q_learner`.
+`q_learner` has the parts that all Q-learners share: acting, the plain loss, the target network.
 """
 
 import copy
@@ -41,7 +41,7 @@ def make_dqn(
     seed: int = 0,
     model: Factory | None = None,
 ) -> "DQN":
-    """Return the agent that a configuration asks for: a `RecurrentDQN` if its network remembers."""
+    """Return the agent for a configuration: a `RecurrentDQN` if its network is recurrent."""
     if not cfg.remembers:
         return DQN(cfg, obs_space, action_space, seed, model)
     from muster.algos.recurrent_dqn import RecurrentDQN
@@ -52,7 +52,7 @@ def make_dqn(
 class DQN(QLearner):
     """A Q-network that acts and learns; the arguments are those of `QLearner`.
 
-    With `quantiles`, a model of your own has an output for each quantile of each action.
+    With `quantiles`, your own model must have one output per quantile of each action.
     """
 
     cfg: DQNConfig
@@ -76,26 +76,26 @@ class DQN(QLearner):
 
     @property
     def outputs(self) -> int:
-        """Numbers that the network makes of one observation: quantiles, action by action."""
+        """Outputs of the network per observation: quantiles, action by action."""
         return self._n_actions * self._quantiles
 
     def schedule(self) -> Callable[[float], float]:
-        """Return the probability of a random action, by environment steps."""
+        """Return the schedule: environment steps to the probability of a random action."""
         cfg = self.cfg
         if cfg.noisy:
             return lambda env_step: 0.0
         return get_epsilon_greedy_fn(cfg.eps_start, cfg.eps_end, cfg.eps_decay, cfg.eps_schedule)
 
     def act(self, obs: Any, epsilon: Any = 0.0) -> NDArray[np.int64]:
-        """Return an action for each of N observations; see `QLearner.act`. There is no noise."""
+        """Return an action for each of N observations, without noise; see `QLearner.act`."""
         if self.cfg.noisy:
             self._net.settle()
         return super().act(obs, epsilon)
 
     def explore(self, obs: Any, epsilon: Any = None) -> NDArray[np.int64]:
-        """Return the best actions, and random ones as often as `epsilon` says.
+        """Return the best actions, or random ones with probability `epsilon`.
 
-        With noisy weights the best ones are those of weights that are drawn for this call.
+        With noisy weights, the best actions are those of weights drawn for this call.
         """
         if not self.cfg.noisy:
             return super().explore(obs, epsilon)
@@ -103,7 +103,7 @@ class DQN(QLearner):
         return super().act(obs, self.epsilon(math.inf) if epsilon is None else epsilon)
 
     def values(self, obs: Any) -> Array:
-        """Return Q, [N, actions]: of quantiles, their means."""
+        """Return Q, [N, actions]; with quantiles, their means."""
         made = super().values(obs)
         return self._by_action(made).mean(axis=2) if self.cfg.quantiles else made
 
@@ -120,11 +120,11 @@ class DQN(QLearner):
         return made.reshape(len(made), self._n_actions, self._quantiles)
 
     def random_state(self) -> Any:
-        """Return what an update draws its noise from; None without noise."""
+        """Return the state of the generator that updates draw noise from; None without noise."""
         return copy.deepcopy(self._rng.bit_generator.state) if self.cfg.noisy else None
 
     def load_random_state(self, state: Any) -> None:
-        """Let the next update draw the noise that another agent's would."""
+        """Set the generator, so that the next update draws the same noise as another agent."""
         self._rng.bit_generator.state = state
 
     def _begin_update(self) -> None:

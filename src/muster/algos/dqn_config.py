@@ -1,6 +1,6 @@
-"""How DQN learns, checked when it is made.
+"""Options of DQN, validated on construction.
 
-A file of its own, without torch: what is wrong with an option is said before that is loaded.
+A separate file without torch, so that an invalid option is reported before torch is loaded.
 """
 
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ MOST_QUANTILES = 1_024
 
 @dataclass(frozen=True)
 class DQNConfig(SequenceConfig, QLearningConfig):
-    """How DQN learns. The defaults are those of SB3's zoo for CartPole-v1.
+    """Options of DQN. The defaults are those of SB3's zoo for CartPole-v1.
 
-    With `model` lstm or gru it learns from sequences; `batch_size` counts them.
+    With `model` lstm or gru, DQN learns from sequences, and `batch_size` counts sequences.
     """
 
     NAME = "DQN"
@@ -33,21 +33,21 @@ class DQNConfig(SequenceConfig, QLearningConfig):
     ) - {"n_step"}
 
     eps_start: float = 1.0
-    """Probability of a random action at first."""
+    """Probability of a random action at the start."""
     eps_end: float = 0.04
-    """What it goes to."""
+    """Final probability of a random action."""
     eps_decay: float = 8_000.0
-    """In environment steps. Linear: `eps_end` is reached after so many. Exp: the time constant."""
+    """Environment steps. Linear: `eps_end` is reached after this many. Exp: the time constant."""
     eps_schedule: Schedule = "linear"
-    """How it gets there."""
+    """Shape of the decay from `eps_start` to `eps_end`."""
     quantiles: int = 0
-    """Learn so many quantiles of each action's return (QR-DQN: 200); 0 for the mean alone."""
+    """Number of quantiles to learn of each action's return (QR-DQN: 200); 0: the mean only."""
     noisy: bool = False
-    """Random weights explore, and no random actions: the eps options have no effect."""
+    """Explore with random weights instead of random actions; the eps options have no effect."""
     munchausen: bool = False
-    """Soft targets, and a share of the log-probability of what was done as a reward."""
+    """Soft targets, and a share of the log-probability of the action taken added to the reward."""
     munchausen_alpha: float = 0.9
-    """With `munchausen`: that share."""
+    """With `munchausen`: the share of the log-probability that is added to the reward."""
     munchausen_tau: float = 0.03
     """With `munchausen`: the temperature of the policy, in units of Q."""
 

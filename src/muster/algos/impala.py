@@ -1,7 +1,7 @@
-"""IMPALA: a policy gradient on what actors did with older weights, corrected by V-trace.
+"""IMPALA: a policy gradient on unrolls of older weights, corrected by V-trace.
 
-Espeholt et al. 2018. Since V-trace weighs the advantages, the loss needs no ratio of probabilities,
-and there is nothing to be clipped. Differences from the paper are listed in docs/impala.md.
+Espeholt et al. 2018. V-trace weights the advantages, so the loss needs no probability ratio and no
+clipping. docs/impala.md lists the differences from the paper.
 """
 
 from muster.algos.impala_config import IMPALAConfig
@@ -12,16 +12,16 @@ __all__ = ["IMPALA", "IMPALAConfig"]
 
 
 class IMPALA(UnrollAgent):
-    """An `UnrollAgent` whose loss is that of the policy gradient."""
+    """An `UnrollAgent` with the policy-gradient loss."""
 
     cfg: IMPALAConfig
     WEIGHS = True
 
     def terms(self, env_step: int, rows: int) -> LossTerms:
-        """Return the numbers of the loss, as the schedules have them at a step.
+        """Return the coefficients of the loss, with all schedules evaluated at a step.
 
         Args:
             env_step: Environment steps so far.
-            rows: Of the whole batch.
+            rows: Rows in the whole batch.
         """
         return self.loss_terms(env_step, rows)

@@ -1,4 +1,4 @@
-"""How IMPALA learns, checked when it is made. Without torch, as every configuration."""
+"""Options of IMPALA, validated on construction. Does not import torch."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from muster.algos.unroll_config import UnrollConfig
 
 @dataclass(frozen=True)
 class IMPALAConfig(UnrollConfig):
-    """How IMPALA learns: unrolls of older weights, each once, corrected by V-trace."""
+    """Options of IMPALA: each unroll of older weights is used once, corrected by V-trace."""
 
     lr: float = 6e-4
     """Learning rate of Adam."""

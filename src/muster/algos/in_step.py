@@ -1,9 +1,9 @@
-"""What workers ask of an agent that learns in step with its rollouts.
+"""The interface of an agent that learns in step with its rollouts, as workers use it.
 
 act        the agent's network fills the columns action, logp and value of one step
 prepare    rewards and values of a slot -> its columns advantage and target
-gradient   some rows of a slot -> a flat row and sums of metrics; no weight is changed
-step       the sum of all slots' rows -> the optimiser
+gradient   some rows of a slot -> a flat gradient and sums of metrics; changes no weight
+step       the sum of all slots' gradients -> the optimiser
 """
 
 from collections.abc import Callable, Mapping
@@ -23,92 +23,92 @@ Array = NDArray[Any]
 
 
 class InStepAgent(Protocol):
-    """A policy that all members of a team have, each with the same weights."""
+    """A policy of which every member of a team has a copy with the same weights."""
 
     cfg: Any
     """An `InStepConfig`."""
     obs_space: gym.Space[Any]
     action_space: gym.Space[Any]
     head: ActionHead
-    """What the network's outputs mean."""
+    """How the network's outputs are interpreted."""
     model: Any
     """The torch module that learns."""
     net: Any
-    """What acts: a `PolicyNet`, or a `RecurrentPolicy`."""
+    """Acts: a `PolicyNet` or a `RecurrentPolicy`."""
     weights: FlatParameters
     adam: Adam | DeviceAdam
     state_width: int
-    """Numbers that the network remembers of each environment; 0 if it is not recurrent."""
+    """Numbers in the recurrent state of one environment; 0 if the network is not recurrent."""
     train_iter: int
     """Updates so far."""
     lr: Callable[[int], float]
-    """From environment steps to the learning rate."""
+    """Maps environment steps to the learning rate."""
     stats: tuple[str, ...]
-    """What `gradient` sums up, by name."""
+    """Names of the metrics that `gradient` sums."""
     watched: str
-    """That one of them by which `learnt_enough` decides."""
+    """The metric of `stats` that `learnt_enough` tests."""
 
     @property
     def normalizer(self) -> ObsNorm | None:
-        """What brings observations to mean 0 and spread 1, if they are."""
+        """The normaliser of observations (mean 0, standard deviation 1), if there is one."""
 
     @property
     def standardizes(self) -> bool:
-        """Whether the column advantage is brought to mean 0 and spread 1 over all slots."""
+        """Whether the column advantage is normalised (mean 0, std 1) over all slots."""
 
     def noise(
         self, rng: np.random.Generator, shape: tuple[int, ...], env_step: int
     ) -> NDArray[np.float32]:
-        """Return random numbers for so many actions, [*shape, width], as the network takes them.
+        """Return the random numbers of actions of this shape, [*shape, width], for the network.
 
         Args:
-            rng: Draws them.
-            shape: How many.
+            rng: The generator.
+            shape: Shape of the actions.
             env_step: Environment steps before them, where exploration depends on it.
         """
 
     def to_env(self, action: Array) -> Array:
-        """Return actions as environments take them."""
+        """Return actions in the form that environments accept."""
 
     def prepare(self, slots: Slots, reward: Array, columns: slice) -> None:
         """Fill the columns advantage and target of some environments.
 
         Args:
             slots: A rollout.
-            reward: Of all its environments, scaled.
-            columns: Which environments.
+            reward: Scaled rewards of all its environments.
+            columns: The environments, as columns of the rollout.
         """
 
     def terms(self, env_step: int, rows: int) -> Any:
-        """Return the numbers of the loss at a step, for minibatches of so many rows."""
+        """Return the coefficients of the loss at a step, for minibatches of `rows` rows."""
 
     def gradient(self, rollout: Rollout, rows: Array, terms: Any, out: Array, stats: Array) -> None:
-        """Write the gradient of some rows' loss, and the sums of their metrics."""
+        """Write the gradient of the loss over some rows, and the sums of their metrics."""
 
     def gradients(
         self, rollout: Rollout, rows: Array, terms: Any, out: Array, stats: Array
     ) -> None:
-        """Write the gradients of several slots, each with the bits that `gradient` gives it.
+        """Write the gradients of several slots, each bitwise equal to the result of `gradient`.
 
         Args:
             rollout: All rows.
             rows: [slots, rows of each].
-            terms: The numbers of the loss.
-            out: [slots, weights], is overwritten.
-            stats: [slots, metrics], is overwritten.
+            terms: The coefficients of the loss.
+            out: [slots, weights], overwritten.
+            stats: [slots, metrics], overwritten.
         """
 
     def learnt_enough(self, watched: float) -> bool:
-        """Whether to stop learning from a rollout, by the mean of `watched` over an epoch."""
+        """Whether to stop learning from a rollout, given the mean of `watched` over an epoch."""
 
     def step(self, grad: NDArray[np.float32]) -> float:
-        """Move the weights against a gradient, and return its norm before it was clipped."""
+        """Move the weights against a gradient, and return its norm before clipping."""
 
     def load_parts(self, parts: Mapping[str, dict[str, Any]]) -> None:
-        """Take over parts of another agent's state."""
+        """Load parts of another agent's state."""
 
     def load_policy(self, weights: dict[str, Any]) -> None:
-        """Act on these weights, the part `policy` of another agent like this, from now on."""
+        """Use the weights of another agent of this class (its part `policy`) from now on."""
 
     def twin(self) -> "InStepAgent":
         """Return another agent with the same network and the same weights."""

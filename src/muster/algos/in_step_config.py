@@ -1,4 +1,4 @@
-"""Options of every algorithm that learns in step with its rollouts, and what they ask of a run."""
+"""Options of every algorithm that learns in step with its rollouts, and their requirements."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ MOST_ROLLOUT = 1_000_000
 
 @dataclass(frozen=True)
 class InStepConfig(NetworkConfig):
-    """How rollouts are collected, cut and normalised."""
+    """How rollouts are collected, divided and normalised."""
 
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = NetworkConfig.FIXED_ON_RESUME | {
         "normalize_reward",
@@ -23,7 +23,7 @@ class InStepConfig(NetworkConfig):
         "slots",
         "lag",
     }
-    """What makes a run what it is: its network, and how its rollouts are cut."""
+    """Options that define a run: its network, and how its rollouts are divided."""
     PROGRAM: ClassVar[str] = "in_step"
     """The training program: equal workers that collect and learn in step."""
     OF_RUNS: ClassVar[Mapping[str, Any]] = {
@@ -31,18 +31,18 @@ class InStepConfig(NetworkConfig):
         "eval_every": 50_000,
         "checkpoint_every": 100_000,
     }
-    """Options of every run that have another default here."""
+    """Run options whose default differs for this algorithm."""
 
     rollout: int = 128
-    """Steps of every environment from one phase of learning to the next."""
+    """Steps of every environment between learning phases."""
     normalize_reward: bool = False
-    """Divide rewards by the spread of the discounted return."""
+    """Divide rewards by the standard deviation of the discounted return."""
     sequence: int = 16
-    """Recurrent networks: steps that are learnt from in one piece."""
+    """Recurrent networks: steps in one training sequence."""
     slots: int = 4
-    """Blocks of environments, the most workers there can be. The result depends on it."""
+    """Blocks of environments; also the maximum number of workers. The result depends on it."""
     lag: int = 0
-    """1: collect a rollout while learning from the one before, with weights of before that."""
+    """1: collect the next rollout during learning, with the weights from before that learning."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,15 +62,15 @@ class InStepConfig(NetworkConfig):
             )
 
     def passes(self) -> tuple[int, int]:
-        """Return how often each rollout is learnt from, and into how many parts it is cut."""
+        """Return the epochs per rollout, and the minibatches per epoch."""
         return 1, 1
 
     def default_workers(self, cores: int) -> int:
-        """Return one worker per core: the result does not depend on it."""
+        """Return one worker per core, at most one per slot: the result does not depend on it."""
         return min(cores, self.slots)
 
     def check_run(self, workers: int | None, num_envs: int) -> None:
-        """Raise OptionError for what only these together make impossible."""
+        """Raise OptionError for options that are impossible only in combination."""
         if num_envs % self.slots:
             refuse_together(
                 f"num_envs={num_envs}",
@@ -98,7 +98,7 @@ class InStepConfig(NetworkConfig):
             )
 
     def check_resume(self, parts: Mapping[str, Any], num_envs: int) -> None:
-        """Refuse to resume a run whose rollouts were cut otherwise."""
+        """Raise OptionError for a checkpoint whose rollouts have another shape or lag."""
         saved = parts["rollouts"]
         now = {"num_envs": num_envs, "rollout": self.rollout, "lag": self.lag}
         before = {
@@ -115,12 +115,12 @@ class InStepConfig(NetworkConfig):
                 )
 
     def rows_of_update(self, num_envs: int) -> int:
-        """Return the steps of all environments that one update learns from."""
+        """Return the steps of all environments in one update."""
         return self.rollout * num_envs // self.passes()[1]
 
     def memory_needs(self, num_envs: int, obs_bytes: int, action_bytes: int) -> dict[str, int]:
-        """Return the bytes that options ask for, by the name of the option."""
-        step = obs_bytes + action_bytes + 30  # and six numbers and two flags
+        """Return the bytes of memory that options require, by the name of the option."""
+        step = obs_bytes + action_bytes + 30  # plus six numbers and two flags
         rows = num_envs * (self.rollout + 1) * (1 + self.lag)
         epochs, _ = self.passes()
         orders = epochs * num_envs * self.rollout * 8
@@ -128,24 +128,24 @@ class InStepConfig(NetworkConfig):
 
     @staticmethod
     def lacks_replay(parts: Mapping[str, Any]) -> bool:
-        """Whether a checkpoint is without replay that it should have: there is none in step."""
+        """Return False: algorithms in step have no replay."""
         return False
 
 
 @dataclass(frozen=True)
 class Epochs:
-    """Options of those that learn from each rollout several times. Stands before the other base."""
+    """Options for several epochs per rollout. Must come before the other base class."""
 
     epochs: int = 4
-    """How often each rollout is learnt from."""
+    """Number of passes over each rollout."""
     minibatches: int = 4
-    """Into how many parts a rollout is cut for it: updates per epoch."""
+    """Parts into which each epoch divides a rollout: updates per epoch."""
 
     def passes(self) -> tuple[int, int]:
-        """Return how often each rollout is learnt from, and into how many parts it is cut."""
+        """Return the epochs per rollout, and the minibatches per epoch."""
         return self.epochs, self.minibatches
 
 
 def _divisor(number: int, near: int) -> int:
-    """Return the largest divisor of `number` that is not above `near`."""
+    """Return the largest divisor of `number` that does not exceed `near`."""
     return next(each for each in range(min(near, number), 0, -1) if number % each == 0)

@@ -1,4 +1,4 @@
-"""Options of every algorithm with a policy network: the network, and how it is moved."""
+"""Options of every algorithm with a policy network: the network and its optimiser."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -19,35 +19,35 @@ from muster.nets.registry import REMEMBERS
 
 @dataclass(frozen=True)
 class NetworkConfig:
-    """The network, how it is moved, and how far ahead it looks."""
+    """The network, its optimiser, and the discount."""
 
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = frozenset(
         {"normalize_obs", "model", "hidden", "activation"}
     )
-    """What makes a run what it is: its network."""
+    """Options that define a run: its network."""
 
     gamma: float = 0.99
     """Discount per environment step."""
     normalize_obs: bool = False
-    """Bring observations to mean 0 and spread 1; a part of the policy."""
+    """Normalise observations to mean 0 and standard deviation 1, as part of the policy."""
     model: str | None = None
-    """Another network: mlp, nature_cnn, impala_cnn, resnet8, lstm, gru, module:Class of yours."""
+    """Another network: mlp, nature_cnn, impala_cnn, resnet8, lstm, gru, or your module:Class."""
     lr: float = 2.5e-4
     """Learning rate of Adam."""
     lr_end: float | None = None
-    """What the learning rate falls to, in a line over the horizon. None: it stays."""
+    """Final learning rate, reached linearly over the horizon. None: constant."""
     max_grad_norm: float | None = 0.5
-    """Longest gradient; longer ones are shortened to it."""
+    """Largest norm of a gradient; larger ones are scaled down to it."""
     hidden: tuple[int, ...] = (64, 64)
     """Width of each hidden layer."""
     activation: Activation = "tanh"
-    """What follows each of them."""
+    """Activation after each hidden layer."""
     bf16: bool = False
-    """Convolve in bfloat16, on processors with instructions for it."""
+    """Compute convolutions in bfloat16, on processors with instructions for it."""
     compile: bool = False
-    """Run the network through torch.compile: half a minute at first, for long runs."""
+    """Run the network through torch.compile: takes half a minute at the start; for long runs."""
     horizon: int = 500_000
-    """Environment steps that the run is planned for."""
+    """Environment steps for which the run and its schedules are planned."""
 
     def __post_init__(self) -> None:
         check_number("gamma", self.gamma, high=1, low_too=True, high_too=True)
@@ -68,5 +68,5 @@ class NetworkConfig:
 
     @property
     def _remembers(self) -> bool:
-        """Whether the network is one that remembers, and learns from sequences."""
+        """Whether the network is recurrent, and learns from sequences."""
         return self.model in REMEMBERS

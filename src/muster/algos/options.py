@@ -1,6 +1,6 @@
-"""Checks of what a config says: one function per kind of value, one message for all of them.
+"""Validation of options: one function per kind of value, one format of message for all.
 
-Imports nothing, so that the command line can refuse a value before it loads what is slow.
+Imports nothing slow, so that the command line can reject a value before it loads anything else.
 """
 
 import math
@@ -10,13 +10,13 @@ from muster.errors import OptionError
 from muster.spelling import nearest
 
 Activation = Literal["relu", "tanh", "gelu", "silu"]
-"""What may follow a hidden layer."""
+"""The activations that may follow a hidden layer."""
 MOST_LR = 1_000.0
-"""Largest learning rate: Adam moves a weight by about so much, and beyond it float32 ends soon."""
+"""Largest learning rate: Adam moves a weight by about this much; more soon overflows float32."""
 MOST_STEPS = 10**15
-"""Largest count of steps or updates: a thousand years of a machine, and exact in a float."""
+"""Largest count of steps or updates: a thousand years of one machine, and exact in a float."""
 MOST_ROWS = 10**10
-"""Most transitions in a buffer. Whether they fit into memory is seen when their size is known."""
+"""Most transitions in a buffer. The memory limit is checked later, when their size is known."""
 WIDEST = 65_536
 """Widest layer."""
 MOST_LAYERS = 256
@@ -33,7 +33,7 @@ def check_whole(name: str, value: object, low: int = 1, high: int = MOST_STEPS) 
 
 
 def _near_whole(value: object, low: int, high: int) -> int:
-    """Return the whole number that was meant: 10000 for 1e4 or "10000"; else one that would do."""
+    """Return the intended integer, 10000 for 1e4 or "10000"; else an integer that is allowed."""
     value = _number_in(value)
     if isinstance(value, float) and math.isfinite(value) and low <= round(value) <= high:
         return round(value)
@@ -41,7 +41,7 @@ def _near_whole(value: object, low: int, high: int) -> int:
 
 
 def _number_in(value: object) -> object:
-    """Return the number that a text holds; all else as it is."""
+    """Return the number in a string; return any other value unchanged."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
@@ -60,13 +60,13 @@ def check_number(
     """Raise OptionError unless `value` is a finite number between `low` and `high`.
 
     Args:
-        name: What the option is called.
-        value: What it was set to.
-        low: Where the range begins.
-        high: Where it ends.
+        name: Name of the option.
+        value: Its value.
+        low: Lower bound.
+        high: Upper bound.
         low_too: Whether `low` itself is allowed.
         high_too: Whether `high` itself is allowed.
-        example: A value that would do.
+        example: A valid value, for the message.
     """
 
     def fits(number: object) -> bool:
@@ -114,7 +114,7 @@ def check_flag(name: str, value: object) -> None:
 
 
 def check_choice(name: str, value: object, choices: Any) -> None:
-    """Raise OptionError unless `value` is one of a Literal's."""
+    """Raise OptionError unless `value` is one of the values of a Literal."""
     words = get_args(choices)
     if value not in words:
         raise OptionError(
@@ -125,7 +125,7 @@ def check_choice(name: str, value: object, choices: Any) -> None:
 
 
 def check_text(name: str, value: object) -> None:
-    """Raise OptionError unless `value` is a text that is not empty, or None."""
+    """Raise OptionError unless `value` is None or a non-empty string."""
     if value is not None and not (isinstance(value, str) and value):
         raise OptionError(
             f"{name}={value!r} is not possible", "it is a text, or not given", f"{name}=None"
@@ -133,16 +133,16 @@ def check_text(name: str, value: object) -> None:
 
 
 def refuse_together(one: str, other: str, why: str, fix: str) -> None:
-    """Raise the OptionError of two options that contradict each other."""
+    """Raise OptionError for two options that contradict each other."""
     raise OptionError(f"{one} and {other} contradict each other", why, fix)
 
 
 def check_roles(workers: int | None, acts: str) -> None:
-    """Raise OptionError for fewer processes than there are roles; 0 is one process for all.
+    """Raise OptionError for fewer processes than there are roles; 0 is one process for all roles.
 
     Args:
-        workers: How many were asked for; None if nobody did.
-        acts: Who acts, as the message names it.
+        workers: The requested number; None if not given.
+        acts: The role that acts, as the message names it.
     """
     if workers in (1, 2):
         raise OptionError(

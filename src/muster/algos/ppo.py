@@ -1,8 +1,8 @@
-"""PPO: a policy that is moved by what it experienced, but never far from it.
+"""PPO: policy gradients with a limit on how far each rollout may move the policy.
 
-Each rollout is learnt from several times, in minibatches; what moves the probability of an action
-by more than `clip` counts no further. Schulman et al. 2017. Differences from the paper and from
-other implementations are listed in docs/ppo.md.
+The policy learns from each rollout several times, in minibatches. Once the probability of an action
+has moved by more than `clip`, that action has no further gradient. Schulman et al. 2017.
+docs/ppo.md lists the differences from the paper and from other implementations.
 """
 
 import functools
@@ -27,14 +27,14 @@ class PPO(ActorCriticAgent):
         return line(self.cfg.clip, self.cfg.clip_end, self.cfg.horizon)
 
     def terms(self, env_step: int, rows: int) -> LossTerms:
-        """Return the numbers of the loss, as the schedules have them at a step.
+        """Return the coefficients of the loss, with all schedules evaluated at a step.
 
         Args:
             env_step: Environment steps so far.
-            rows: Of a whole minibatch.
+            rows: Rows in the whole minibatch.
         """
         return self.loss_terms(env_step, rows, self._clip(env_step), self.cfg.value_clip)
 
     def learnt_enough(self, watched: float) -> bool:
-        """Whether the policy has moved so far from the one that collected that this is enough."""
+        """Whether the policy has moved far enough from the policy that collected the rollout."""
         return self.cfg.target_kl is not None and watched > self.cfg.target_kl

@@ -1,6 +1,6 @@
-"""How PPO learns, checked when it is made.
+"""Options of PPO, validated on construction.
 
-A file of its own, without torch: what is wrong with an option is said before that is loaded.
+A separate file without torch, so that an invalid option is reported before torch is loaded.
 """
 
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from muster.algos.options import check_number
 
 @dataclass(frozen=True)
 class PPOConfig(Epochs, ActorCriticConfig):
-    """How PPO learns. The defaults are what most implementations have."""
+    """Options of PPO. The defaults are those of most implementations."""
 
     clip: float = 0.2
-    """How far the probability of an action may move, as a ratio to what it was."""
+    """Clip range: how far the ratio of new to old action probability may leave 1."""
     clip_end: float | None = None
-    """What that limit falls to over the horizon. None: it stays."""
+    """Final clip range, reached linearly over the horizon. None: constant."""
     value_clip: float = 0.0
-    """How far a value may move from what it was; 0 for as far as it likes."""
+    """How far a value may move from its estimate in the rollout; 0: no limit."""
     target_kl: float | None = None
-    """Stop learning from a rollout after an epoch whose KL divergence is above this."""
+    """Stop learning from a rollout after an epoch whose KL divergence exceeds this."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,12 +2,12 @@
 
     act:      obs -> Q -> best action, or a random one with probability epsilon; value = max Q
     prepare:  R_t = r_t + gamma (lambda R_{t+1} + (1 - lambda) max Q_{t+1})
-    gradient: rows of a rollout -> (Q of what was done - R)^2 / 2 -> gradient
+    gradient: rows of a rollout -> (Q of the action taken - R)^2 / 2 -> gradient
 
-Gallici et al. 2024, "Simplifying Deep Temporal Difference Learning": layer normalisation keeps what
-a target network was for. R is the target of generalised advantages with max Q as the value, so a
-rollout is prepared as for every agent in step; the sum is not cut where an action was random
-(Peng's Q(lambda)). Differences from the paper are listed in docs/pqn.md.
+Gallici et al. 2024, "Simplifying Deep Temporal Difference Learning": layer normalisation provides
+the stability that target networks are used for. R is the target of generalised advantages with max
+Q as the value, so a rollout is prepared in the same way as for every agent in step. The sum is not
+cut at random actions (Peng's Q(lambda)). docs/pqn.md lists the differences from the paper.
 """
 
 from typing import Any
@@ -33,12 +33,12 @@ class PQN(RolloutAgent):
     """A Q-network that acts and learns.
 
     Args:
-        cfg: How it learns.
-        obs_space: Of one observation.
-        action_space: Of one action; has to be Discrete.
-        seed: Decides the first weights, and what `explore` draws.
-        model: A class or function of (obs_space, n_actions) that makes the torch module from
-            observations to Q [B, n_actions]. None: what the config says.
+        cfg: The algorithm's options.
+        obs_space: Space of one observation.
+        action_space: Space of one action; must be Discrete.
+        seed: Seed of the initial weights and of the random numbers of `explore`.
+        model: A class or function of (obs_space, n_actions) that builds the torch module from
+            observations to Q [B, n_actions]. None: the model of the config.
     """
 
     cfg: PQNConfig
@@ -56,7 +56,7 @@ class PQN(RolloutAgent):
         cfg.check_actions(action_space)
         super().__init__(cfg, obs_space, action_space, seed, model)
         self.epsilon = get_epsilon_greedy_fn(cfg.eps_start, cfg.eps_end, cfg.eps_decay, "linear")
-        """From environment steps to the probability of a random action."""
+        """Maps environment steps to the probability of a random action."""
 
     def build(self, model: str | Factory | None, seed: int) -> nn.Module:
         """Return the network: a module from observations to (Q, max Q)."""
@@ -75,7 +75,7 @@ class PQN(RolloutAgent):
         )
 
     def objective(self) -> Objective:
-        """Return what is made of the network's outputs."""
+        """Return the objective: epsilon-greedy actions and the squared error of Q."""
         return QObjective()
 
     @property
@@ -86,15 +86,15 @@ class PQN(RolloutAgent):
     def noise(
         self, rng: np.random.Generator, shape: tuple[int, ...], env_step: int
     ) -> NDArray[np.float32]:
-        """Return what to explore with, [*shape, 1]: which action, or none (see `exploration`)."""
+        """Return the exploration noise [*shape, 1]: an action, or none (see `exploration`)."""
         uniform = rng.random((*shape, 1), np.float32)
         return exploration(uniform, self.epsilon(env_step))
 
     def terms(self, env_step: int, rows: int) -> QTerms:
-        """Return the numbers of the loss.
+        """Return the coefficients of the loss.
 
         Args:
             env_step: Environment steps so far.
-            rows: Of a whole minibatch.
+            rows: Rows in the whole minibatch.
         """
         return QTerms(1 / rows, float(self.epsilon(env_step)))

@@ -1,4 +1,4 @@
-"""How PQN learns, checked when it is made. Without torch, as every configuration."""
+"""Options of PQN, validated on construction. Does not import torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,33 +13,33 @@ from muster.errors import OptionError
 
 @dataclass(frozen=True)
 class PQNConfig(Epochs, InStepConfig):
-    """How PQN learns: Q(lambda) over rollouts of many environments, without replay."""
+    """Options of PQN: Q(lambda) over rollouts of many environments, without replay."""
 
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = InStepConfig.FIXED_ON_RESUME | {"layer_norm"}
-    """What makes a run what it is: its network, and how its rollouts are cut."""
+    """Options that define a run: its network, and how its rollouts are divided."""
     OF_RUNS: ClassVar[Mapping[str, Any]] = {**InStepConfig.OF_RUNS, "num_envs": 32}
-    """Options of every run that have another default here."""
+    """Run options whose default differs for this algorithm."""
 
     rollout: int = 32
-    """Steps of every environment from one phase of learning to the next."""
+    """Steps of every environment between learning phases."""
     lr: float = 5e-4
     """Learning rate of Adam."""
     max_grad_norm: float | None = 10.0
-    """Longest gradient; longer ones are shortened to it."""
+    """Largest norm of a gradient; larger ones are scaled down to it."""
     q_lambda: float = 0.65
-    """Targets: 0 trusts the values of what follows, 1 the rewards alone."""
+    """Lambda of the targets: 0 trusts only the values of the next states, 1 only the rewards."""
     eps_start: float = 1.0
-    """Probability of a random action at first."""
+    """Probability of a random action at the start."""
     eps_end: float = 0.05
-    """What it goes to, in a line."""
+    """Final probability of a random action, reached linearly."""
     eps_decay: float = 100_000.0
-    """Environment steps until then."""
+    """Environment steps until `eps_end` is reached."""
     hidden: tuple[int, ...] = (128, 128)
     """Width of each hidden layer."""
     activation: Activation = "relu"
-    """What follows each of them."""
+    """Activation after each hidden layer."""
     layer_norm: bool = True
-    """Normalise each hidden layer: what keeps learning stable without a target network."""
+    """Normalise each hidden layer, which keeps learning stable without a target network."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,7 +51,7 @@ class PQNConfig(Epochs, InStepConfig):
 
     @staticmethod
     def check_actions(action_space: gym.Space[Any]) -> None:
-        """Refuse actions that PQN cannot choose from."""
+        """Raise OptionError unless the action space is Discrete."""
         if not isinstance(action_space, gym.spaces.Discrete):
             raise OptionError(
                 f"PQN needs Discrete actions; got {action_space}",

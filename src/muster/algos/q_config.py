@@ -1,6 +1,6 @@
-"""What every Q-learner with replay is told: its network, its updates, its target network.
+"""Options of every Q-learner with replay: its network, its updates, its target network.
 
-A file of its own, without torch: what is wrong with an option is said before that is loaded.
+A separate file without torch, so that an invalid option is reported before torch is loaded.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from muster.errors import OptionError
 
 @dataclass(frozen=True)
 class QLearningConfig(ReplayConfig):
-    """How a Q-network learns. The defaults are those of SB3's zoo for CartPole-v1."""
+    """Options of a Q-learner. The defaults are those of SB3's zoo for CartPole-v1."""
 
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = ReplayConfig.FIXED_ON_RESUME | {
         "hidden",
@@ -33,49 +33,49 @@ class QLearningConfig(ReplayConfig):
         "dueling",
         "model",
     }
-    """What makes a run what it is: its network, and what its replay was made for."""
+    """Options that define a run: its network, and the layout of its replay."""
     UPDATES = "updates_per_train"
     NAME: ClassVar[str]
-    """What messages call the algorithm."""
+    """The name of the algorithm in messages."""
 
     updates_per_train: int = 128
-    """Updates in each phase of them, `train_every` environment steps apart."""
+    """Updates in each training phase; phases are `train_every` environment steps apart."""
     lr: float = 2.3e-3
     """Learning rate of Adam."""
     lr_end: float | None = None
-    """What the learning rate falls to, in a line over the horizon. None: it stays."""
+    """Final learning rate, reached linearly over the horizon. None: constant."""
     target_update: int = 128
-    """Updates from one change of the target network to the next."""
+    """Updates between changes of the target network."""
     tau: float = 1.0
-    """How far the target network then goes towards the learning one: 1 makes it a copy."""
+    """How far each change moves the target network to the online network: 1 makes it a copy."""
     double: bool = False
-    """Let the learning network choose the action that the target network values."""
+    """Double Q-learning: the online network chooses the action that the target network values."""
     dueling: bool = False
-    """Separate streams for value and advantages; the last hidden layer is each stream's own."""
+    """Separate streams for value and advantages; each stream has its own last hidden layer."""
     max_grad_norm: float | None = 10.0
-    """A longer gradient is shortened to this. None: never."""
+    """Largest norm of a gradient; larger ones are scaled down to it. None: no limit."""
     huber: bool = True
-    """Errors beyond 1 count linearly; else the loss is half the squared error."""
+    """Huber loss: errors beyond 1 count linearly. Otherwise, half the squared error."""
     hidden: tuple[int, ...] = (256, 256)
     """Width of each layer between the encoder of observations and the head."""
     activation: Activation = "relu"
-    """After each of these layers."""
+    """Activation after each hidden layer."""
     model: str | None = None
     """Another network: mlp, nature_cnn, impala_cnn, resnet8, or module:Class of your own."""
     horizon: int = 50_000
-    """Environment steps that the run is planned for."""
+    """Environment steps for which the run and its schedules are planned."""
 
     def updates_per_step_exactly(self) -> Fraction:
-        """Return the updates for each environment step, without rounding."""
+        """Return the updates per environment step, as an exact fraction."""
         return Fraction(self.updates_per_train, self.train_every)
 
     def gentler(self) -> str:
-        """Return options with which learning is less likely to diverge."""
+        """Return options that make divergence less likely."""
         return f"lr={self.lr / 10:g}, max_grad_norm=1"
 
     @classmethod
     def check_actions(cls, action_space: gym.Space[Any]) -> None:
-        """Refuse actions that a Q-network cannot choose from."""
+        """Raise OptionError unless the action space is Discrete."""
         if not isinstance(action_space, gym.spaces.Discrete):
             raise OptionError(
                 f"{cls.NAME} needs Discrete actions; got {action_space}",
@@ -100,7 +100,7 @@ class QLearningConfig(ReplayConfig):
         self._check_network()
 
     def _check_network(self) -> None:
-        """Refuse a model, or layers, that make no network."""
+        """Raise OptionError for a model or layers that cannot form a network."""
         if not isinstance(self.model, str | None) or self.model == "":
             raise OptionError(
                 f"model={self.model!r} is not possible",

@@ -1,15 +1,16 @@
 """`QLearner`: Q-learning with a network, a replay buffer and a target network.
 
     act:     obs -> Q -> best action, or a random one with probability epsilon
-    update:  batch -> targets (of the target network) -> TD loss -> gradient -> Adam
-             every so many updates: weights -> target network
+    update:  batch -> targets (by the target network) -> TD loss -> gradient -> Adam
+             every `target_update` updates: weights -> target network
 
 Mnih et al. 2015, with double Q-learning (van Hasselt et al. 2016), dueling streams (Wang et al.
-2016), n-step returns and importance weights for prioritised replay (Schaul et al. 2016), each of
-them a switch in `QLearningConfig`. Differences from the papers: Adam instead of RMSProp, and the
-Huber loss in place of clipped errors, which has the same gradient. Algorithms derive from it.
+2016), n-step returns and importance weights for prioritised replay (Schaul et al. 2016), each
+a switch in `QLearningConfig`. Differences from the papers: Adam instead of RMSProp, and the Huber
+loss instead of clipped errors, which has the same gradient. Q-learning algorithms derive from this
+class.
 
-One thread may call `update` while others call `act`: they then act on weights that are changing.
+One thread may call `update` while others call `act`; these then act on weights that are changing.
 """
 
 import copy
@@ -49,13 +50,13 @@ class QLearner(ReplayAgent):
     """A Q-network that acts and learns.
 
     Args:
-        cfg: How it learns.
-        obs_space: Of one observation.
-        action_space: Of one action; has to be Discrete.
-        seed: Decides the first weights and all exploration. torch's and NumPy's global generators
-            are neither used nor moved.
-        model: A class or function of (obs_space, n_actions) that makes the torch module from
-            observations to Q [B, n_actions]. None: what the config says.
+        cfg: The algorithm's options.
+        obs_space: Space of one observation.
+        action_space: Space of one action; must be Discrete.
+        seed: Seed of the initial weights and of all exploration. The global generators of torch and
+            NumPy are neither used nor changed.
+        model: A class or function of (obs_space, n_actions) that builds the torch module from
+            observations to Q [B, n_actions]. None: the model of the config.
     """
 
     PARTS = frozenset({"policy", "target", "optimizer", "exploration", "counters"})
@@ -93,9 +94,9 @@ class QLearner(ReplayAgent):
         """Return an action for each of N observations, int64 [N].
 
         Args:
-            obs: [N, ...], or a dict of such.
+            obs: [N, ...], or a dict of such arrays.
             epsilon: Probability of a random action, one number or [N]; the number 0 is greedy and
-                draws no random number.
+                draws no random numbers.
         """
         size = count_rows(obs, self.obs_space)
         one_each = isinstance(epsilon, np.ndarray)
@@ -108,34 +109,34 @@ class QLearner(ReplayAgent):
         return action + self._first_action
 
     def explore(self, obs: Any, epsilon: Any = None) -> NDArray[np.int64]:
-        """Return the best actions, and random ones as often as `epsilon` says; see `act`."""
+        """Return the best actions, or random ones with probability `epsilon`; see `act`."""
         return self.act(obs, self.epsilon(math.inf) if epsilon is None else epsilon)
 
-    @np.errstate(over="ignore", invalid="ignore")  # what is not finite is looked for, and named
+    @np.errstate(over="ignore", invalid="ignore")  # non-finite values are detected and named
     def update(self, batch: TransitionBatch) -> dict[str, float]:
-        """Take one gradient step, and change the target network when it is time.
+        """Take one gradient step, and change the target network when it is due.
 
         Raises:
             NonFiniteError: The loss or the gradient is NaN or infinite; nothing was changed.
 
         Returns:
-            `loss`; `q_mean`, of the actions that were taken; `td_error_mean`, of absolute errors;
-            `grad_norm`, before clipping. The errors themselves are in `td_error`.
+            `loss`; `q_mean`, the mean Q of the actions taken; `td_error_mean`, the mean absolute
+            error; `grad_norm`, before clipping. The errors themselves are in `td_error`.
         """
         metrics = self._differentiate(batch)
         return {**metrics, "grad_norm": self._descend()}
 
     @np.errstate(over="ignore", invalid="ignore")
     def gradient(self, batch: TransitionBatch) -> tuple[dict[str, Array], dict[str, float]]:
-        """Return what `update` would go along, by parameter, and change no weight.
+        """Return the gradient that `update` would use, by parameter, without changing any weight.
 
-        For learners whose weights are somebody else's: one that sums up what several send.
+        For learners that do not own their weights, such as one that sums the gradients of several.
 
         Raises:
             NonFiniteError: The loss is NaN or infinite.
 
         Returns:
-            A copy of the gradient for each parameter; the metrics of `update` but `grad_norm`.
+            A copy of the gradient of each parameter; the metrics of `update` except `grad_norm`.
         """
         metrics = self._differentiate(batch)
         shapes = {name: each.shape for name, each in self.model.named_parameters()}
@@ -148,13 +149,13 @@ class QLearner(ReplayAgent):
 
     @np.errstate(over="ignore", invalid="ignore")
     def apply_gradient(self, gradient: Mapping[str, Array]) -> float:
-        """Take the step of `update` along what `gradient` returned here or at another agent's.
+        """Apply a gradient, returned by `gradient` of this or another agent, like `update` does.
 
         Raises:
-            NonFiniteError: It is NaN or infinite; nothing was changed.
+            NonFiniteError: The gradient is NaN or infinite; nothing was changed.
 
         Returns:
-            Its norm, before clipping.
+            The norm of the gradient before clipping.
         """
         places = self.weights.names_and_slices
         wanted = {name: at.stop - at.start for name, at in places.items()}
@@ -170,9 +171,9 @@ class QLearner(ReplayAgent):
         return self._descend()
 
     def follow(self, weights: dict[str, Any], train_iter: int) -> None:
-        """Go on with weights that others changed, too, after so many updates of all together.
+        """Load weights that other learners also changed, after `train_iter` updates in all.
 
-        The target network changes when this passes a multiple of `target_update`.
+        The target network changes when `train_iter` passes a multiple of `target_update`.
         """
         passed = train_iter // self.cfg.target_update - self.train_iter // self.cfg.target_update
         self.load_policy(weights)
@@ -181,9 +182,9 @@ class QLearner(ReplayAgent):
             self._target_weights.copy_from(self.weights, 1 - (1 - self.cfg.tau) ** passed)
 
     def parts(self) -> dict[str, dict[str, Any]]:
-        """Return a copy of all that changes, as plain values and NumPy arrays, part by part.
+        """Return a copy of all mutable state, as plain values and NumPy arrays, part by part.
 
-        `policy` alone is enough to act; the others are needed to go on learning.
+        `policy` alone is enough to act; learning also needs the other parts.
         """
         return {
             "policy": dict(self.weights.state_dict()),
@@ -194,11 +195,11 @@ class QLearner(ReplayAgent):
         }
 
     def load_parts(self, parts: Mapping[str, dict[str, Any]]) -> None:
-        """Take over what `parts` returned, or some of it.
+        """Load parts that `parts` returned.
 
         Args:
-            parts: With at least `policy`. Without `target`, the target network becomes a copy of
-                it. Other parts that are not there stay as they are.
+            parts: Must contain `policy`. Without `target`, the target network becomes a copy of
+                `policy`. Other parts that are missing stay unchanged.
         """
         self._check_parts(parts)
         self.weights.load_state_dict(parts["policy"])
@@ -211,10 +212,10 @@ class QLearner(ReplayAgent):
             self.train_iter = int(parts["counters"]["train_iter"])
 
     def cut_batches(self, shares: Shares) -> None:
-        """Have every batch cut into as many shares as these have, and computed by them.
+        """Divide every batch into `shares.members` shares, which `shares` computes.
 
         Raises:
-            OptionError: The network has layers that mix rows, or that draw random numbers.
+            OptionError: The network has layers that mix rows or draw random numbers.
         """
         self._check_can_be_cut(self.model)
         self.shares = shares
@@ -222,11 +223,11 @@ class QLearner(ReplayAgent):
 
     @abstractmethod
     def schedule(self) -> Callable[[float], float]:
-        """Return the probability of a random action, by environment steps."""
+        """Return the schedule: environment steps to the probability of a random action."""
 
     @property
     def outputs(self) -> int:
-        """Numbers that the network makes of one observation."""
+        """Outputs of the network per observation."""
         return self._n_actions
 
     def values(self, obs: Any) -> Array:
@@ -235,7 +236,7 @@ class QLearner(ReplayAgent):
         return q
 
     def _build(self, model: str | Factory | None, seed: int) -> nn.Module:
-        """Return the network; `model` is what was asked for instead of the standard one."""
+        """Return the network; `model` is the requested one, None for the standard one."""
         return build_q_network(
             self.obs_space,
             self.outputs,
@@ -251,11 +252,11 @@ class QLearner(ReplayAgent):
         return make_net(module, weights)
 
     def _random(self, which: Array, obs: Any) -> NDArray[np.int64]:
-        """Return a legal action for each number in [0, 1), all of them alike."""
+        """Return a uniformly random legal action for each number in [0, 1)."""
         if not is_masked(self.obs_space):
             return (which * self._n_actions).astype(np.int64)
         legal = np.asarray(obs[ACTION_MASK]) != 0
-        wanted = (which * legal.sum(axis=1)).astype(np.int64)  # the first one is number 0
+        wanted = (which * legal.sum(axis=1)).astype(np.int64)  # counts legal actions from 0
         found: NDArray[np.int64] = (legal.cumsum(axis=1) == wanted[:, None] + 1).argmax(axis=1)
         return found
 
@@ -264,7 +265,7 @@ class QLearner(ReplayAgent):
         return best
 
     def _differentiate(self, batch: TransitionBatch) -> dict[str, float]:
-        """Compute the gradient of a batch, into the first of `_grads`."""
+        """Compute the gradient of a batch, into `_grads[0]`."""
         self._begin_update()
         rows, size = rows_of_shares(len(batch.weight), self.shares.members), self._samples(batch)
 
@@ -285,21 +286,22 @@ class QLearner(ReplayAgent):
             means = tuple(math.fsum(each[0] * each[k] for each in found) / size for k in (1, 2, 3))
         if not math.isfinite(means[0]):
             in_share = next(each[5] for each in found if each[5])
-            cause = first_not_finite(batch) or in_share  # by its row in the whole batch
+            cause = first_not_finite(batch) or in_share  # names the row in the whole batch
             raise self._not_finite(f"the loss is {means[0]}", cause)
         return dict(zip(("loss", "q_mean", "td_error_mean"), means, strict=True))
 
     def _begin_update(self) -> None:
-        """Draw what all shares of a batch have in common."""
+        """Draw the random numbers that all shares of a batch have in common."""
 
     def _samples(self, batch: Any) -> int:
-        """Return how many samples the loss of a batch is the mean of."""
+        """Return the number of samples over which the loss of a batch is averaged."""
         return len(batch.weight)
 
     def _descend(self) -> float:
-        """Take a step along `_grad`, and return its norm."""
+        """Apply `_grads[0]` with Adam, and return its norm."""
         cfg = self.cfg
-        # By updates, which are as many for each step wherever it runs; steps come in larger pieces.
+        # Steps derived from updates: their ratio is the same everywhere, but steps arrive in larger
+        # blocks.
         steps = cfg.learning_starts + float(self.train_iter / cfg.updates_per_step_exactly())
         self._adam.lr = self._lr(steps)
         norm = self._adam.step(self._grads[0], cfg.max_grad_norm)
@@ -311,7 +313,7 @@ class QLearner(ReplayAgent):
         return norm
 
     def _loss(self, batch: TransitionBatch) -> tuple[Array, Array, list[float]]:
-        """Return q, the loss's gradient by it, and the means of a batch; set `td_error`."""
+        """Return q, the gradient of the loss w.r.t. q, and the batch means; set `td_error`."""
         action, reward, discount, weight = self._columns(batch)
         there = StagedBatch(batch, self.weights.device)
         next_q = self._target.predict(there.next_obs)
@@ -321,7 +323,7 @@ class QLearner(ReplayAgent):
         return q, dq, sums
 
     def _columns(self, batch: TransitionBatch) -> tuple[Array, Array, Array, Array]:
-        """Return actions from 0 on, rewards, discounts and weights, [B] each."""
+        """Return actions counted from 0, rewards, discounts and weights, [B] each."""
         size = len(batch.action)
         action = column("action", batch.action, np.int64, size)
         if self._first_action:
@@ -342,7 +344,7 @@ class QLearner(ReplayAgent):
         choose_by: Array,
         weight: Array,
     ) -> tuple[Array, Array, list[float]]:
-        """Return the loss's gradient by q, the errors [B], and the means of a batch."""
+        """Return the gradient of the loss w.r.t. q, the errors [B], and the batch means."""
         dq, td_error, sums = np.empty_like(q), np.empty(len(action), np.float32), np.empty(3)
         problem = td_loss(
             q,
@@ -377,7 +379,7 @@ class QLearner(ReplayAgent):
         )
 
     def _cause(self, batch: TransitionBatch, q: Array) -> str:
-        """Name what made a loss infinite or NaN: the data if it is in there, else a network."""
+        """Name the cause of a NaN or infinite loss: a value in the data, or else a network."""
         in_data = first_not_finite(batch)
         if in_data is not None:
             return in_data

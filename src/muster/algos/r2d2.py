@@ -1,8 +1,8 @@
-"""R2D2: Ape-X with a memory, which learns from sequences of steps.
+"""R2D2: recurrent Ape-X, which learns from sequences of steps.
 
     actor:    as `RecurrentQLearner`, with an epsilon for each environment
               priorities of a full fragment -> replay
-    learner:  as `RecurrentQLearner`, with double Q-learning and values that are rescaled
+    learner:  as `RecurrentQLearner`, with double Q-learning and rescaled values
 
 Kapturowski et al. 2019.
 """
@@ -27,7 +27,7 @@ __all__ = ["R2D2", "R2D2Config"]
 
 
 class R2D2(RecurrentQLearner, ApeX):
-    """A Q-network with a memory that acts in environments of different randomness, and learns.
+    """A recurrent Q-network that acts with a different epsilon in each environment, and learns.
 
     The arguments are those of `RecurrentQLearner`.
     """
@@ -44,16 +44,16 @@ class R2D2(RecurrentQLearner, ApeX):
     ) -> None:
         super().__init__(cfg, obs_space, action_space, seed, model)
         self._after: list[Array] = []
-        """What was remembered after each step of the fragment that is being filled."""
+        """The recurrent state after each step of the fragment that is being filled."""
 
     def write(self, rows: dict[str, Array]) -> None:
-        """Write what was remembered before the last step, and keep what it was chosen by."""
+        """Write the recurrent state before the last step, and keep the step's Q-values."""
         super().write(rows)
         ApeX.write(self, rows)
         self._after.append(self._exploring.copy())
 
     def complete(self, block: StepBlock) -> None:
-        """Fill in the priorities of a fragment: the sizes of its TD errors."""
+        """Fill in the priorities of a fragment: the absolute TD errors."""
         super().complete(block)
         self._after.clear()
 

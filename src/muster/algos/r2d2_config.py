@@ -1,6 +1,6 @@
-"""How R2D2 learns, checked when it is made.
+"""Options of R2D2, validated on construction.
 
-A file of its own, without torch: what is wrong with an option is said before that is loaded.
+A separate file without torch, so that an invalid option is reported before torch is loaded.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Cell = Literal["lstm", "gru"]
 
 @dataclass(frozen=True)
 class R2D2Config(SequenceConfig, ApexConfig):
-    """How R2D2 learns: the numbers of the paper, in sizes for one machine."""
+    """Options of R2D2: the numbers of the paper, in sizes for one machine."""
 
     NAME = "R2D2"
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = (
@@ -27,31 +27,31 @@ class R2D2Config(SequenceConfig, ApexConfig):
     batch_size: int = 64
     """Sequences per update."""
     buffer_size: int = 200_000
-    """Environment steps that replay holds."""
+    """Capacity of replay, in environment steps."""
     train_every: int = 1_024
-    """Environment steps from one phase of updates to the next."""
+    """Environment steps between training phases."""
     n_step: int = 5
-    """Steps whose rewards are summed before the value of what follows is added."""
+    """Steps of rewards summed before the value of the next state is added (n-step returns)."""
     prioritized: bool = True
-    """Draw sequences by the size of their TD errors, which actors compute first."""
+    """Sample sequences by the size of their TD errors; actors compute the first ones."""
     alpha: float = 0.9
-    """Prioritised replay: 0 draws all alike, 1 in proportion to the error."""
+    """Prioritised replay: 0 samples uniformly, 1 in proportion to the error."""
     beta_start: float = 0.0
-    """Prioritised replay: how much of the drawing's bias is corrected at first; 0 for nothing."""
+    """Prioritised replay: how much of the sampling bias is corrected at the start; 0: none."""
     beta_end: float = 0.0
-    """The same after `horizon` environment steps; linear in between."""
+    """Prioritised replay: the same correction at the end of `horizon`; linear in between."""
     huber: bool = False
-    """Errors beyond 1 count linearly; else the loss is half the squared error."""
+    """Huber loss: errors beyond 1 count linearly. Otherwise, half the squared error."""
     hidden: tuple[int, ...] = (128, 128)
-    """Width of each layer after the encoder of observations; the last one is what remembers."""
+    """Width of each layer after the observation encoder; the last is the recurrent layer."""
     model: Cell = "lstm"
-    """What remembers: lstm or gru."""
+    """The recurrent layer: lstm or gru."""
     dueling: bool = True
-    """Heads for value and advantages, both on what remembers."""
+    """Separate heads for value and advantages, both on top of the recurrent layer."""
     rescale: bool = True
     """Learn values as h(x) = sign(x) (sqrt(|x| + 1) - 1) + rescale_eps x."""
     rescale_eps: float = 1e-3
-    """How much of a value h keeps as it is."""
+    """With `rescale`: coefficient of the linear term of h."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

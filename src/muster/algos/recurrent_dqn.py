@@ -1,6 +1,6 @@
-"""DQN with a network that remembers: DRQN (Hausknecht and Stone 2015), from stored states.
+"""Recurrent DQN: DRQN (Hausknecht and Stone 2015), with stored recurrent states.
 
-It explores as DQN does; the memory, the sequences and their burn-in are those of every
+`RecurrentDQN` explores as DQN does; the recurrent state, the sequences and their burn-in come from
 `RecurrentQLearner`.
 """
 
@@ -9,7 +9,7 @@ from muster.algos.recurrent_q_learner import RecurrentQLearner
 
 
 class RecurrentDQN(RecurrentQLearner, DQN):
-    """A Q-network with a memory that acts and learns as DQN does.
+    """A recurrent Q-network that acts and learns as DQN does.
 
     The arguments are those of `RecurrentQLearner`, with a `DQNConfig` whose `model` is lstm or gru.
     """

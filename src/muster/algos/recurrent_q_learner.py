@@ -1,13 +1,14 @@
-"""`RecurrentQLearner`: Q-learning with a network that remembers, from sequences of steps.
+"""`RecurrentQLearner`: Q-learning with a recurrent network, from sequences of steps.
 
     actor:    obs, state -> Q, next state -> best action, or a random one
               the state before each step -> replay
-    learner:  sequences -> unrolled from their stored states by both networks; the first steps are
+    learner:  sequences -> both networks unroll them from their stored states; the first steps are
               burn-in -> n-step targets -> TD loss -> gradient -> Adam
               a mix of the largest and the mean of a sequence's errors -> its priority
 
-Who acts keeps a state for each environment, and begins anew with each episode. Evaluating and
-exploring have states of their own. Algorithms put it before the Q-learner that they derive from.
+The agent keeps a state for each environment, and clears it when an episode begins. Evaluation and
+exploration have separate states. Algorithms list this class before the Q-learner that they derive
+from.
 """
 
 import math
@@ -33,19 +34,19 @@ Floats = NDArray[np.float32]
 
 
 class RecurrentQLearner(QLearner):
-    """A Q-network with a memory that acts and learns.
+    """A recurrent Q-network that acts and learns.
 
     Args:
-        cfg: How it learns: a `QLearningConfig` that is a `SequenceConfig`, too.
-        obs_space: Of one observation.
-        action_space: Of one action; has to be Discrete.
-        seed: Decides the first weights and all exploration.
-        model: Has to be None: what remembers is `cfg.model`.
+        cfg: The algorithm's options: a `QLearningConfig` that is also a `SequenceConfig`.
+        obs_space: Space of one observation.
+        action_space: Space of one action; must be Discrete.
+        seed: Seed of the initial weights and of all exploration.
+        model: Must be None: `cfg.model` names the recurrent layer.
     """
 
     cfg: Any
     remembers = True
-    """What it does depends on what it saw before: it is told of new episodes."""
+    """Actions depend on earlier observations, so callers pass `first`."""
 
     def __init__(
         self,
@@ -59,9 +60,9 @@ class RecurrentQLearner(QLearner):
         self._acting = self._no_memory()
         self._exploring = self._no_memory()
         self._memory = self._acting
-        """What the next action is chosen with: one of the two."""
+        """The state for the next action: `_acting` or `_exploring`."""
         self._before = self._no_memory()
-        """What was remembered before the last step of exploring."""
+        """The recurrent state before the last exploring step."""
 
     def act(
         self, obs: Any, epsilon: Any = 0.0, first: NDArray[np.bool_] | None = None
@@ -69,9 +70,9 @@ class RecurrentQLearner(QLearner):
         """Return an action for each of N observations; see `QLearner.act`.
 
         Args:
-            obs: [N, ...], or a dict of such.
+            obs: [N, ...], or a dict of such arrays.
             epsilon: Probability of a random action, one number or [N].
-            first: bool [N], whose episode begins here. It forgets everything when N changes.
+            first: bool [N], True where an episode begins. The state is cleared when N changes.
         """
         self._memory = self._acting = self._begun(self._acting, obs, first)
         return self._choose(obs, epsilon)
@@ -79,21 +80,21 @@ class RecurrentQLearner(QLearner):
     def explore(
         self, obs: Any, epsilon: Any = None, first: NDArray[np.bool_] | None = None
     ) -> NDArray[np.int64]:
-        """Return the best actions, and random ones as often as `epsilon` says; see `act`."""
+        """Return the best actions, or random ones with probability `epsilon`; see `act`."""
         self._memory = self._exploring = self._begun(self._exploring, obs, first)
         self._before = self._memory.copy()
         return self._choose(obs, self.epsilon(math.inf) if epsilon is None else epsilon)
 
     def forget(self) -> None:
-        """Have no memory of what was seen so far."""
+        """Clear the recurrent state."""
         self._acting, self._exploring = self._no_memory(), self._no_memory()
 
     def write(self, rows: dict[str, Array]) -> None:
-        """Write what was remembered before the last step."""
+        """Write the recurrent state before the last step."""
         rows[STATE][:] = self._before
 
     def parts(self) -> dict[str, dict[str, Any]]:
-        """Return a copy of all that changes; what exploring remembers is part of exploration."""
+        """Return a copy of all mutable state; `exploration` includes the state of exploring."""
         parts = super().parts()
         return {
             **parts,
@@ -101,7 +102,7 @@ class RecurrentQLearner(QLearner):
         }
 
     def load_parts(self, parts: Mapping[str, dict[str, Any]]) -> None:
-        """Take over what `parts` returned, or some of it; see `QLearner.load_parts`."""
+        """Load parts that `parts` returned; see `QLearner.load_parts`."""
         if "exploration" in parts:
             self._exploring = np.array(parts["exploration"]["memory"], np.float32)
             parts = {**parts, "exploration": parts["exploration"]["rng"]}
@@ -134,7 +135,7 @@ class RecurrentQLearner(QLearner):
         return np.zeros((0, self.cfg.state_width), np.float32)
 
     def _begun(self, memory: Floats, obs: Any, first: NDArray[np.bool_] | None) -> Floats:
-        """Return a memory for as many environments, empty where an episode begins."""
+        """Return a state for each environment, zero where an episode begins."""
         size = count_rows(obs, self.obs_space)
         if len(memory) != size:
             memory = np.zeros((size, self.cfg.state_width), np.float32)
@@ -143,7 +144,7 @@ class RecurrentQLearner(QLearner):
         return memory
 
     def _choose(self, obs: Any, epsilon: Any) -> NDArray[np.int64]:
-        # One for each, unless it is greedy: the memory goes on also where all actions are random.
+        # An array, unless greedy: the state must advance even if all actions are random.
         if np.any(epsilon):
             epsilon = np.broadcast_to(epsilon, (len(self._memory),))
         action = QLearner.act(self, obs, epsilon if np.ndim(epsilon) else 0.0)
@@ -152,20 +153,20 @@ class RecurrentQLearner(QLearner):
         return action
 
     def values(self, obs: Any) -> Array:
-        """Return Q, [N, actions], and go on to the next state of whoever acts."""
+        """Return Q, [N, actions], and advance the recurrent state in use."""
         return self._step(obs, self._memory)
 
     def _step(self, obs: Any, memory: Floats) -> Floats:
-        """Return Q of observations, and overwrite what is remembered."""
+        """Return Q of observations, and overwrite the recurrent state with the next one."""
         q: Floats = self._net.step(obs, memory)
         return q
 
     def _scaled(self, x: Array) -> Array:
-        """Return what the network says of returns."""
+        """Return returns on the scale of the network's outputs."""
         return x
 
     def _unscaled(self, y: Array) -> Array:
-        """Return the returns that the network's values stand for."""
+        """Return the network's outputs on the scale of returns."""
         return y
 
     def _one_of(self, batches: SequenceBatch, k: int | slice) -> SequenceBatch:
@@ -175,7 +176,7 @@ class RecurrentQLearner(QLearner):
         return int(np.count_nonzero(batch.learn))
 
     def _loss(self, batch: Any) -> tuple[Array, Array, list[float]]:
-        """Return q [B, L + 1, actions], the loss's gradient by it, and the means over its steps."""
+        """Return q [B, L + 1, actions], the gradient of the loss w.r.t. q, and means over steps."""
         learn = batch.learn
         state = batch.columns[STATE][:, 0]
         done = batch.action - self._first_action

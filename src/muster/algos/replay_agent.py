@@ -1,8 +1,8 @@
-"""What every agent has that learns from replay, and what its program asks of it.
+"""`ReplayAgent`: the base class of agents that learn from replay, and the API of their program.
 
-explore    observations -> actions to gather experience with
+explore    observations -> actions that collect experience
 update     a batch of transitions -> one step of every optimiser
-parts      all that changes, for checkpoints
+parts      all mutable state, for checkpoints
 """
 
 import math
@@ -28,29 +28,29 @@ Array = NDArray[Any]
 
 
 class ReplayAgent(ABC):
-    """Acts and learns. Who makes one of their own says how, in the methods that are abstract.
+    """Acts and learns. A subclass implements the abstract methods.
 
     Args:
         cfg: A `ReplayConfig`.
-        obs_space: Of one observation.
-        action_space: Of one action.
+        obs_space: Space of one observation.
+        action_space: Space of one action.
     """
 
     PARTS: ClassVar[frozenset[str]]
-    """What an agent's state is made of; `policy` is one of them."""
+    """Names of the parts of the agent's state; `policy` is one of them."""
     weights: FlatParameters
-    """What acts."""
+    """Weights of the network that acts."""
     shares: Shares
-    """Who computes the gradients of a batch, share by share."""
+    """Computes the gradients of a batch, share by share."""
     threads = 1
-    """That learning uses at once."""
+    """Threads that learning uses at once."""
     passes_of_sample = 3.0
-    """Forward passes of what acts that learning from one sample costs: one, and twice that much
-    backward."""
+    """Cost of learning from one sample, in forward passes of the acting network: one, plus twice
+    that for backward."""
     by_torch: str | None = None
-    """Why torch runs a network, which is slower; None if all are compiled, or nobody knows."""
+    """The reason why torch runs a network (slower); None if all are compiled, or if unknown."""
     epsilon: Callable[[float], float]
-    """From environment steps to the probability of a random action."""
+    """Maps environment steps to the probability of a random action."""
 
     def __init__(self, cfg: Any, obs_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
         cfg.check_actions(action_space)
@@ -60,24 +60,24 @@ class ReplayAgent(ABC):
         self.train_iter = 0
         """Updates so far."""
         self.td_error: Array = np.zeros(0, np.float32)
-        """What priorities are made of: q - target of the last update, [B], or of the last
+        """Basis of priorities: q - target of the last update, [B], or of the last
         `update_many`, [K, B]."""
         self.beta = get_epsilon_greedy_fn(cfg.beta_start, cfg.beta_end, cfg.horizon, "linear")
-        """From environment steps to the exponent of importance weights, for prioritised replay."""
+        """Maps environment steps to the exponent of the importance weights (prioritised replay)."""
 
     @property
     def schema(self) -> tuple[Column, ...]:
-        """What it writes besides when it explores."""
+        """Extra columns that the agent writes when it explores."""
         columns: tuple[Column, ...] = self.cfg.schema
         return columns
 
     def epsilon_of(self, env_step: float, envs: range, total: int) -> float | Array:
-        """Return how random some environments are: one number, or one for each of them.
+        """Return the probability of a random action: one number, or one for each environment.
 
         Args:
             env_step: Environment steps so far.
-            envs: Which, by their numbers among those of all actors.
-            total: How many there are.
+            envs: The environments, numbered over all actors.
+            total: Number of environments of all actors.
         """
         return self.epsilon(env_step)
 
@@ -87,12 +87,12 @@ class ReplayAgent(ABC):
 
     @abstractmethod
     def explore(self, obs: Any, epsilon: Any = None) -> Array:
-        """Return actions to learn from for N observations.
+        """Return exploring actions for N observations.
 
         Args:
-            obs: [N, ...], or a dict of such.
-            epsilon: Probability of an action that is drawn from all alike, one number or [N]; as at
-                the end of training if it is not given.
+            obs: [N, ...], or a dict of such arrays.
+            epsilon: Probability of a uniformly random action, one number or [N]; by default the
+                value at the end of training.
         """
 
     @abstractmethod
@@ -100,11 +100,11 @@ class ReplayAgent(ABC):
         """Take one gradient step, set `td_error`, and return metrics."""
 
     def cut_batches(self, shares: Shares) -> None:
-        """Have every batch cut into as many shares as these have, and computed by them.
+        """Divide every batch into `shares.members` shares, which `shares` computes.
 
         Raises:
-            OptionError: The agent cannot, or a network has layers that mix rows or draw random
-                numbers.
+            OptionError: The agent does not support it, or a network has layers that mix rows or
+                draw random numbers.
         """
         raise OptionError(
             f"learners=... is not possible with {type(self).__name__}",
@@ -113,32 +113,32 @@ class ReplayAgent(ABC):
         )
 
     def random_state(self) -> Any:
-        """Return the state of a generator that an update draws from and acting moves, too.
+        """Return the state of a generator that both updates and acting draw from; None without one.
 
-        None if there is none. Who returns one has `load_random_state`, for replicas.
+        An agent that returns a state also needs `load_random_state`, for replicas.
         """
         return None
 
     @abstractmethod
     def parts(self) -> dict[str, dict[str, Any]]:
-        """Return a copy of all that changes, as plain values and NumPy arrays, part by part."""
+        """Return a copy of all mutable state, as plain values and NumPy arrays, part by part."""
 
     @abstractmethod
     def load_parts(self, parts: Mapping[str, dict[str, Any]]) -> None:
-        """Take over what `parts` returned, or some of it, with at least `policy`."""
+        """Load parts that `parts` returned, at least `policy`."""
 
     def update_many(self, batches: TransitionBatch) -> dict[str, float]:
-        """Take K gradient steps: the same bits as K calls of `update`.
+        """Take K gradient steps, with the same bits as K calls of `update`.
 
-        So the targets of the K batches are not computed at once, though the target network may
-        stand still: where torch runs a network, BLAS may round a row of a large product differently
-        from the same row of a small one.
+        The targets of the K batches are therefore not computed at once, although the target network
+        may be unchanged: where torch runs a network, BLAS may round a row of a large product
+        differently from the same row of a small one.
 
         Args:
-            batches: With leading shape [K, B].
+            batches: Arrays with leading shape [K, B].
 
         Returns:
-            The means of what `update` returned, each over the updates that had it.
+            The mean of each metric of `update`, over the updates that returned it.
         """
         count = len(batches.action)
         if not count:
@@ -155,19 +155,19 @@ class ReplayAgent(ABC):
         return {name: math.fsum(values) / len(values) for name, values in found.items()}
 
     def load_policy(self, weights: dict[str, Any]) -> None:
-        """Act on these weights, the part `policy` of another agent like this, from now on."""
+        """Use the weights of another agent of this class (its part `policy`) from now on."""
         self.weights.load_state_dict(weights)
 
     def get_attribute(self, name: str) -> Any:
-        """Return a setting of the config, or something else that the agent has, by its name."""
+        """Return a setting of the config, or else an attribute of the agent, by name."""
         return getattr(self.cfg if hasattr(self.cfg, name) else self, name)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all of `parts`."""
+        """Return all parts of the state; see `parts`."""
         return self.parts()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over all of what `state_dict` returned."""
+        """Restore a state that `state_dict` returned, with all its parts."""
         absent = sorted(self.PARTS - state.keys())
         if absent:
             raise OptionError(
@@ -183,7 +183,7 @@ class ReplayAgent(ABC):
 
     @staticmethod
     def _check_can_be_cut(*modules: nn.Module) -> None:
-        """Refuse networks that make something else of rows that are computed apart."""
+        """Reject networks whose result for a row depends on the other rows computed with it."""
         for module in modules:
             name = first_of_two_modes(module)
             if name is not None:
@@ -194,7 +194,7 @@ class ReplayAgent(ABC):
                 )
 
     def _one_of(self, batches: Any, k: int | slice) -> Any:
-        """Return batch k of several, or some rows of one."""
+        """Return batch k of several, or some rows of one batch."""
         return BatchSlice(batches, k)
 
     def _check_parts(self, parts: Mapping[str, Any]) -> None:

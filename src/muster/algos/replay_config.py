@@ -1,4 +1,4 @@
-"""Options of every algorithm that learns from replay, and what they ask of a run."""
+"""Options of every algorithm that learns from replay, and their requirements."""
 
 import math
 from abc import ABC, abstractmethod
@@ -22,46 +22,46 @@ if TYPE_CHECKING:
     from muster.data.units import Sequence, Transition
 
 MOST_SHARDS = 64
-"""One learner has to hear all of them."""
+"""A single learner receives from all of them."""
 
 
 @dataclass(frozen=True)
 class ReplayConfig(ABC):
-    """How experience is stored and drawn."""
+    """How experience is stored and sampled."""
 
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = frozenset(
         {"buffer_size", "replay_shards", "prioritized", "alpha"}
     )
-    """What replay was made for."""
+    """Options that define the layout of replay."""
     UPDATES: ClassVar[str]
-    """The option that says how many updates there are."""
+    """Name of the option that sets the number of updates."""
     PROGRAM: ClassVar[str] = "replay"
     """The training program: a learner with replay, alone or with actors."""
     OF_RUNS: ClassVar[Mapping[str, Any]] = {}
-    """Options of every run that have another default here."""
+    """Run options whose default differs for this algorithm."""
 
     gamma: float = 0.99
     """Discount per environment step."""
     batch_size: int = 64
     """Transitions per update."""
     buffer_size: int = 100_000
-    """Transitions that replay holds."""
+    """Capacity of replay, in transitions."""
     replay_shards: int = 0
-    """With --workers: nodes that hold a part of replay each; 0 keeps it at the learner."""
+    """With --workers: number of nodes that hold replay in shards; 0: the learner holds it."""
     learning_starts: int = 1_000
     """Environment steps before the first update."""
     train_every: int = 256
-    """Environment steps from one phase of updates to the next."""
+    """Environment steps between training phases."""
     n_step: int = 1
-    """Steps whose rewards are summed before the value of what follows is added."""
+    """Steps of rewards summed before the value of the next state is added (n-step returns)."""
     prioritized: bool = False
-    """Draw transitions by the size of their TD error."""
+    """Sample transitions in proportion to a power of their TD error (prioritised replay)."""
     alpha: float = 0.6
-    """Prioritised replay: 0 draws all alike, 1 in proportion to the error."""
+    """Prioritised replay: 0 samples uniformly, 1 in proportion to the error."""
     beta_start: float = 0.4
-    """Prioritised replay: how much of the drawing's bias is corrected at first."""
+    """Prioritised replay: how much of the sampling bias is corrected at the start."""
     beta_end: float = 1.0
-    """The same after `horizon` environment steps; linear in between."""
+    """Prioritised replay: the same correction at the end of `horizon`; linear in between."""
 
     def __post_init__(self) -> None:
         check_number("gamma", self.gamma, high=1, low_too=True, high_too=True, example=0.99)
@@ -83,44 +83,44 @@ class ReplayConfig(ABC):
 
     @property
     def unit(self) -> "Transition | Sequence":
-        """What one draw from replay is."""
-        from muster.data.units import Transition  # with numba: reading options needs none
+        """The unit of one draw from replay."""
+        from muster.data.units import Transition  # loads numba
 
         return Transition(self.n_step)
 
     @property
     def schema(self) -> "tuple[Column, ...]":
-        """What actors write besides: the agent's `write(rows)` and `complete(block)` fill it."""
+        """Extra columns of actors, filled by the agent's `write(rows)` and `complete(block)`."""
         return ()
 
     @abstractmethod
     def updates_per_step_exactly(self) -> Fraction:
-        """Return the updates for each environment step, without rounding."""
+        """Return the updates per environment step, as an exact fraction."""
 
     def updates_between(self, before: int, after: int) -> int:
-        """Return the updates that are due when so many environment steps have become so many.
+        """Return the updates that are due between two counts of environment steps.
 
-        By counting from the first step on, no fraction of an update is lost in between.
+        Both counts start at the first step of the run, so no fraction of an update is lost.
         """
         ratio = self.updates_per_step_exactly()
         return math.floor(ratio * after) - math.floor(ratio * before)
 
     @abstractmethod
     def gentler(self) -> str:
-        """Return options with which learning is less likely to diverge."""
+        """Return options that make divergence less likely."""
 
     def default_workers(self, cores: int) -> int:
-        """Return 0: one process is repeatable to the bit, and roles are not."""
+        """Return 0: one process is reproducible bit for bit; several processes are not."""
         return 0
 
     def check_run(self, workers: int | None, num_envs: int) -> None:
-        """Raise OptionError for what only these together make impossible."""
+        """Raise OptionError for options that are impossible only in combination."""
         check_roles(workers, "an actor")
         envs, size = f"num_envs={num_envs}", f"buffer_size={self.buffer_size}"
         if num_envs > self.buffer_size:
             fix = f"buffer_size={100 * num_envs}"
             refuse_together(envs, size, "not one step of all environments would fit", fix)
-        # Replay stores whole rows, one transition of each environment.
+        # Replay stores whole rows: one transition of each environment.
         parts = max(1, self.replay_shards)
         in_each = self.buffer_size // parts // num_envs * num_envs
         capacity = parts * in_each
@@ -135,7 +135,7 @@ class ReplayConfig(ABC):
                 )
 
     def check_resume(self, parts: Mapping[str, Any], num_envs: int) -> None:
-        """Refuse other shards; what else does not fit is refused by who loads it."""
+        """Raise OptionError for a change of shards; the code that loads replay checks the rest."""
         if "replay" not in parts:
             return
         saved = parts["replay"].get("shards")
@@ -149,14 +149,14 @@ class ReplayConfig(ABC):
             )
 
     def rows_of_update(self, num_envs: int) -> int:
-        """Return the samples that one update learns from."""
+        """Return the number of samples in one update."""
         return self.batch_size
 
     def memory_needs(self, num_envs: int, obs_bytes: int, action_bytes: int) -> dict[str, int]:
-        """Return the bytes that options ask for, by the name of the option."""
-        transition = obs_bytes + action_bytes + 5  # and a reward and a flag
+        """Return the bytes of memory that options require, by the name of the option."""
+        transition = obs_bytes + action_bytes + 5  # plus a reward and a flag
         updates = math.ceil(self.updates_per_step_exactly() * max(self.train_every, num_envs))
-        pair = 2 * obs_bytes  # a batch, and what is on its way, has the next observation too
+        pair = 2 * obs_bytes  # batches and data in transit also hold the next observation
         return {
             "buffer_size": self.buffer_size * transition,
             "batch_size": self.batch_size * pair,
@@ -166,11 +166,11 @@ class ReplayConfig(ABC):
 
     @staticmethod
     def lacks_replay(parts: Mapping[str, Any]) -> bool:
-        """Whether a checkpoint is without the replay that its learning continues with."""
+        """Whether a checkpoint lacks the replay data that learning needs."""
         return "replay" not in parts
 
     def _check_shards(self, workers: int, num_envs: int, in_each: int) -> None:
-        """Refuse shards that there are no nodes for, or that would hold next to nothing."""
+        """Raise OptionError for shards without a node, or with room for next to nothing."""
         if not self.replay_shards:
             return
         given = f"replay_shards={self.replay_shards}"

@@ -1,12 +1,13 @@
-"""Agents that learn in step with their rollouts, whatever they learn: what all of them have.
+"""`RolloutAgent`: the base class of agents that learn in step with their rollouts.
 
     act:      obs -> network -> outputs -> action, its log-probability, the value
     prepare:  rewards, values -> advantages, targets                 (of one slot)
     gradient: rows of a rollout -> loss -> gradient                  (by `net`, slot by slot)
     step:     sum of the slots' gradients -> norm clipped -> Adam
 
-What goes on around it (rollouts, slots, who computes what) is in `muster.workers`. An algorithm
-says which network it has, what it makes of its outputs, and what its loss is made of.
+`muster.workers` has the code around an agent: rollouts, slots, and which worker computes what. An
+algorithm defines its network, its objective (how outputs become actions and a loss), and the
+coefficients of its loss.
 """
 
 import copy
@@ -38,7 +39,7 @@ from muster.seeding import derive_seed, generator
 Array = NDArray[Any]
 
 PARTS = frozenset({"policy", "optimizer", "exploration", "counters"})
-"""What an agent's state is made of."""
+"""The parts of an agent's state."""
 ADAM_EPS = 1e-5
 
 
@@ -46,22 +47,22 @@ class RolloutAgent(ABC):
     """A network that acts and learns: an `InStepAgent`.
 
     Args:
-        cfg: How it learns.
-        obs_space: Of one observation.
-        action_space: Of one action.
-        seed: Decides the first weights, and what `explore` draws.
-        model: A class or function of (obs_space, outputs) that makes the torch module. None: what
-            the config says.
+        cfg: The algorithm's options.
+        obs_space: Space of one observation.
+        action_space: Space of one action.
+        seed: Seed of the initial weights and of the random numbers of `explore`.
+        model: A class or function of (obs_space, outputs) that builds the torch module. None: the
+            model of the config.
     """
 
     stats: tuple[str, ...]
-    """What `gradient` sums up, by name."""
+    """Names of the metrics that `gradient` sums."""
     watched: str
-    """That one of them by which `learnt_enough` decides."""
+    """The metric of `stats` that `learnt_enough` tests."""
     threads = 1
-    """That learning uses at once, in one process."""
+    """Threads that learning uses at once, in one process."""
     passes_of_sample = 3.0
-    """Forward passes that learning from one sample costs: one, and twice that much backward."""
+    """Cost of learning from one sample, in forward passes: one, plus twice that for backward."""
 
     def __init__(
         self,
@@ -76,11 +77,11 @@ class RolloutAgent(ABC):
         self.obs_space = obs_space
         self.action_space = action_space
         self.head = ActionHead.of(action_space)
-        """What the network's outputs mean."""
+        """How the network's outputs are interpreted."""
         self.model = self.build(cfg.model if model is None else model, derive_seed(seed, "network"))
         """The torch module that learns. Its parameters are always up to date."""
         self.weights = FlatParameters(self.model)
-        """They as one vector."""
+        """The parameters of `model` as one vector."""
         self.net: Any = make_policy_net(
             self.model,
             self.weights,
@@ -89,14 +90,14 @@ class RolloutAgent(ABC):
             bf16=cfg.bf16,
             compiled=cfg.compile,
         )
-        """The fastest way to run it: a `PolicyNet`, or a `RecurrentPolicy`."""
+        """The fastest way to run `model`: a `PolicyNet` or a `RecurrentPolicy`."""
         self.state_width: int = getattr(self.net, "state_width", 0)
-        """Numbers that the network remembers of each environment; 0 if it is not recurrent."""
+        """Numbers in the recurrent state of one environment; 0 if the network is not recurrent."""
         self.adam = make_adam(self.weights, cfg.lr, eps=ADAM_EPS)
         self.train_iter = 0
         """Updates so far."""
         self.lr: Callable[[int], float] = line(cfg.lr, cfg.lr_end, cfg.horizon)
-        """From environment steps to the learning rate."""
+        """Maps environment steps to the learning rate."""
         self._rng = generator(seed, "explore")
         self._low, self._high = _bounds(action_space)
         self._state = np.zeros((0, self.state_width), np.float32)
@@ -106,49 +107,49 @@ class RolloutAgent(ABC):
         """Return the network: a module from observations to (outputs, value).
 
         Args:
-            model: What was asked for instead of the standard one; None for that.
-            seed: Decides the first weights.
+            model: The requested network; None for the standard one.
+            seed: Seed of the initial weights.
         """
 
     @abstractmethod
     def objective(self) -> Objective:
-        """Return what is made of the network's outputs."""
+        """Return the objective, which turns the network's outputs into actions and a loss."""
 
     @property
     @abstractmethod
     def decay(self) -> float:
-        """Lambda of advantages and targets: 0 trusts the values, 1 the rewards alone."""
+        """Lambda of advantages and targets: 0 trusts only the values, 1 only the rewards."""
 
     @property
     def by_torch(self) -> str | None:
-        """Why torch runs the network, which is slower; None if it is compiled."""
+        """The reason why torch runs the network, which is slower; None if it is compiled."""
         why: str | None = self.net.by_torch
         return why
 
     @property
     def normalizer(self) -> ObsNorm | None:
-        """What brings observations to mean 0 and spread 1, if they are."""
+        """The normaliser of observations (mean 0, standard deviation 1), if there is one."""
         found: ObsNorm | None = getattr(self.model, "normalizer", None)
         return found
 
     @property
     def remembers(self) -> bool:
-        """Whether what it does depends on what it saw before: it is told of new episodes."""
+        """Whether the network is recurrent, so that `act` and `explore` need `first`."""
         return self.state_width > 0
 
     def act(self, obs: Any, first: NDArray[np.bool_] | None = None) -> Array:
         """Return the most likely action for each of N observations.
 
         Args:
-            obs: [N, ...], or a dict of such.
-            first: bool [N], whose episode begins here, for a network that remembers. It forgets
-                everything when N changes.
+            obs: [N, ...], or a dict of such arrays.
+            first: bool [N], True where an episode begins, for a recurrent network. The recurrent
+                state is cleared when N changes.
         """
         memory = self._memory(count_rows(obs, self.obs_space), first)
         return self.to_env(self.net.best(obs, *memory))
 
     def explore(self, obs: Any, first: NDArray[np.bool_] | None = None) -> Array:
-        """Return an action as at the end of training for each of N observations; see `act`."""
+        """Return exploring actions, as at the end of training, for N observations; see `act`."""
         size = count_rows(obs, self.obs_space)
         memory = self._memory(size, first)
         action: Array = np.empty((size, self.head.width), self.head.dtype)
@@ -158,18 +159,18 @@ class RolloutAgent(ABC):
         return self.to_env(action)
 
     def forget(self) -> None:
-        """Have no memory of what was seen so far."""
+        """Clear the recurrent state."""
         self._state = np.zeros((0, self.state_width), np.float32)
 
     def noise(
         self, rng: np.random.Generator, shape: tuple[int, ...], env_step: int
     ) -> NDArray[np.float32]:
-        """Return random numbers for so many actions, [*shape, width], as `net.act` takes them."""
+        """Return the random numbers of actions of this shape, [*shape, width], for `net.act`."""
         draw = rng.standard_normal if self.head.gaussian else rng.random
         return draw((*shape, self.head.width), np.float32)
 
     def to_env(self, action: Array) -> Array:
-        """Return actions [..., width] as environments take them: shaped, and within a Box."""
+        """Return actions [..., width] as environments accept them: shaped, and clipped to a Box."""
         shaped = action.reshape(*action.shape[:-1], *(self.action_space.shape or ()))
         if self._low is None:
             return shaped
@@ -177,7 +178,7 @@ class RolloutAgent(ABC):
 
     @property
     def standardizes(self) -> bool:
-        """Whether advantages are brought to mean 0 and spread 1 over all slots."""
+        """Whether advantages are normalised (mean 0, standard deviation 1) over all slots."""
         return False
 
     def prepare(self, slots: Slots, reward: Array, columns: slice) -> None:
@@ -185,8 +186,8 @@ class RolloutAgent(ABC):
 
         Args:
             slots: A rollout.
-            reward: Of all its environments, scaled.
-            columns: Which environments.
+            reward: Scaled rewards of all its environments.
+            columns: The environments, as columns of the rollout.
         """
         gae(
             reward,
@@ -204,20 +205,20 @@ class RolloutAgent(ABC):
         np.add(advantage, value, out=slots.target[:, columns])
 
     def gradient(self, rollout: Rollout, rows: Array, terms: Any, out: Array, stats: Array) -> None:
-        """Write the gradient of some rows' loss, and the sums of their metrics."""
+        """Write the gradient of the loss over some rows, and the sums of their metrics."""
         self.net.gradient(rollout, rows, terms, out, stats)
 
     def gradients(
         self, rollout: Rollout, rows: Array, terms: Any, out: Array, stats: Array
     ) -> None:
-        """Write the gradients of several slots, each with the bits that `gradient` gives it.
+        """Write the gradients of several slots, each bitwise equal to the result of `gradient`.
 
         Args:
             rollout: All rows.
             rows: [slots, rows of each].
-            terms: The numbers of the loss.
-            out: [slots, weights], is overwritten.
-            stats: [slots, metrics], is overwritten.
+            terms: The coefficients of the loss.
+            out: [slots, weights], overwritten.
+            stats: [slots, metrics], overwritten.
         """
         together = getattr(self.net, "gradients", None)
         if together is not None:
@@ -227,26 +228,26 @@ class RolloutAgent(ABC):
             self.gradient(rollout, mine, terms, grad, sums)
 
     def learnt_enough(self, watched: float) -> bool:
-        """Whether to stop learning from a rollout, by the mean of `watched` over an epoch."""
+        """Whether to stop learning from a rollout, given the mean of `watched` over an epoch."""
         return False
 
     @abstractmethod
     def terms(self, env_step: int, rows: int) -> Any:
-        """Return the numbers of the loss, as the schedules have them at a step.
+        """Return the coefficients of the loss, with all schedules evaluated at a step.
 
         Args:
             env_step: Environment steps so far.
-            rows: Of a whole minibatch.
+            rows: Rows in the whole minibatch.
         """
 
     def step(self, grad: Any) -> float:
-        """Move the weights against a gradient, and return its norm before it was clipped.
+        """Move the weights against a gradient, and return its norm before clipping.
 
         Args:
-            grad: An array, or what `weights.new_gradient` made.
+            grad: An array, or an object that `weights.new_gradient` made.
 
         Raises:
-            NonFiniteError: It is NaN or infinite; nothing was changed.
+            NonFiniteError: The gradient is NaN or infinite; nothing was changed.
         """
         norm = self.adam.step(grad, self.cfg.max_grad_norm)
         if not math.isfinite(norm):
@@ -263,14 +264,14 @@ class RolloutAgent(ABC):
         return norm
 
     def use_gradient(self, gradient: NDArray[np.float32], env_step: int) -> float:
-        """Take the `step` of a gradient, with the learning rate that the schedule has then."""
+        """Apply a gradient with `step`, at the learning rate of the schedule at `env_step`."""
         self.adam.lr = self.lr(env_step)
         return self.step(gradient)
 
     def parts(self) -> dict[str, dict[str, Any]]:
-        """Return a copy of all that changes, as plain values and NumPy arrays, part by part.
+        """Return a copy of all mutable state, as plain values and NumPy arrays, part by part.
 
-        `policy` alone is enough to act; the others are needed to go on learning.
+        `policy` alone is enough to act; learning also needs the other parts.
         """
         return {
             "policy": self.policy(),
@@ -280,7 +281,7 @@ class RolloutAgent(ABC):
         }
 
     def load_parts(self, parts: Mapping[str, dict[str, Any]]) -> None:
-        """Take over what `parts` returned, or some of it; what is not there stays as it is."""
+        """Load parts that `parts` returned; parts that are missing stay unchanged."""
         if "policy" not in parts or not parts.keys() <= PARTS:
             raise OptionError(
                 f"the parts {sorted(parts)} are not those of such an agent",
@@ -296,11 +297,11 @@ class RolloutAgent(ABC):
             self.train_iter = int(parts["counters"]["train_iter"])
 
     def policy(self) -> dict[str, Any]:
-        """Return a copy of what others need to act as this agent does."""
+        """Return a copy of the weights that another agent needs to act like this one."""
         return dict(self.weights.state_dict())
 
     def load_policy(self, weights: dict[str, Any]) -> None:
-        """Act as the agent does whose `policy` this is."""
+        """Load the weights that `policy` of another agent returned."""
         self.weights.load_state_dict(weights)
 
     def twin(self) -> Self:
@@ -315,7 +316,7 @@ class RolloutAgent(ABC):
         return self.weights.sha256()
 
     def _memory(self, size: int, first: NDArray[np.bool_] | None) -> tuple[Array, ...]:
-        """Return what a recurrent network takes besides observations: its state, and who begins."""
+        """Return the extra inputs of a recurrent network: its state, and where episodes begin."""
         if not self.remembers:
             return ()
         if len(self._state) != size:
@@ -324,7 +325,7 @@ class RolloutAgent(ABC):
 
 
 def _bounds(space: gym.Space[Any]) -> tuple[Array | None, Array | None]:
-    """Return where actions are cut off, or None where they are not."""
+    """Return the bounds that actions are clipped to; None without bounds."""
     if not isinstance(space, gym.spaces.Box):
         return None, None
     if not (np.isfinite(space.low).any() or np.isfinite(space.high).any()):

@@ -1,19 +1,19 @@
-"""SAC: an actor that earns reward and entropy, and critics that value what it does.
+"""SAC: an actor that maximises reward plus entropy, and critics that estimate its values.
 
-    act:     obs -> mean, log_std -> tanh(mean), or of a draw -> scaled to the bounds of the space
+    act:     obs -> mean, log_std -> tanh of mean, or of a draw -> scaled to the bounds of the space
     update:  batch -> actor's actions in the next observations -> lowest of the target critics
              -> targets -> every critic's loss -> its gradient -> Adam
              actor's actions in the observations -> critics -> actor's loss -> Adam
              entropy of these actions -> temperature -> Adam
-             critics -> target critics, a little
+             critics -> target critics, by `tau`
 
-Haarnoja et al. 2018, with a learnt temperature. Switches of `SACConfig` make it REDQ (Chen et al.
-2021: many critics, the target looks at some), DroQ (Hiraoka et al. 2022: dropout and layer norm),
-TQC (Kuznetsov et al. 2020: quantiles, the highest do not count) and CrossQ (Bhatt et al. 2024:
-batch norm in place of target networks).
+Haarnoja et al. 2018, with a learnt temperature. Switches of `SACConfig` turn it into REDQ (Chen et
+al. 2021: many critics, the target uses a random subset), DroQ (Hiraoka et al. 2022: dropout and
+layer norm), TQC (Kuznetsov et al. 2020: quantiles, the target ignores the highest) or CrossQ (Bhatt
+et al. 2024: batch norm instead of target networks).
 
-A batch is cut into shares of rows, each for a thread where there are cores for it; the gradients of
-shares are added up in their order. The bits are the same for any number of threads.
+A batch is divided into shares of rows, one per thread if there are enough cores. The gradients of
+the shares are summed in order, so the bits are the same for any number of threads.
 """
 
 import copy
@@ -53,19 +53,19 @@ __all__ = ["SAC", "SACConfig"]
 
 MOST_SHARES = 4
 SHARE = 128
-"""Rows that are worth a thread."""
+"""Smallest number of rows worth a thread of its own."""
 
 
 class SAC(ReplayAgent):
     """An actor and critics that learn from replay.
 
     Args:
-        cfg: How it learns.
-        obs_space: Of one observation.
-        action_space: Of one action; has to be a Box with finite bounds.
-        seed: Decides the first weights and all random numbers.
-        model: A class or function of (obs_space, n_outputs) that builds a network of your own, for
-            the actor, and for what critics make of observations.
+        cfg: The algorithm's options.
+        obs_space: Space of one observation.
+        action_space: Space of one action; must be a Box with finite bounds.
+        seed: Seed of the initial weights and of all random numbers.
+        model: A class or function of (obs_space, n_outputs) that builds your own network, used by
+            the actor, and by the critics to encode observations.
     """
 
     PARTS = frozenset({"policy", "critics", "optimizer", "exploration", "counters"})
@@ -93,7 +93,7 @@ class SAC(ReplayAgent):
             activation=cfg.activation,
             seed=derive_seed(seed, "network"),
         )
-        """The torch module that acts. Its parameters are always up to date."""
+        """The torch module of the actor. Its parameters are always up to date."""
         self.weights = FlatParameters(self.model)
         self.critics = Critics(cfg, obs_space, self._size, own, derive_seed(seed, "critics"))
         self._net = make_net(self.model, self.weights, releases_lock=True)
@@ -120,7 +120,7 @@ class SAC(ReplayAgent):
 
     @property
     def temperature(self) -> float:
-        """What a unit of entropy is worth."""
+        """The weight of one unit of entropy relative to reward."""
         return math.exp(self._log_temperature[0])
 
     def epsilon(self, env_step: float) -> float:
@@ -128,16 +128,16 @@ class SAC(ReplayAgent):
         return 1.0 if env_step < self.cfg.learning_starts else 0.0
 
     def act(self, obs: Any) -> Array:
-        """Return the action of the policy's mean for each of N observations, [N, ...]."""
+        """Return the mode of the policy for each of N observations, [N, ...]."""
         count_rows(obs, self.obs_space)
         return self._to_env(squashed_gaussian.best(self._net.predict(obs)))
 
     def explore(self, obs: Any, epsilon: float | None = None) -> Array:
-        """Return a draw from the policy for each of N observations, [N, ...].
+        """Return an action sampled from the policy for each of N observations, [N, ...].
 
         Args:
-            obs: [N, ...], or a dict of such.
-            epsilon: Probability with which it is drawn from all actions alike; 0 if not given.
+            obs: [N, ...], or a dict of such arrays.
+            epsilon: Probability of a uniformly random action instead; 0 if not given.
         """
         rows = count_rows(obs, self.obs_space)
         at_random = self._rng.random(rows) < (epsilon or 0.0)
@@ -148,17 +148,17 @@ class SAC(ReplayAgent):
             action = np.where(at_random[:, None], action, drawn)
         return self._to_env(action)
 
-    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is not finite is named
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # detected and named
     def update(self, batch: TransitionBatch) -> dict[str, float]:
-        """Take one step with the critics, the policy and the temperature.
+        """Take one gradient step for the critics, the policy and the temperature.
 
         Raises:
             NonFiniteError: A loss or a gradient is NaN or infinite. If it is the policy's, the
-                critics have learnt from this batch; else nothing was changed.
+                critics have already learnt from this batch; otherwise nothing was changed.
 
         Returns:
-            `critic_loss`, `q_mean` and `td_error_mean` as means over critics, and `temperature`;
-            when the policy learns, `actor_loss` and `entropy`.
+            `critic_loss`, `q_mean` and `td_error_mean` as means over critics, and `temperature`; if
+            the policy learns in this update, also `actor_loss` and `entropy`.
         """
         size = len(batch.action)
         reward, discount, weight = (
@@ -208,10 +208,10 @@ class SAC(ReplayAgent):
         return {**metrics, "temperature": self.temperature}
 
     def cut_batches(self, shares: Shares) -> None:
-        """Have every batch cut into as many shares as these have, and computed by them.
+        """Divide every batch into `shares.members` shares, which `shares` computes.
 
         Raises:
-            OptionError: Critics have layers that mix rows, or that draw random numbers.
+            OptionError: The critics have layers that mix rows or draw random numbers.
         """
         self._check_can_be_cut(self.model, self.critics.module)
         self._least_rows = 1
@@ -220,9 +220,9 @@ class SAC(ReplayAgent):
         self.threads = shares.threads
 
     def parts(self) -> dict[str, dict[str, Any]]:
-        """Return a copy of all that changes, as plain values and NumPy arrays, part by part.
+        """Return a copy of all mutable state, as plain values and NumPy arrays, part by part.
 
-        `policy` alone is enough to act; the others are needed to go on learning.
+        `policy` alone is enough to act; learning also needs the other parts.
         """
         return {
             "policy": dict(self.weights.state_dict()),
@@ -240,10 +240,10 @@ class SAC(ReplayAgent):
         }
 
     def load_parts(self, parts: Mapping[str, dict[str, Any]]) -> None:
-        """Take over what `parts` returned, or some of it.
+        """Load parts that `parts` returned.
 
         Args:
-            parts: With at least `policy`. Other parts that are not there stay as they are.
+            parts: Must contain `policy`. Parts that are missing stay unchanged.
         """
         self._check_parts(parts)
         self.weights.load_state_dict(parts["policy"])
@@ -262,7 +262,7 @@ class SAC(ReplayAgent):
     def _learn_policy(
         self, batch: TransitionBatch, shares: list[slice], temperature: np.float32
     ) -> dict[str, float]:
-        """Take a step with the actor, and with the temperature."""
+        """Take one gradient step for the actor, and one for the temperature."""
         size = len(batch.action)
         noise = self._noise(size)
 
@@ -287,7 +287,8 @@ class SAC(ReplayAgent):
             raise self._gradient_not_finite(self.weights, self._grads[0])
         entropy = -math.fsum(logp for _, logp in found) / size
         if self.cfg.auto_temperature:
-            # The loss is log_temperature * (entropy - target): more entropy than wanted lowers it.
+            # The loss is log_temperature * (entropy - target): excess entropy lowers the
+            # temperature.
             self._adam_temperature.step(np.full(1, entropy - self._target_entropy, np.float32))
         return {"actor_loss": loss, "entropy": entropy}
 
@@ -304,7 +305,7 @@ class SAC(ReplayAgent):
         temperature: np.float32,
         looked_at: NDArray[np.int64],
     ) -> LearntShare:
-        """Do for share k what the critics' `learn` does, in one compiled call."""
+        """Compute share k of the critics' update like `Critics.learn`, in one compiled call."""
         policy, (critics, target) = self._compiled()
         rows = len(action)
         values = np.empty((rows, self.cfg.critics), np.float32)
@@ -340,11 +341,11 @@ class SAC(ReplayAgent):
         return rows_of_shares(size, min(self.shares.members, size // self._least_rows))
 
     def _count_passes(self) -> float:
-        """Return what a sample costs in forward passes of the policy.
+        """Return the cost of one sample in forward passes of the policy.
 
-        The policy: one in the next observation, and forward and backward in this one. Each critic:
-        one in the next observation, forward and backward for what was done, and forward and half of
-        backward for what the policy would do.
+        The policy: one forward pass on the next observation, and forward and backward on this one.
+        Each critic: one forward pass on the next observation, forward and backward for the action
+        taken, and forward and half of backward for the action that the policy would take.
         """
         mine = sum(each.flops for each in count_products(self.model, self.obs_space))
         return 4 + 6 * self.cfg.critics * self.critics.flops / max(1, mine)
@@ -366,7 +367,7 @@ class SAC(ReplayAgent):
                 f"an action of {self.action_space} has {self.action_space.shape}",
                 "store the actions that explore() returned",
             )
-        # A number whose bounds are equal has no choice: it is 0, and not 0 / 0.
+        # A number with equal bounds has only one value: return 0 for it, not 0 / 0.
         width = np.where(self._half > 0, self._half, np.float32(1))
         unscaled = (flat.reshape(len(flat), -1) - self._middle) / width
         return np.ascontiguousarray(unscaled, np.float32)

@@ -1,6 +1,6 @@
-"""How SAC learns, checked when it is made.
+"""Options of SAC, validated on construction.
 
-A file of its own, without torch: what is wrong with an option is said before that is loaded.
+A separate file without torch, so that an invalid option is reported before torch is loaded.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ MOST_QUANTILES = 1_024
 
 @dataclass(frozen=True)
 class SACConfig(ReplayConfig):
-    """How SAC learns. The defaults are those of SB3, but for the buffer's size."""
+    """Options of SAC. The defaults are those of SB3, except for the buffer's size."""
 
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = ReplayConfig.FIXED_ON_RESUME | {
         "hidden",
@@ -43,19 +43,19 @@ class SACConfig(ReplayConfig):
         "quantiles",
         "auto_temperature",
     }
-    """What makes a run what it is: its networks, and what its replay was made for."""
+    """Options that define a run: its networks, and the layout of its replay."""
     UPDATES = "updates_per_step"
 
     batch_size: int = 256
     """Transitions per update."""
     buffer_size: int = 300_000
-    """Transitions that replay holds."""
+    """Capacity of replay, in transitions."""
     learning_starts: int = 1_000
-    """Environment steps before the first update; until then actions are drawn from all alike."""
+    """Environment steps before the first update; until then actions are uniformly random."""
     train_every: int = 1
-    """Environment steps from one phase of updates to the next."""
+    """Environment steps between training phases."""
     updates_per_step: float = 1.0
-    """Updates for each environment step; below 1 for one in several steps."""
+    """Updates per environment step; less than 1 for one update every few steps."""
     lr_actor: float = 3e-4
     """Learning rate of the policy."""
     lr_critic: float = 3e-4
@@ -63,51 +63,51 @@ class SACConfig(ReplayConfig):
     lr_temperature: float = 3e-4
     """Learning rate of the temperature."""
     adam_beta1: float = 0.9
-    """How much of the running mean of gradients is kept: 0.5 for CrossQ."""
+    """Decay of Adam's running mean of gradients: 0.5 for CrossQ."""
     temperature: float = 1.0
-    """Temperature: what a unit of entropy is worth. To begin with, if it is learnt."""
+    """Weight of the entropy relative to reward; the initial value if the temperature is learnt."""
     auto_temperature: bool = True
-    """Learn the temperature, so that the entropy comes to `target_entropy`."""
+    """Learn the temperature, so that the entropy approaches `target_entropy`."""
     target_entropy: float | None = None
-    """Of one action. None: as many as an action has numbers, below 0."""
+    """Target entropy of one action. None: minus the number of dimensions of an action."""
     tau: float = 0.005
-    """How far the target critics go towards the learning ones after each update."""
+    """How far the target critics move towards the critics after each update."""
     policy_every: int = 1
-    """Updates of the critics for one of the policy."""
+    """Updates of the critics per update of the policy."""
     critics: int = 2
-    """How many critics learn: 10 for REDQ."""
+    """Number of critics: 10 for REDQ."""
     target_critics: int = 2
-    """Of how many of them, drawn anew for each update, the target takes the lowest value."""
+    """The target takes the lowest value of this many critics, drawn anew for each update."""
     layer_norm: bool = False
     """Normalise the hidden layers of the critics: with `dropout`, DroQ."""
     dropout: float = 0.0
-    """Probability with which a hidden output of a critic is left out: 0.01 for DroQ."""
+    """Probability of dropping a hidden output of a critic: 0.01 for DroQ."""
     batch_norm: bool = False
     """Batch-normalised critics without target networks: CrossQ."""
     quantiles: int = 0
-    """Quantiles that each critic learns, 25 for TQC; 0 for the mean alone."""
+    """Quantiles that each critic learns, 25 for TQC; 0: the mean only."""
     drop_quantiles: int = 2
-    """With `quantiles`: how many of each critic's highest do not count in the target."""
+    """With `quantiles`: how many of each critic's highest quantiles the target ignores."""
     hidden: tuple[int, ...] = (256, 256)
-    """Width of each layer, of the policy and of each critic."""
+    """Width of each hidden layer, of the policy and of each critic."""
     activation: Activation = "relu"
-    """After each of these layers."""
+    """Activation after each hidden layer."""
     model: str | None = None
-    """Another network to read observations: nature_cnn, impala_cnn, resnet8, module:Class."""
+    """Another network to encode observations: nature_cnn, impala_cnn, resnet8, module:Class."""
     horizon: int = 1_000_000
-    """Environment steps that the run is planned for."""
+    """Environment steps for which the run and its schedules are planned."""
 
     def updates_per_step_exactly(self) -> Fraction:
-        """Return the updates for each environment step, without rounding."""
+        """Return the updates per environment step, as an exact fraction."""
         return Fraction(str(self.updates_per_step))
 
     def gentler(self) -> str:
-        """Return options with which learning is less likely to diverge."""
+        """Return options that make divergence less likely."""
         return f"lr_critic={self.lr_critic / 10:g}, lr_actor={self.lr_actor / 10:g}"
 
     @staticmethod
     def check_actions(action_space: gym.Space[Any]) -> None:
-        """Refuse actions that are not numbers between bounds."""
+        """Raise OptionError unless actions are a Box with finite bounds."""
         if not isinstance(action_space, gym.spaces.Box):
             raise OptionError(
                 f"SAC needs Box actions; got {action_space}",

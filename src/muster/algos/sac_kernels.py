@@ -1,14 +1,14 @@
-"""What a share of a batch adds to SAC's gradients: one compiled call each, without Python's lock.
+"""The contribution of one share to SAC's gradients: one compiled call each, without the GIL.
 
     of_critics:  policy in the next observations -> draw -> target critics -> targets
                  -> critics -> squared errors -> gradient of the critics
-    of_policy:   policy -> draw -> critics -> lowest -> derivatives by the action
-                 -> derivatives by the outputs -> gradient of the policy
+    of_policy:   policy -> draw -> critics -> lowest -> derivatives w.r.t. the action
+                 -> derivatives w.r.t. the outputs -> gradient of the policy
 
-Step by step the same as `Critics.learn`, `Critics.judge` and the losses in `rl_utils`, and the same
-bits. Two threads that each make one call do not wait for Python in between.
+Each step computes the same as `Critics.learn`, `Critics.judge` and the losses in `rl_utils`, with
+the same bits. Two threads that each make one call do not wait for the interpreter in between.
 
-A net is what `FusedNet.network` returns, its room what `FusedNet.room` returns.
+A net is what `FusedNet.network` returns, and its room is what `FusedNet.room` returns.
 """
 
 import numpy as np
@@ -54,27 +54,27 @@ def of_critics(
 
     Args:
         policy: The net that acts.
-        policy_room: Its room.
+        policy_room: The work space of `policy`.
         target: The net of the target critics.
-        target_room: Its room.
+        target_room: The work space of `target`.
         critics: The net of the critics.
-        critics_room: Its room.
+        critics_room: The work space of `critics`.
         obs: [B, numbers].
-        action: [B, A], what was done.
-        next_obs: [B, numbers], after that.
-        noise: [B, A], of what the policy does there.
+        action: [B, A], the actions taken.
+        next_obs: [B, numbers], after these actions.
+        noise: [B, A], of the policy's actions in `next_obs`.
         reward: [B].
-        discount: [B], what comes after counts.
-        weight: [B], importance.
-        temperature: What a unit of entropy is worth.
-        rows: Of the whole batch.
-        looked_at: The critics that the target looks at.
-        values: [B, critics], is written: what the critics say of what was done.
-        td_error: [B], is written: value - target, as a mean over critics.
-        grad: As long as the critics' weights, is overwritten.
+        discount: [B], the factor of the next value.
+        weight: [B], importance weights.
+        temperature: The weight of one unit of entropy.
+        rows: Rows in the whole batch.
+        looked_at: The critics that the target uses.
+        values: [B, critics], output: the critics' values of the actions taken.
+        td_error: [B], output: value - target, averaged over critics.
+        grad: The gradient, as long as the critics' weights; overwritten.
 
     Returns:
-        What these rows add to the loss.
+        The contribution of these rows to the loss.
     """
     size, count = values.shape
     nothing = np.zeros((size, 0), np.float32)
@@ -127,15 +127,15 @@ def of_policy(
 
     Args:
         policy: The net that acts.
-        policy_room: Its room.
+        policy_room: The work space of `policy`.
         critics: The net of the critics.
-        critics_room: Its room.
+        critics_room: The work space of `critics`.
         obs: [B, numbers].
-        noise: [B, A], of what the policy does.
-        temperature: What a unit of entropy is worth.
-        rows: Of the whole batch.
-        takes_lowest: Whether the lowest critic counts; else their mean.
-        grad: As long as the policy's weights, is overwritten.
+        noise: [B, A], of the policy's actions.
+        temperature: The weight of one unit of entropy.
+        rows: Rows in the whole batch.
+        takes_lowest: Whether to use the lowest critic; otherwise their mean.
+        grad: The gradient, as long as the policy's weights; overwritten.
 
     Returns:
         The sums of the loss and of logp over these rows.

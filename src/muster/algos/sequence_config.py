@@ -1,6 +1,6 @@
-"""Options of Q-learners whose network may remember, and learns from sequences then.
+"""Options of Q-learners whose network may be recurrent and then learns from sequences.
 
-Whether it remembers is said by `model`: lstm or gru. Without torch, as every configuration.
+The network is recurrent if `model` is lstm or gru. Does not import torch.
 """
 
 from dataclasses import dataclass
@@ -13,33 +13,33 @@ if TYPE_CHECKING:
     from muster.data.schema import Column
     from muster.data.units import Sequence, Transition
 else:
-    # No base of its own: the fields of one would come before those of the Q-learner beside it.
+    # No base class: its fields would come before those of the Q-learner beside it.
     _Options = object
 
 PARTS_OF_STATE = {"lstm": 2, "gru": 1}
-"""What remembers, and how many numbers of its width make its state."""
+"""The recurrent layers, and how many vectors of the layer's width form their state."""
 
 
 @dataclass(frozen=True)
 class SequenceConfig(_Options):
-    """Put before the `QLearningConfig` that an algorithm derives from."""
+    """Must come before the `QLearningConfig` among an algorithm's base classes."""
 
     SEQUENCE_OPTIONS: ClassVar[frozenset[str]] = frozenset(
         {"sequence", "overlap", "burn_in", "n_step", "priority_mix", "last_action"}
     )
-    """What replay and a network that remembers were made for: fixed on resume."""
+    """Options that define replay and the recurrent network: fixed on resume."""
 
     sequence: int = 80
-    """Steps of a sequence, at most: those of one episode."""
+    """Maximum steps of a sequence; a sequence never spans two episodes."""
     overlap: int = 40
-    """Steps that a sequence has in common with the next one of its episode."""
+    """Steps that a sequence shares with the next one of its episode."""
     burn_in: int = 40
-    """First steps of a sequence that only bring its state up to date, unless an episode begins
-    with it."""
+    """First steps of a sequence that only update the recurrent state; none if an episode begins
+    with the sequence."""
     priority_mix: float = 0.9
-    """A sequence's priority: this part of its largest TD error, the rest of the mean."""
+    """Priority of a sequence: this share of its largest TD error, the rest of the mean error."""
     last_action: bool = True
-    """Have a network that remembers read its last action, too."""
+    """Feed the previous action to a recurrent network, too."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,7 +59,7 @@ class SequenceConfig(_Options):
 
     @property
     def remembers(self) -> bool:
-        """Whether the network has a memory, and a draw from replay is a sequence."""
+        """Whether the network is recurrent, and one draw from replay is a sequence."""
         return isinstance(self.model, str) and self.model in PARTS_OF_STATE
 
     def _check_network(self) -> None:
@@ -71,21 +71,21 @@ class SequenceConfig(_Options):
 
     @property
     def unit(self) -> "Transition | Sequence":
-        """What one draw from replay is."""
+        """The unit of one draw from replay."""
         if not self.remembers:
             return super().unit
-        from muster.data.units import Sequence  # with numba: reading options needs none
+        from muster.data.units import Sequence  # loads numba
 
         return Sequence(self.sequence, self.overlap, self.burn_in, self.n_step, self.priority_mix)
 
     @property
     def state_width(self) -> int:
-        """Numbers that the network remembers of an environment: its last action is one."""
+        """Numbers in the recurrent state of one environment, including its last action."""
         return PARTS_OF_STATE[str(self.model)] * self.hidden[-1] + self.last_action
 
     @property
     def schema(self) -> "tuple[Column, ...]":
-        """What actors write besides: for one, what the network remembered before each step."""
+        """Extra columns that actors write, such as the recurrent state before each step."""
         if not self.remembers:
             return super().schema
         import numpy as np
@@ -95,7 +95,7 @@ class SequenceConfig(_Options):
         return (*super().schema, Column(STATE, np.dtype(np.float32), (self.state_width,)))
 
     def check_run(self, workers: int | None, num_envs: int) -> None:
-        """Raise OptionError for what only these together make impossible."""
+        """Raise OptionError for options that are impossible only in combination."""
         super().check_run(workers, num_envs)
         rows = self.buffer_size // max(1, self.replay_shards) // num_envs
         if self.remembers and rows < 2 * self.sequence:
@@ -107,11 +107,11 @@ class SequenceConfig(_Options):
             )
 
     def rows_of_update(self, num_envs: int) -> int:
-        """Return the samples that one update learns from: steps, of all its sequences."""
+        """Return the number of samples in one update: the steps of all its sequences."""
         return self.batch_size * (self.sequence if self.remembers else 1)
 
     def memory_needs(self, num_envs: int, obs_bytes: int, action_bytes: int) -> dict[str, int]:
-        """Return the bytes that options ask for, by the name of the option."""
+        """Return the bytes of memory that options require, by the name of the option."""
         if not self.remembers:
             return super().memory_needs(num_envs, obs_bytes, action_bytes)
         step = obs_bytes + action_bytes + 4 * self.state_width

@@ -1,4 +1,4 @@
-"""A base class for algorithms in step whose loss is written in torch: one method to write.
+"""A base class for algorithms in step whose loss is written in torch, as one method.
 
     rollout -> rows -> network -> outputs, value -> loss (yours, row by row) -> autograd -> gradient
 
@@ -25,31 +25,31 @@ _LOG_SPREAD = 0.5 * math.log(2 * math.pi)
 
 
 class RolloutRows(NamedTuple):
-    """What was experienced: m steps of a rollout, as tensors."""
+    """Experience: m steps of a rollout, as tensors."""
 
     action: Tensor
-    """[m, width], as the policy drew it."""
+    """[m, width], as the policy sampled it."""
     logp: Tensor
-    """[m], of the action when it was drawn."""
+    """[m], log-probability of the action under the policy that sampled it."""
     value: Tensor
-    """[m], of the network that acted."""
+    """[m], value estimates of the network that acted."""
     advantage: Tensor
-    """[m], from `prepare`; of mean 0 and spread 1 with `normalize_advantage`."""
+    """[m], from `prepare`; mean 0 and standard deviation 1 with `normalize_advantage`."""
     target: Tensor
-    """[m], what the value should have been: the lambda-return."""
+    """[m], target of the value: the lambda-return."""
     env_step: int
     """Environment steps before the rollout."""
 
 
 class TorchLossAgent(ActorCriticAgent):
-    """An `ActorCriticAgent` whose loss is what its method `loss` returns."""
+    """An `ActorCriticAgent` whose loss is defined by its method `loss`."""
 
     stats: tuple[str, ...] = ("loss",)
-    """What `loss` returns besides, by name: the metrics of a run."""
+    """Names of the metrics that `loss` also returns."""
 
     @property
     def watched(self) -> str:  # type: ignore[override]
-        """Nothing is: an epoch is never the last by what it came to."""
+        """Required by the interface but unused: no metric ends the epochs early."""
         return self.stats[0]
 
     @abstractmethod
@@ -58,13 +58,13 @@ class TorchLossAgent(ActorCriticAgent):
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """Return the loss of each row [m], and for each of `stats` a tensor [m].
 
-        muster takes the mean of each over the minibatch, whoever computes which rows of it: a loss
-        that mixes rows would depend on that.
+        muster averages each tensor over the minibatch. Several workers may compute its rows, so a
+        loss that mixes rows would depend on their number.
 
         Args:
             outputs: [m, K], of the network that learns. `log_prob` and `entropy` read them.
-            value: [m], of the same.
-            rows: What was experienced.
+            value: [m], of the same network.
+            rows: The experience.
         """
 
     def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
@@ -87,21 +87,21 @@ class TorchLossAgent(ActorCriticAgent):
         return torch.stack([-(each.exp() * each).sum(1) for each in logits], dim=1).sum(1)
 
     def objective(self) -> Objective:
-        """Return what is made of the network's outputs: a distribution, and the loss."""
+        """Return the objective: the action distribution and the loss."""
         return _TorchObjective(self.head, self)
 
     def terms(self, env_step: int, rows: int) -> tuple[float, int]:
-        """Return what one row counts, and the step."""
+        """Return the weight of one row, and the step."""
         return 1 / rows, env_step
 
     def _logits(self, outputs: Tensor) -> list[Tensor]:
-        """Return the log-probabilities of each number's categories."""
+        """Return the log-probabilities of the categories of each number of an action."""
         parts = torch.split(outputs, list(self.head.sizes), dim=1)
         return [each.log_softmax(1) for each in parts]
 
 
 class _TorchObjective:
-    """Differentiates an agent's `loss` by outputs and values; the network is not its concern."""
+    """Differentiates an agent's `loss` w.r.t. outputs and values; does not know the network."""
 
     def __init__(self, head: ActionHead, agent: TorchLossAgent) -> None:
         self._head = head
@@ -147,7 +147,7 @@ class _TorchObjective:
         return -1
 
     def _check(self, losses: Any, metrics: Any, count: int) -> None:
-        """Refuse what is not one number for each row."""
+        """Raise TaskError unless there is one number for each row."""
         named = {"the loss": losses, **dict(zip(self._agent.stats, metrics, strict=False))}
         shapes = {name: tuple(getattr(x, "shape", ())) for name, x in named.items()}
         wrong = [f"{name} has shape {shape}" for name, shape in shapes.items() if shape != (count,)]

@@ -1,11 +1,11 @@
-"""Agents that learn from unrolls of older weights: what all of them have.
+"""`UnrollAgent`: the base class of agents that learn from unrolls of older weights.
 
     act:      as every agent with a policy and a value
-    correct:  rewards, values, probabilities then and now -> V-trace -> advantages, targets
+    correct:  rewards, values, log-probabilities then and now -> V-trace -> advantages, targets
     gradient: all rows of a batch -> loss -> gradient       (by `net`)
     step:     norm clipped -> Adam
 
-What goes on around it (unrolls, who collects them, how old they may be) is in `muster.workers`.
+`muster.workers` has the code around an agent: unrolls, their collectors, and their maximum age.
 """
 
 from typing import ClassVar
@@ -22,11 +22,11 @@ _SMALL = 1e-8
 
 
 class UnrollAgent(PolicyAndValueAgent):
-    """A `PolicyAndValueAgent` whose advantages are those of V-trace (Espeholt et al. 2018)."""
+    """A `PolicyAndValueAgent` with V-trace advantages (Espeholt et al. 2018)."""
 
     cfg: UnrollConfig
     WEIGHS: ClassVar[bool]
-    """Whether V-trace weighs advantages, not the loss; the loss then has a ratio of 1."""
+    """Whether V-trace weights the advantages. The loss then does not: its ratio is 1."""
 
     @property
     def decay(self) -> float:
@@ -35,20 +35,20 @@ class UnrollAgent(PolicyAndValueAgent):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Those of `stats` that say something: a ratio that is always 1 does not."""
+        """The `stats` to write; a ratio that is always 1 is left out."""
         return self.stats[:3] if self.WEIGHS else self.stats
 
     def correct(self, slots: Slots, logp: NDArray[np.float32]) -> dict[str, float]:
-        """Fill the columns advantage and target, and have `logp` hold what the loss divides by.
+        """Fill the columns advantage and target, and set `slots.logp` to the divisor of the ratio.
 
         Args:
-            slots: A batch of unrolls, with `value` and `final_value` by the weights that learn, and
-                `logp` by those that acted.
-            logp: [T, N], of the same actions by the weights that learn.
+            slots: A batch of unrolls, with `value` and `final_value` of the weights that learn, and
+                `logp` of the weights that acted.
+            logp: [T, N], of the same actions under the weights that learn.
 
         Returns:
             How far the policy has moved since: `rho`, the mean weight of a step, and
-            `behaviour_kl`, the divergence from the policy that acted.
+                `behaviour_kl`, the divergence from the policy that acted.
         """
         cfg = self.cfg
         log_ratio = logp - slots.logp
@@ -59,7 +59,7 @@ class UnrollAgent(PolicyAndValueAgent):
             slots.truncated,
             slots.final_value,
             log_ratio,
-            float(cfg.gamma),  # an int would have the kernel compiled once more
+            float(cfg.gamma),  # an int would make numba compile the kernel again
             float(cfg.vtrace_lambda),
             float(cfg.rho_bar),
             float(cfg.c_bar),

@@ -1,6 +1,6 @@
-"""Options of every algorithm that learns from unrolls of older weights, and what they ask of a run.
+"""Options of every algorithm that learns from unrolls of older weights, and their requirements.
 
-An unroll is a few steps of all environments of one actor. Without torch, as every configuration.
+An unroll is a few steps of all environments of one actor. Does not import torch.
 """
 
 from collections.abc import Mapping
@@ -17,32 +17,32 @@ MOST_LAG = 10**9
 
 @dataclass(frozen=True)
 class UnrollConfig(PolicyAndValueConfig):
-    """How unrolls are cut, gathered and corrected."""
+    """How unrolls are sized, gathered and corrected."""
 
     PROGRAM: ClassVar[str] = "stream"
-    """The training program: a learner that takes each unroll once, alone or with actors."""
+    """The training program: a learner that uses each unroll once, alone or with actors."""
     OF_RUNS: ClassVar[Mapping[str, Any]] = {
         "num_envs": 8,
         "eval_every": 50_000,
         "checkpoint_every": 100_000,
     }
-    """Options of every run that have another default here."""
+    """Run options whose default differs for this algorithm."""
 
     unroll: int = 20
-    """Steps of every environment that an actor sends in one piece, and a memory learns from."""
+    """Steps of every environment in one unroll; also a recurrent network's training sequence."""
     batch_unrolls: int = 1
-    """Unrolls that one update learns from, of one actor or of several."""
+    """Unrolls in one update, from one actor or several."""
     rho_bar: float = 1.0
-    """Largest weight of a step: how much more likely its action may have become and still count."""
+    """V-trace: limit of the importance weight of a step's own TD error."""
     c_bar: float = 1.0
-    """Largest weight of what follows a step, in the values."""
+    """V-trace: limit of the importance weight with which later errors reach a step."""
     vtrace_lambda: float = 1.0
-    """Values and advantages: 0 trusts the values, 1 the rewards alone."""
+    """Lambda of V-trace: 0 trusts only the value estimates, 1 only the rewards."""
     normalize_advantage: bool = False
-    """Bring the advantages of a batch to mean 0 and spread 1."""
+    """Normalise the advantages of a batch to mean 0 and standard deviation 1."""
     max_lag: int | None = None
-    """With --workers: most versions from the weights that begin an unroll to those that learn from
-    it. The learner waits rather than exceed it. None: no limit."""
+    """With --workers: how many versions of the weights an unroll may lie behind when the learner
+    uses it. The learner waits rather than exceed it. None: no limit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,10 +55,10 @@ class UnrollConfig(PolicyAndValueConfig):
             check_whole("max_lag", self.max_lag, low=0, high=MOST_LAG)
 
     def in_flight(self, actors: int) -> int:
-        """Return the unrolls that each actor may have begun and nobody has learnt from yet.
+        """Return the maximum number of unrolls of an actor that are begun and not learnt from.
 
-        One batch of all actors together, and one more of each, so that none waits while the learner
-        learns; fewer if `max_lag` allows no more.
+        Enough for one batch of all actors together, plus one per actor, so that no actor waits
+        while the learner learns; fewer if `max_lag` requires it.
         """
         least = -(-self.batch_unrolls // actors)
         if self.max_lag is not None and self._least_lag(actors, least + 1) > self.max_lag:
@@ -66,15 +66,15 @@ class UnrollConfig(PolicyAndValueConfig):
         return least + 1
 
     def _least_lag(self, actors: int, each: int) -> int:
-        """Return the lag that cannot be excluded if every actor has begun so many unrolls."""
+        """Return the lag that cannot be ruled out if every actor has begun `each` unrolls."""
         return -(-each * actors // self.batch_unrolls) - 1
 
     def default_workers(self, cores: int) -> int:
-        """Return 0: one process is repeatable to the bit, and roles are not."""
+        """Return 0: one process is reproducible bit for bit; several processes are not."""
         return 0
 
     def check_run(self, workers: int | None, num_envs: int) -> None:
-        """Raise OptionError for what only these together make impossible."""
+        """Raise OptionError for options that are impossible only in combination."""
         check_roles(workers, "an actor")
         if not workers or self.max_lag is None:
             return
@@ -90,23 +90,23 @@ class UnrollConfig(PolicyAndValueConfig):
             )
 
     def check_resume(self, parts: Mapping[str, Any], num_envs: int) -> None:
-        """Nothing to refuse: a checkpoint holds no unrolls."""
+        """Check nothing: a checkpoint holds no unrolls."""
 
     def rows_of_update(self, num_envs: int) -> int:
-        """Return the steps of all environments that one update learns from."""
+        """Return the steps of all environments in one update."""
         return self.unroll * self.batch_unrolls * num_envs
 
     def memory_needs(self, num_envs: int, obs_bytes: int, action_bytes: int) -> dict[str, int]:
-        """Return the bytes that options ask for, by the name of the option."""
-        step = obs_bytes + action_bytes + 34  # and seven numbers and two flags
+        """Return the bytes of memory that options require, by the name of the option."""
+        step = obs_bytes + action_bytes + 34  # plus seven numbers and two flags
         unroll = num_envs * (self.unroll + 1) * step
         return {
             "num_envs": num_envs * step,
             "unroll": unroll,
-            "batch_unrolls": 2 * self.batch_unrolls * unroll,  # those learnt from, and the next
+            "batch_unrolls": 2 * self.batch_unrolls * unroll,  # the current batch and the next
         }
 
     @staticmethod
     def lacks_replay(parts: Mapping[str, Any]) -> bool:
-        """Whether a checkpoint is without replay that it should have: there is none."""
+        """Return False: this algorithm has no replay."""
         return False

@@ -1,4 +1,4 @@
-"""Experience: where it is kept, how it is drawn, and how often. Knows no torch."""
+"""Experience: where it is stored, and how it is sampled and how often. Does not import torch."""
 
 from muster.data.batch import Batch, SequenceBatch
 from muster.data.block import StepBlock

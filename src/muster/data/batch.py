@@ -1,4 +1,4 @@
-"""What comes out of a replay buffer: structures of arrays, no objects per step."""
+"""The output of a replay buffer: structures of arrays, without objects per step."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
@@ -24,10 +24,11 @@ class BatchRows:
 
     @classmethod
     def gather(cls, parts: Sequence[tuple[Array, Self]]) -> Self:
-        """Return one batch [B] that has each part's rows where the part says.
+        """Return one batch [B] that combines the rows of several parts.
 
         Args:
-            parts: For each, the places [n] of its rows, and the rows. Together they fill the batch.
+            parts: For each part, the destinations [n] of its rows, and the rows. Together the
+                destinations cover the batch.
         """
         count = sum(len(rows) for rows, _ in parts)
 
@@ -41,14 +42,14 @@ class BatchRows:
 
     @classmethod
     def _of(cls, batches: Sequence[Self], one: Callable[..., Array]) -> Self:
-        """Make a batch of what `one` makes of each array of these."""
+        """Make a batch by applying `one` to each array of these batches."""
         names = [each.name for each in fields(cls)]  # type: ignore[arg-type]
         return cls(**{n: map_obs(one, *(getattr(batch, n) for batch in batches)) for n in names})
 
 
 @dataclass(slots=True, eq=False)
 class Batch(BatchRows):
-    """Sampled transitions, leading shape [B] or, from `sample_many`, [count, B]. Arrays are own."""
+    """Sampled transitions, leading shape [B] or, from `sample_many`, [count, B]. Copies."""
 
     obs: Obs
     action: Array
@@ -58,14 +59,14 @@ class Batch(BatchRows):
     next_obs: Obs
     """The observation after the last of these steps."""
     discount: Array
-    """float32, what the value of `next_obs` counts: gamma^k after k steps, 0 where terminated."""
+    """float32, the factor of the value of `next_obs`: gamma^k after k steps, 0 where terminated."""
     weight: Array
-    """float32, importance weight; 1 where replay is uniform."""
+    """float32, importance weight; 1 with uniform replay."""
     index: Array
-    """int64, the transition's number since the buffer was made: for `update_priorities`. No two
-    transitions have the same, so it also tells whether a slot was overwritten."""
+    """int64, the transition's number since the buffer was made, for `update_priorities`. The number
+    is unique, so it also shows whether a slot was overwritten."""
     columns: dict[str, Array] = field(default_factory=dict)
-    """What the actor wrote besides, by name; as the schema of the buffer says."""
+    """Extra columns that the actor wrote, by name, according to the buffer's schema."""
 
 
 @dataclass(slots=True, eq=False)
@@ -73,21 +74,21 @@ class SequenceBatch(BatchRows):
     """Sampled sequences of up to L steps of one episode each, leading shape [B, L]."""
 
     obs: Obs
-    """[B, L + 1, ...]: before each step, and after the last one; then the last one repeated."""
+    """[B, L + 1, ...]: before each step and after the last one; padded with the last one."""
     action: Array
     reward: Array
     """float32, the discounted sum over up to n steps within the sequence."""
     discount: Array
-    """float32, what the value after these steps counts: gamma^k, 0 where terminated."""
+    """float32, the factor of the value after these steps: gamma^k, 0 where terminated."""
     ahead: Array
-    """int64: where in `obs` these steps lead to."""
+    """int64: the index in `obs` that these steps lead to."""
     valid: Array
-    """bool: whether there is such a step."""
+    """bool: whether the step exists."""
     learn: Array
-    """bool: whether to learn from it; not from padding and burn-in."""
+    """bool: whether to learn from the step; False for padding and burn-in."""
     weight: Array
     """float32 [B]."""
     index: Array
-    """int64 [B]: of the first step."""
+    """int64 [B]: number of the first step."""
     columns: dict[str, Array] = field(default_factory=dict)
-    """What the actor wrote besides, by name; `state[:, 0]` is what the network remembered."""
+    """Extra columns that the actor wrote, by name; `state[:, 0]` is the stored recurrent state."""

@@ -1,12 +1,12 @@
 """`StepBlock`: consecutive steps of some environments, column by column, written in place.
 
             envs 0 1 2 ... N-1
-    seen    t = 0 ... T        T + 1 rows: row t + 1 is what step t led to, and step t + 1 acts on
+    seen    t = 0 ... T        T + 1 rows: row t + 1 is the result of step t
     action, reward, ...        T rows
     finals                     one row for each step that ended an episode, in order of (t, env)
 
-Each observation is written once. Only where an episode ended, `seen` has the first observation of
-the next one, and the true last one is in `finals`.
+Each observation is written once. Where an episode ended, `seen` has the first observation of the
+next episode, and `finals` has the true last one.
 """
 
 from collections.abc import Mapping
@@ -21,21 +21,21 @@ from muster.errors import OptionError
 
 @dataclass(slots=True, eq=False)
 class StepBlock:
-    """`T` steps of `N` environments. Leading shape [T, N] where nothing else is said."""
+    """`T` steps of `N` environments. Leading shape [T, N] unless stated otherwise."""
 
     seen: Obs
     """[T + 1, N, ...]."""
     action: Array
     reward: Array
-    """As the environment gave it."""
+    """As returned by the environment."""
     terminated: Array
-    """Bool: the episode ended, and nothing can be earned after it."""
+    """Bool: the episode ended, and no further reward is possible."""
     truncated: Array
-    """Bool: the episode was cut off, by a time limit for instance. Both may be set."""
+    """Bool: the episode was cut off, for instance by a time limit. Both may be set."""
     finals: Obs
-    """[E, ...], of the E steps with an end."""
+    """[E, ...], the last observations of the E steps that ended an episode."""
     columns: dict[str, Array] = field(default_factory=dict)
-    """What the actor wrote besides, by name."""
+    """Extra columns that the actor wrote, by name."""
 
     @classmethod
     def of(
@@ -48,9 +48,9 @@ class StepBlock:
         truncated: Any,
         **columns: Any,
     ) -> Self:
-        """Make a block of steps that have their next observations beside them, [T, N, ...] each.
+        """Make a block from steps with explicit next observations, [T, N, ...] each.
 
-        `next_obs` is relied upon to be the next step's `obs` where no episode ended.
+        Where no episode ended, `next_obs` must equal the next step's `obs`; this is not checked.
         """
         obs, next_obs = _arrays(obs), _arrays(next_obs)
         terminated, truncated = np.asarray(terminated), np.asarray(truncated)
@@ -81,7 +81,7 @@ class StepBlock:
 
     @property
     def obs(self) -> Any:
-        """What was seen before each step, [T, N, ...]."""
+        """Observations before each step, [T, N, ...]."""
         return at(self.seen, slice(None, -1))
 
     @property
@@ -93,7 +93,7 @@ class StepBlock:
 
 
 def block_of(fields: Mapping[str, Any]) -> StepBlock:
-    """Return the steps that a dict of arrays holds, or refuse it."""
+    """Return a dict of arrays as a block; raise OptionError if fields are missing."""
     names = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
     if not set(names) <= fields.keys():
         raise OptionError(

@@ -1,4 +1,4 @@
-"""What replay refuses to be told, in one message for each kind of value."""
+"""Validation of replay's arguments, with one message for each kind of value."""
 
 from collections.abc import Mapping, Set
 from typing import Any
@@ -9,7 +9,7 @@ from muster.errors import OptionError
 
 
 def check_count(name: str, value: object, least: int) -> None:
-    """Refuse what is no whole number, or too small a one."""
+    """Raise OptionError unless `value` is an integer of at least `least`."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         raise OptionError(
             f"{name}={value!r} is not possible",
@@ -19,7 +19,7 @@ def check_count(name: str, value: object, least: int) -> None:
 
 
 def check_fraction(name: str, value: object) -> None:
-    """Refuse what is no number from 0 to 1."""
+    """Raise OptionError unless `value` is a number from 0 to 1."""
     if not isinstance(value, int | float | np.floating) or not 0 <= value <= 1:
         raise OptionError(
             f"{name}={value!r} is not possible", "it is a number from 0 to 1", f"{name}=0.5"
@@ -27,7 +27,7 @@ def check_fraction(name: str, value: object) -> None:
 
 
 def check_reachable(name: str, wanted: int, capacity: int) -> None:
-    """Refuse to wait for more transitions than fit."""
+    """Raise OptionError for a wait for more transitions than fit."""
     if wanted > capacity:
         raise OptionError(
             f"{name}={wanted} is not possible",
@@ -37,7 +37,7 @@ def check_reachable(name: str, wanted: int, capacity: int) -> None:
 
 
 def check_many(count: object, prioritized: bool) -> None:
-    """Refuse several batches at once where each changes what the next one is drawn by."""
+    """Raise OptionError for several batches at once, where each changes the priorities."""
     if prioritized:
         raise OptionError(
             "sample_many() of a prioritized buffer is not possible",
@@ -48,7 +48,7 @@ def check_many(count: object, prioritized: bool) -> None:
 
 
 def check_made_for(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
-    """Refuse the state of a buffer that was made with other options than this one."""
+    """Raise OptionError for the state of a buffer that was made with other options."""
     differing = [key for key in ours if ours[key] != theirs.get(key)]
     if differing:
         raise OptionError(
@@ -59,7 +59,7 @@ def check_made_for(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
 
 
 def check_complete(wanted: Set[str], state: Mapping[str, Any]) -> None:
-    """Refuse a state of which something is missing."""
+    """Raise OptionError for an incomplete state."""
     absent = sorted(wanted - state.keys())
     if absent:
         raise OptionError(

@@ -1,6 +1,6 @@
-"""`Draws`: which of the stored ids may be drawn, and how often each.
+"""`Draws`: which stored ids may be drawn, and with which probability.
 
-    uniform transitions    every stored id alike, without any book-keeping
+    uniform transitions    every stored id equally, without any bookkeeping
     by priority            p^alpha of each id in a sum tree
     sequences              only ids at which a complete sequence begins have a priority
 
@@ -28,10 +28,10 @@ class Draws:
     """Chooses ids.
 
     Args:
-        store: Where the transitions are.
-        unit: What one draw is.
-        alpha: How much priorities count; None: all are drawn alike.
-        expected: Whether actors say what the priority of a new transition is.
+        store: Holds the transitions.
+        unit: The unit of one draw.
+        alpha: Exponent of priorities; None for uniform draws.
+        expected: Whether actors provide the priority of a new transition.
     """
 
     def __init__(
@@ -44,35 +44,35 @@ class Draws:
         self._store = store
         self._expected = expected and alpha is not None
         self.starts: SequenceStarts | None = None
-        """Of sequences, where these are drawn."""
+        """Where sequences begin, if the unit is a sequence."""
         capacity = store.rows * store.num_envs
         if isinstance(unit, Sequence):
             self.starts = SequenceStarts(unit, store.num_envs, capacity)
         self.priorities: Priorities | None = None
         if alpha is not None or self.starts is not None:
-            # Sequences are found by their priorities; where all are drawn alike, by p^0.
+            # Sequences are found by their priorities; uniform draws use p^0.
             self.priorities = Priorities(capacity, alpha or 0.0)
 
     @property
     def mass(self) -> float:
-        """What a draw is in proportion to: the sum of all p^alpha; uniform: the transitions."""
+        """Total weight of draws: the sum of p^alpha; if uniform, the number of transitions."""
         return float(len(self._store)) if self.priorities is None else self.priorities.total
 
     def chance(self, ids: Array) -> Floats:
-        """Return how probable each of these stored ids is to draw."""
+        """Return the probability of drawing each of these stored ids."""
         if self.priorities is None:
             return np.full(np.shape(ids), 1.0 / len(self._store))
         return self.priorities.of(ids) / self.priorities.total
 
     def check(self, columns: dict[str, Any]) -> Floats | None:
-        """Return the errors that actors say, or refuse them."""
+        """Return the errors that actors provide; raise OptionError if they are invalid."""
         if not self._expected:
             return None
         given = np.reshape(columns[PRIORITY.name], -1)
         return check_errors(np.arange(given.size), given)[1]
 
     def insert(self, steps: Steps, size: Floats | None, source: FragmentSource | None) -> None:
-        """Store steps, and have them drawn; `size` is what `check` returned."""
+        """Store steps, and make them available for draws; `size` is the result of `check`."""
         first = self._store.inserted
         continued = self._store.add(steps, source)
         if self.priorities is not None and self.starts is None:
@@ -88,7 +88,7 @@ class Draws:
             self._begin(self.starts.cut(envs))
 
     def _begin(self, ids: Ints) -> None:
-        """Have sequences drawn that are complete now."""
+        """Make sequences that are now complete available for draws."""
         assert self.priorities is not None and self.starts is not None
         ids = ids[ids >= self._store.inserted - len(self._store)]
         size = None
@@ -99,26 +99,26 @@ class Draws:
         self.priorities.put(ids, size)
 
     def ids_at(self, where: Floats) -> Ints:
-        """Return the ids at these parts, in [0, 1), of the mass."""
+        """Return the ids at these fractions, in [0, 1), of the mass."""
         if self.priorities is not None:
             found = self.priorities.ids_at(where.reshape(-1), self._store.inserted)
             return found.reshape(where.shape)
         # Not rng.integers, which takes five times as long. A number below 1 times a size never
-        # rounds up to the size, and the bias, stored / 2^53, is too small to be seen.
+        # rounds up to the size, and the bias, stored / 2^53, is negligible.
         stored = len(self._store)
         ids = (where * stored).astype(np.int64)
         ids += self._store.inserted - stored
         return ids
 
     def state(self) -> dict[str, Any]:
-        """Return a copy of what is known besides the transitions."""
+        """Return a copy of the state, without the transitions."""
         state = {} if self.priorities is None else self.priorities.state(self._store.inserted)
         if self.starts is not None:
             state["sequences"] = self.starts.state()
         return state
 
     def load(self, state: dict[str, Any]) -> None:
-        """Have the store and this be as `state` says; if it is refused, nothing is changed."""
+        """Load a state into the store and this object; if it is rejected, nothing is changed."""
         if self.priorities is not None:
             least = 0.0 if self.starts is None else -1.0
             self.priorities.check(state, state["inserted"], least)

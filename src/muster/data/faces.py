@@ -1,4 +1,4 @@
-"""What a program needs of replay, wherever it lies: in this process, on one node or in shards."""
+"""The interfaces of replay for a program: in this process, on one node or in shards."""
 
 from typing import Any, Protocol
 
@@ -9,7 +9,7 @@ from muster.data.obs import Array
 
 
 class Takes(Protocol):
-    """Takes experience: `ReplayBuffer`, `ShardFeed`."""
+    """Accepts experience: `ReplayBuffer`, `ShardFeed`."""
 
     def push(
         self,
@@ -19,38 +19,38 @@ class Takes(Protocol):
         version: int = 0,
         note: Any = None,
     ) -> bool:
-        """Store it or send it to where it is stored. False if the run finished first."""
+        """Store experience, or send it to where it is stored. False if the run finished first."""
 
 
 class Gives(Protocol):
-    """Gives batches: `ReplayBuffer`, `ShardedReplay`."""
+    """Returns batches: `ReplayBuffer`, `ShardedReplay`."""
 
     @property
     def prioritized(self) -> bool:
-        """Whether it wants to be told errors."""
+        """Whether replay needs TD errors."""
 
     def sample(
         self, batch_size: int, train_iter: int | None = None, *, beta: float | None = None
     ) -> Batch | None:
-        """Draw a batch; None while there is too little."""
+        """Draw a batch; None while there is too little data."""
 
     def sample_many(self, count: int, batch_size: int) -> Batch | None:
-        """Draw several at once, where replay is uniform."""
+        """Draw several batches at once, from uniform replay."""
 
     def update_priorities(self, index: Array, td_error: Array) -> None:
-        """Hear how large errors were."""
+        """Set priorities from TD errors."""
 
 
 class Receives(Protocol):
-    """Lets in what other nodes have experienced: `ReplayBuffer` at home, `ShardedReplay`."""
+    """Receives experience of other nodes: `ReplayBuffer` at home, `ShardedReplay`."""
 
     @property
     def inserted(self) -> int:
-        """StepBlock ever stored."""
+        """Transitions ever stored."""
 
     @property
     def feed(self) -> FragmentLog | None:
-        """What is to be known of those that came."""
+        """Versions and notes of the fragments that arrived."""
 
     def receive(self, samples: int) -> bool:
-        """Let in until so many may be sampled. False if the run finished first."""
+        """Receive until `samples` transitions may be sampled. False if the run finished first."""

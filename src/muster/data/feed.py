@@ -1,4 +1,4 @@
-"""`Feed`: experience on its way from the nodes that act to the node where replay lives."""
+"""`Feed`: sends experience from the nodes that act to the node that holds replay."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,43 +11,43 @@ from muster.flow import Channel, register_dataclass
 @register_dataclass
 @dataclass(slots=True, eq=False)
 class Fragment:
-    """Some steps of one node's environments, and what is to be known of them."""
+    """Some steps of one node's environments, and their metadata."""
 
     data: StepBlock
     version: int
-    """Of the weights that chose the actions."""
+    """Version of the weights that chose the actions."""
     number: int
-    """Of the fragments that its sender has sent, from 1: the next one continues it."""
+    """Number among the fragments of its sender, from 1: the next one continues it."""
     note: Any = field(default=None)
-    """Whatever its sender wants to be told with it."""
+    """Any data that the sender attaches."""
 
 
 register_dataclass(StepBlock)
 
 
 class FragmentLog:
-    """Versions and notes of the fragments that came."""
+    """Versions and notes of the fragments that arrived."""
 
     def __init__(self) -> None:
         self.notes: list[Any] = []
-        """Of the fragments, oldest first; the reader clears the list."""
+        """Notes of the fragments, oldest first; the reader clears the list."""
         self.versions: list[int] = []
-        """The same of their versions."""
+        """Versions of the fragments, likewise."""
 
     def add(self, version: int, note: Any) -> None:
-        """Add those of one fragment."""
+        """Add version and note of one fragment."""
         self.versions.append(version)
         if note is not None:
             self.notes.append(note)
 
 
 class Feed(FragmentLog):
-    """Brings fragments home: in order for each node, none lost, none twice, bounded.
+    """Sends fragments home: in order for each node, none lost, none twice, bounded.
 
     Args:
         name: The same on all nodes.
-        home: Where replay lives.
-        in_flight: Fragments that each node may have sent and not seen stored; then it waits.
+        home: The node that holds replay.
+        in_flight: Fragments that each node may have sent and not seen stored; then the node waits.
     """
 
     def __init__(self, name: str, home: str | int, in_flight: int = 4) -> None:
@@ -57,7 +57,7 @@ class Feed(FragmentLog):
 
     @property
     def is_home(self) -> bool:
-        """Whether replay is on this node."""
+        """Whether this node holds replay."""
         return self._channel.is_home
 
     @property
@@ -80,5 +80,5 @@ class Feed(FragmentLog):
         return fragment, FragmentSource((parcel.sender, parcel.incarnation), fragment.number)
 
     def waiting(self) -> int:
-        """Return how many fragments can be received at once."""
+        """Return the number of fragments that can be received immediately."""
         return len(self._channel)

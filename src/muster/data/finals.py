@@ -1,8 +1,8 @@
-"""Final observations of ended episodes: a ring beside the store, as large as it has to be.
+"""Final observations of ended episodes: a ring beside the store that grows as needed.
 
-Episodes end in the order in which the store later overwrites them, so what is kept first is let go
-first, and the places are used again. The ring starts small and doubles when it is full, up to one
-place per transition.
+Episodes end in the order in which the store later overwrites them, so the oldest entry is always
+the first to be released, and its place is reused. The ring starts small and doubles when it is
+full, up to one place per transition.
 """
 
 from collections.abc import Sequence
@@ -17,17 +17,17 @@ _FIRST_SIZE = 16
 
 
 class FinalObs:
-    """The observations that ended episodes led to, found by the slot of their last transition.
+    """The last observations of ended episodes, found by the slot of their last transition.
 
     Args:
         fields: The arrays of one observation.
-        slots: Places of the store.
-        limit: Transitions, and so final observations, that there can be at once.
+        slots: Slots of the store.
+        limit: Maximum number of transitions, and so of final observations.
     """
 
     def __init__(self, fields: Sequence[Column], slots: int, limit: int) -> None:
         self.at = np.zeros(slots, np.uint32)
-        """Of every slot whose transition ended an episode: the place of its observation here."""
+        """For every slot whose transition ended an episode: the place of its final observation."""
         self._limit = limit
         self._size = min(_FIRST_SIZE, limit)
         self.arrays = [np.zeros((self._size, each.width), each.dtype) for each in fields]
@@ -37,7 +37,7 @@ class FinalObs:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory taken."""
+        """Bytes of memory used."""
         return self.at.nbytes + sum(array.nbytes for array in self.arrays)
 
     def keep(self, slots: NDArray[np.int64], values: Sequence[Array]) -> None:
@@ -52,12 +52,12 @@ class FinalObs:
         self._count += slots.size
 
     def release(self, count: int) -> None:
-        """Let go of the `count` oldest."""
+        """Release the `count` oldest observations."""
         self._oldest = (self._oldest + count) % self._size
         self._count -= count
 
     def clear(self) -> None:
-        """Let go of all."""
+        """Release all observations."""
         self.release(self._count)
 
     def _grow(self, wanted: int) -> None:

@@ -1,13 +1,13 @@
 """The inner loops of reading: from sampled ids to n-step transitions.
 
-    ids -> resolve -> slots (where each transition starts), next_at (where its last step led),
+    ids -> resolve -> slots (where each transition starts), next_at (where its last step leads),
                       reward sum, discount
     slots -> take -> obs, action;    next_at -> take_next -> next_obs
     stacks of frames -> keep_stacks -> numbers of frames -> take_stacks, take_next_stacks
 
-A slot is a place in the store: id % slots, so the same environment's next step is `num_envs` slots
-further on. `next_at` is a slot, or -1 - p for place p among the final observations. Each kernel
-stands beside its NumPy twin (see `muster.jit`).
+A slot is a place in the store: id % slots, so the next step of the same environment is `num_envs`
+slots further on. `next_at` is a slot, or -1 - p for place p among the final observations. Each
+kernel has a NumPy equivalent (see `muster.jit`).
 """
 
 from typing import Any
@@ -21,9 +21,9 @@ from muster.jit import jit
 TERMINATED = 1
 TRUNCATED = 2
 OPEN = 4
-"""The last row of a fragment: nothing ended, but the next row is not its continuation. What
-followed is among the final observations; where its source goes on, `follows` says how many rows on,
-and 0 while it has not."""
+"""Marks the last row of a fragment: no episode ended, but the next row is not its continuation. The
+next observation is among the final ones. `follows` says how many rows further on the source
+continues, 0 while it has not."""
 
 
 def resolve_numpy(
@@ -40,7 +40,7 @@ def resolve_numpy(
     total: NDArray[np.float32],
     discount: NDArray[np.float32],
 ) -> None:
-    """Twin of `resolve`."""
+    """NumPy equivalent of `resolve`."""
     path = np.empty((ids.size, powers.size), np.int64)
     count = np.empty(ids.size, np.int64)
     follow_numpy(ids, stop, num_envs, end, final_at, follows, path, count)
@@ -78,14 +78,14 @@ def resolve(
         stop: The first id that does not exist yet.
         num_envs: Distance between two steps of one environment.
         powers: gamma^0 .. gamma^n.
-        reward: Of every slot.
-        end: Of every slot: 0, or TERMINATED and TRUNCATED added, or OPEN.
-        final_at: Of every slot with an end: the place of its final observation.
-        follows: Of every row that is OPEN: how many rows on it is continued.
-        slot: Out: where each transition starts.
-        next_at: Out: where its last step led to.
-        total: Out: the discounted sum of its rewards.
-        discount: Out: what the value there counts.
+        reward: Reward of every slot.
+        end: For every slot: 0, or the sum of TERMINATED and TRUNCATED, or OPEN.
+        final_at: For every slot with an end: the place of its final observation.
+        follows: For every OPEN row: how many rows further on it continues.
+        slot: Output: where each transition starts.
+        next_at: Output: where its last step leads.
+        total: Output: the discounted sum of its rewards.
+        discount: Output: the factor of the value there.
     """
     slots = reward.size
     for b in range(ids.size):
@@ -128,7 +128,7 @@ def follow_numpy(
     path: NDArray[np.int64],
     count: NDArray[np.int64],
 ) -> None:
-    """Twin of `follow`."""
+    """NumPy equivalent of `follow`."""
     following, at = ids.copy(), ids % end.size
     going = np.ones(ids.size, np.bool_)
     count[:] = 0
@@ -158,15 +158,15 @@ def follow(
     """Follow each transition to its episode's end, the newest row, or for L steps.
 
     Args:
-        ids: Where to begin, [B].
+        ids: The first transitions, [B].
         stop: The first id that does not exist yet.
         num_envs: Distance between two steps of one environment.
-        end: Of every slot.
-        final_at: Of every slot with an end: the place of its final observation.
-        follows: Of every row that is OPEN: how many rows on it is continued.
-        path: Out, [B, L + 1]: the slot of each step, and then, up to the end of the row, where the
-            last one led to.
-        count: Out, [B]: the steps that there are.
+        end: For every slot: 0, or the sum of TERMINATED and TRUNCATED, or OPEN.
+        final_at: For every slot with an end: the place of its final observation.
+        follows: For every OPEN row: how many rows further on it continues.
+        path: Output, [B, L + 1]: the slot of each step, then, up to the end of the row, where the
+            last step leads.
+        count: Output, [B]: the number of steps.
     """
     slots = end.size
     length = path.shape[1] - 1
@@ -195,8 +195,8 @@ def follow(
 
 
 def take_numpy(store: Array, slot: NDArray[np.int64], out: Array) -> None:
-    """Twin of `take`."""
-    np.take(store, slot, axis=0, out=out, mode="clip")  # "raise" would go through a second array
+    """NumPy equivalent of `take`."""
+    np.take(store, slot, axis=0, out=out, mode="clip")  # "raise" would use a temporary array
 
 
 @jit(take_numpy)
@@ -209,7 +209,7 @@ def take(store: Array, slot: NDArray[np.int64], out: Array) -> None:
 
 
 def take_next_numpy(store: Array, final: Array, next_at: NDArray[np.int64], out: Array) -> None:
-    """Twin of `take_next`."""
+    """NumPy equivalent of `take_next`."""
     np.take(store, np.maximum(next_at, 0), axis=0, out=out, mode="clip")
     aside = next_at < 0
     out[aside] = final[-1 - next_at[aside]]
@@ -237,7 +237,7 @@ def keep_stacks_numpy(
     was_there: bool,
     number: int,
 ) -> int:
-    """Twin of `keep_stacks`."""
+    """NumPy equivalent of `keep_stacks`."""
     for n, stack in enumerate(stacks):
         if was_there and (stack == ring[now[n] % len(ring)]).all():
             continue
@@ -262,15 +262,15 @@ def keep_stacks(
     was_there: bool,
     number: int,
 ) -> int:
-    """Write the frames of stacks [N, k, width] to a ring [places, width], but those that it has.
+    """Write the frames of stacks [N, k, width] to a ring [places, width], except those it holds.
 
     Args:
-        stacks: Of each environment, oldest frame first; best in words of eight bytes.
-        ring: Frame number i is at i % places. There is room for all of them.
-        before: [N, k], the numbers of the frames of the row before.
-        follows: Whether these stacks may go on from there.
-        now: In and out: [N, k], the numbers of the frames of this row.
-        was_there: Whether this row has stacks, which may be these ones.
+        stacks: The stack of each environment, oldest frame first; fastest in words of eight bytes.
+        ring: Frame number i is at i % places. It must have room for all frames.
+        before: [N, k], the frame numbers of the previous row.
+        follows: Whether these stacks may continue that row.
+        now: Input and output: [N, k], the frame numbers of this row.
+        was_there: Whether this row already has stacks, which may be these.
         number: The number of the next frame.
 
     Returns:
@@ -309,7 +309,7 @@ def keep_stacks(
 def take_stacks_numpy(
     ring: NDArray[np.uint8], numbers: NDArray[np.int64], slot: NDArray[np.int64], out: Array
 ) -> None:
-    """Twin of `take_stacks`."""
+    """NumPy equivalent of `take_stacks`."""
     out[:] = ring[numbers[slot] % len(ring)].reshape(out.shape)
 
 
@@ -317,7 +317,7 @@ def take_stacks_numpy(
 def take_stacks(
     ring: NDArray[np.uint8], numbers: NDArray[np.int64], slot: NDArray[np.int64], out: Array
 ) -> None:
-    """Copy the frames that slots have the numbers of, [slots, k], to `out` [B, k * width]."""
+    """Copy the frames of slots, given by numbers [slots, k], to `out` [B, k * width]."""
     width = ring.shape[1]
     for b in range(slot.size):
         for j in range(numbers.shape[1]):
@@ -333,7 +333,7 @@ def take_next_stacks_numpy(
     next_at: NDArray[np.int64],
     out: Array,
 ) -> None:
-    """Twin of `take_next_stacks`."""
+    """NumPy equivalent of `take_next_stacks`."""
     take_stacks_numpy(ring, numbers, np.maximum(next_at, 0), out)
     aside = next_at < 0
     out[aside] = final[-1 - next_at[aside]]

@@ -1,10 +1,10 @@
-"""How often to learn from what: samples in proportion to inserts, as Reverb's rate limiter does.
+"""How often to sample: in proportion to inserts, like Reverb's rate limiter.
 
     error = (inserts - min_size) * ratio - samples
 
-Below `min_size` inserts nobody may sample and everybody may insert. From then on sampling must not
-take the error below -error_buffer, nor inserting above +error_buffer. Only counts: it waits for
-nothing and knows no thread; whoever is told no asks again later.
+Below `min_size` inserts, no sample is allowed and every insert is. From then on, sampling must not
+take the error below -error_buffer, nor inserting above +error_buffer. The limiter only counts: it
+never waits and knows no threads. A caller that is refused asks again later.
 """
 
 import math
@@ -14,11 +14,11 @@ from muster.errors import OptionError
 
 
 class SamplesPerInsert:
-    """Counts inserted and sampled transitions, and says who may go on.
+    """Counts inserted and sampled transitions, and decides which side may continue.
 
     With blocks of `m` inserts and `n` samples, an error_buffer below (n + m * ratio) / 2 could stop
-    both sides at once: `may_insert` refuses this with an error. A loop that never asks `may_insert`
-    (one thread, which samples as much as it may after each insert) needs no such room.
+    both sides at once: `may_insert` then raises OptionError. A loop that never calls `may_insert`
+    (one thread, which samples as much as it may after each insert) does not need this margin.
 
     Args:
         ratio: Samples per insert, in transitions: a batch of 64 per 8 environment steps is 8.
@@ -43,7 +43,7 @@ class SamplesPerInsert:
         return self.inserts >= self.min_size and self._error() - n >= -self.error_buffer
 
     def missing(self, n: int = 1) -> int:
-        """Return how many more have to be inserted until `n` may be sampled; 0 if they may now."""
+        """Return the inserts that are missing before `n` may be sampled; 0 if they may now."""
         if self.may_sample(n):
             return 0
         for_ratio = (n - self.error_buffer + self.samples) / self.ratio
@@ -53,7 +53,7 @@ class SamplesPerInsert:
         """Whether `n` more transitions may be inserted now.
 
         Raises:
-            OptionError: the two sides could block each other for ever.
+            OptionError: The two sides could block each other forever.
         """
         room = (self._largest_sample + n * self.ratio) / 2
         if room > self.error_buffer:
@@ -78,11 +78,11 @@ class SamplesPerInsert:
         return {**self._options(), "inserts": self.inserts, "samples": self.samples}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with the counts of `state`.
+        """Continue with the counts of `state`.
 
         Raises:
-            OptionError: it was counted under other options: with another ratio the counts would
-                call for a burst, or a long pause.
+            OptionError: The options differ: with another ratio, the counts would cause a burst or a
+                long pause.
         """
         ours = self._options()
         theirs = {key: state.get(key) for key in ours}
@@ -96,7 +96,7 @@ class SamplesPerInsert:
         self.samples = int(state["samples"])
 
     def _error(self) -> float:
-        # From the counts each time, so that rounding does not add up.
+        # Computed from the counts each time, so that rounding errors do not accumulate.
         return (self.inserts - self.min_size) * self.ratio - self.samples
 
     def _options(self) -> dict[str, Any]:

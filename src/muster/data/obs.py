@@ -1,4 +1,4 @@
-"""Observations: one array, or a dict of arrays for a Dict space, and the same calls for both."""
+"""Observations: one array, or a dict of arrays for a Dict space, with the same calls for both."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ Obs = Array | dict[str, Array]
 
 
 def map_obs(function: Callable[..., Any], obs: Any, *others: Any) -> Any:
-    """Return what a function makes of each array of `obs`, given the same array of `others`."""
+    """Apply a function to each array of `obs`, with the matching arrays of `others`."""
     if isinstance(obs, Mapping):
         return {key: function(obs[key], *(each[key] for each in others)) for key in obs}
     return function(obs, *others)
@@ -35,5 +35,5 @@ def put(obs: Any, index: Any, value: Any) -> None:
 
 
 def concatenated(rows: list[Any]) -> Any:
-    """Return observations [n, ...] one behind the other."""
+    """Return observations [n, ...], concatenated."""
     return map_obs(lambda *parts: np.concatenate(parts), *rows)

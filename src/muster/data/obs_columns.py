@@ -1,15 +1,15 @@
-"""Where the observations of a store lie: as they come, or, of stacked frames, each frame once.
+"""Storage of observations: as they arrive, or, for stacked frames, each frame once.
 
     ObsRows        an array of rows, [rows, environments, ...]
     StackedFrames  numbers of frames, [rows, environments, frames of a stack], and a ring of frames
 
-An observation of Atari is the last four frames: three of them are in the observation before. A
-stack whose older frames are the newer ones of the row before adds one frame to the ring; any other,
-such as the first of an episode, adds all of its own. So what is read is what was written, whatever
-an environment calls a stack.
+An Atari observation is the last four frames, three of which are in the previous observation. A
+stack whose older frames are the newer frames of the previous row adds one frame to the ring. Any
+other stack, such as the first of an episode, adds all its frames. So reading returns exactly what
+was written, however an environment builds its stacks.
 
-Frames are numbered as they come, and a row never has older ones than the row before it: those older
-than all of the oldest row can be overwritten.
+Frames are numbered as they arrive, and a row never has older frames than the row before it. So
+frames that are older than all frames of the oldest row can be overwritten.
 """
 
 import math
@@ -24,12 +24,12 @@ from muster.data.schema import Column
 from muster.errors import OptionError
 
 _MOST_FRAMES = 8
-"""Of a stack: what has more channels is no stack of frames."""
+"""Most frames in a stack: an image with more channels is not a stack of frames."""
 _SPARE, _GROWTH = 1 / 32, 1.25
-"""Room for the first frames of episodes at first, and what it is multiplied by where that is not
-enough: without it a ring is as large as rows."""
+"""Initial spare room for the first frames of episodes, and the factor by which it grows when full:
+without spare room a ring is as large as the rows."""
 _AT_ONCE = 4_096
-"""Frames that are copied in one piece."""
+"""Frames copied at once."""
 _FRAMES, _NUMBERS = "frames", "numbers"
 
 
@@ -38,10 +38,10 @@ class ObsStorage(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory taken."""
+        """Bytes of memory used."""
 
     def put(self, row: int, values: Array) -> None:
-        """Write rows [T, N, ...] from `row` on, and on from the first where the last is full."""
+        """Write rows [T, N, ...] from `row` on, wrapping around after the last row."""
 
     def of_row(self, row: int, envs: NDArray[np.int64]) -> Array:
         """Return the observations of some environments in a row."""
@@ -50,27 +50,27 @@ class ObsStorage(Protocol):
         """Copy the observations at these slots to `out` [B, width]."""
 
     def take_next(self, final: Array, place: NDArray[np.int64], out: Array) -> None:
-        """Copy those at these slots, or among the final ones [places, width] where below 0."""
+        """Copy observations at these slots, or final ones [places, width] where below 0."""
 
     def state(self, rows: NDArray[np.int64]) -> Any:
-        """Return a copy of these rows, which follow each other, as `load` takes it."""
+        """Return a copy of these consecutive rows, for `load`."""
 
     def check(self, saved: Any, lead: tuple[int, ...]) -> Any:
-        """Return what `load` can be given, or raise OptionError."""
+        """Return the saved rows in the form that `load` accepts, or raise OptionError."""
 
     def load(self, rows: NDArray[np.int64], saved: Any) -> None:
-        """Hold what `state` returned in these rows, and nothing else."""
+        """Replace all contents by the saved rows."""
 
 
 def storage_of(column: Column, rows: int, num_envs: int) -> ObsStorage:
-    """Return where a column of observations is stored in this many rows."""
+    """Return the storage of an observation column with this many rows."""
     if column.dtype == np.uint8 and len(column.shape) == 3 and 2 <= column.shape[0] <= _MOST_FRAMES:
         return StackedFrames(column, rows, num_envs)
     return ObsRows(column, rows, num_envs)
 
 
 class ObsRows:
-    """Observations as they come; see `ObsStorage`."""
+    """Observations as they arrive; see `ObsStorage`."""
 
     def __init__(self, column: Column, rows: int, num_envs: int) -> None:
         self._column = column
@@ -79,7 +79,7 @@ class ObsRows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory taken."""
+        """Bytes of memory used."""
         return self._rows.nbytes
 
     def put(self, row: int, values: Array) -> None:
@@ -96,7 +96,7 @@ class ObsRows:
         kernels.take(self._flat, slot, out)
 
     def take_next(self, final: Array, place: NDArray[np.int64], out: Array) -> None:
-        """Copy those at these slots, or the final ones."""
+        """Copy observations at these slots, or final ones."""
         kernels.take_next(self._flat, final, place, out)
 
     def state(self, rows: NDArray[np.int64]) -> Any:
@@ -104,22 +104,22 @@ class ObsRows:
         return self._rows[rows]
 
     def check(self, saved: Any, lead: tuple[int, ...]) -> Any:
-        """Return the rows."""
+        """Return the checked rows."""
         return self._column.check(saved, lead)
 
     def load(self, rows: NDArray[np.int64], saved: Any) -> None:
-        """Hold these rows."""
+        """Load these rows."""
         self._rows[rows] = saved
 
 
 class StackedFrames:
-    """Stacks [frames, height, width], oldest frame first, each frame once; see `ObsStorage`."""
+    """Stacks [frames, height, width], oldest frame first, each stored once; see `ObsStorage`."""
 
     def __init__(self, column: Column, rows: int, num_envs: int) -> None:
         self._column = column
         self._depth = column.shape[0]
         self._width = math.prod(column.shape[1:])
-        self._word = np.uint8 if self._width % 8 else np.uint64  # fewer to compare
+        self._word = np.uint8 if self._width % 8 else np.uint64  # fewer comparisons
         self._numbers = np.zeros((rows, num_envs, self._depth), np.int64)
         self._flat = self._numbers.reshape(rows * num_envs, self._depth)
         frames = num_envs * (rows + int(_SPARE * rows) + self._depth)
@@ -127,7 +127,7 @@ class StackedFrames:
         self._begin()
 
     def _begin(self) -> None:
-        """Hold nothing."""
+        """Remove all contents."""
         self._next = 0
         """The number of the next frame."""
         self._oldest = 0
@@ -135,15 +135,15 @@ class StackedFrames:
         self._last: int | None = None
         """The row that was written last."""
         self._is_full = False
-        """Whether every row was written."""
+        """Whether every row has been written."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory taken."""
+        """Bytes of memory used."""
         return self._numbers.nbytes + self._ring.nbytes
 
     def put(self, row: int, values: Array) -> None:
-        """Write rows, of which the first may be there already: as what the last step led to."""
+        """Write rows; the first may already be there, as the result of the last step."""
         for stacks in values.reshape(len(values), self._numbers.shape[1], self._depth, self._width):
             self._put(row, np.ascontiguousarray(stacks))
             row = (row + 1) % len(self._numbers)
@@ -152,7 +152,7 @@ class StackedFrames:
         self._make_room(row, stacks.shape[0] * self._depth)
         before = (row - 1) % len(self._numbers)
         was_there = row == self._last
-        # Before the first row there is nothing that a stack could go on from.
+        # Before the first row there is nothing that a stack could continue.
         follows = self._last is not None and (was_there or before == self._last)
         self._next = kernels.keep_stacks(
             stacks.view(self._word), self._ring.view(self._word), self._numbers[before], follows,
@@ -162,7 +162,7 @@ class StackedFrames:
         self._is_full = self._is_full or row == len(self._numbers) - 1
 
     def _make_room(self, row: int, wanted: int) -> None:
-        """Have room for frames, without those that only rows before the oldest one need."""
+        """Make room for frames, and release those that only rows before the oldest one need."""
         if self._next + wanted - self._oldest <= len(self._ring):
             return
         if self._is_full:  # the row after this one is the oldest
@@ -186,11 +186,11 @@ class StackedFrames:
         kernels.take_stacks(self._ring, self._flat, slot, out)
 
     def take_next(self, final: Array, place: NDArray[np.int64], out: Array) -> None:
-        """Copy those at these slots, or the final ones."""
+        """Copy stacks at these slots, or final ones."""
         kernels.take_next_stacks(self._ring, self._flat, final, place, out)
 
     def state(self, rows: NDArray[np.int64]) -> Any:
-        """Return the frames that these rows need, and their numbers among them."""
+        """Return the frames that these rows use, and the rows as numbers of these frames."""
         numbers = self._numbers[rows]
         oldest = int(numbers.min()) if numbers.size else self._next
         frames = self._ring[np.arange(oldest, self._next) % len(self._ring)]
@@ -219,9 +219,9 @@ class StackedFrames:
         return frames, numbers
 
     def load(self, rows: NDArray[np.int64], saved: Any) -> None:
-        """Hold these rows, and nothing else."""
+        """Replace all contents by these rows."""
         self._begin()
-        self._numbers[:] = 0  # those of before would say that frames are not needed any more
+        self._numbers[:] = 0  # old numbers would mark frames as no longer needed
         if not isinstance(saved, tuple):
             for row, stacks in zip(rows, saved, strict=True):
                 self.put(int(row), stacks[None])
@@ -238,7 +238,7 @@ class StackedFrames:
 
 
 def put_rows(column: Array, row: int, values: Array) -> None:
-    """Write rows from `row` on, and on from the first row where the last one is full."""
+    """Write rows from `row` on, wrapping around after the last row."""
     room = len(column) - row
     if len(values) <= room:
         column[row : row + len(values)] = values

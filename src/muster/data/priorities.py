@@ -1,9 +1,9 @@
-"""Prioritized replay (Schaul et al. 2016): draw what surprised more often, and weigh it less.
+"""Prioritised replay (Schaul et al. 2016): draw large errors more often, and weight them less.
 
     P(i) = p_i^alpha / sum_j p_j^alpha      p_i = |td_error_i| + eps, the largest so far when new
     w_i  = (N P(i))^-beta / max_j w_j       the maximum over the batch
 
-The tree holds p^alpha. A batch of B takes one draw from each of B equal parts of the sum.
+The tree holds p^alpha. A batch of B makes one draw from each of B equal parts of the sum.
 """
 
 from typing import Any
@@ -16,9 +16,9 @@ from muster.data.sum_tree import SumTree
 from muster.errors import OptionError
 
 EPS = 1e-6
-"""Added to every |td_error|, so that nothing becomes impossible to draw. In units of reward."""
+"""Added to every |td_error|, so that every transition can be drawn. In units of reward."""
 
-_TOO_LARGE = 1e100  # a million of them can still be added
+_TOO_LARGE = 1e100  # a million of these can still be added
 
 
 class Priorities:
@@ -29,11 +29,11 @@ class Priorities:
         self._alpha = alpha
         self._tree = SumTree(capacity)
         self.largest = 1.0
-        """The largest p^alpha that was ever known: what is new gets it."""
+        """The largest p^alpha so far: the initial value of new transitions."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory taken."""
+        """Bytes of memory used."""
         return self._tree.nbytes
 
     @property
@@ -42,16 +42,17 @@ class Priorities:
         return self._tree.total
 
     def of(self, ids: Array) -> NDArray[np.float64]:
-        """Return the p^alpha of ids that are stored."""
+        """Return p^alpha of stored ids."""
         return self._tree.at(np.asarray(ids, np.int64) % self._capacity)
 
     def add(self, first: int, count: int, size: NDArray[np.float64] | None = None) -> None:
-        """Give the new ids first .. first + count - 1 a priority: the largest, or of their errors.
+        """Set the priorities of the new ids first .. first + count - 1.
 
         Args:
-            first: The first of them.
-            count: How many.
-            size: [count], of errors that actors have found; else all get the largest so far.
+            first: The first id.
+            count: Number of ids.
+            size: [count], absolute errors from actors; None gives all ids the largest priority so
+                far.
         """
         if size is not None:
             ids = np.arange(first, first + count)
@@ -60,11 +61,11 @@ class Priorities:
             self._fill(first, count, self.largest)
 
     def clear(self, first: int, count: int) -> None:
-        """Have nothing drawn of the new ids first .. first + count - 1."""
+        """Exclude the new ids first .. first + count - 1 from draws."""
         self._fill(first, count, 0.0)
 
     def put(self, ids: NDArray[np.int64], size: NDArray[np.float64] | None = None) -> None:
-        """Set the priorities of stored ids by the size of their errors; without: the largest."""
+        """Set the priorities of stored ids from absolute errors; without errors, the largest."""
         value = np.full(ids.size, self.largest)
         if size is not None:
             value = (size.ravel() + EPS) ** self._alpha
@@ -90,7 +91,7 @@ class Priorities:
         return ids, weight
 
     def ids_at(self, where: NDArray[np.float64], inserted: int) -> NDArray[np.int64]:
-        """Return the ids at these parts, in [0, 1), of the sum."""
+        """Return the ids at these fractions, in [0, 1), of the sum."""
         return self._find(where * self._tree.total, inserted)[0]
 
     def _find(
@@ -104,8 +105,8 @@ class Priorities:
         """Set the priorities of those `ids` that are still stored.
 
         Raises:
-            OptionError: the arrays do not fit each other, an id was never given out, or an error is
-                not a finite number. Nothing is changed then.
+            OptionError: The arrays do not match, an id was never handed out, or an error is not
+                finite. Nothing is changed then.
         """
         ids, size = check_errors(ids, td_error)
         check_given_out(ids, inserted)
@@ -122,7 +123,7 @@ class Priorities:
         }
 
     def check(self, state: dict[str, Any], inserted: int, least: float) -> None:
-        """Raise OptionError if `load` cannot take this, or one of them is not above `least`."""
+        """Raise OptionError if `load` cannot accept this, or a value is not above `least`."""
         values = np.asarray(state["priorities"])
         wanted = (min(inserted, self._capacity),)
         fine = values.dtype == np.float64 and values.shape == wanted
@@ -135,7 +136,7 @@ class Priorities:
             )
 
     def load(self, state: dict[str, Any], inserted: int) -> None:
-        """Hold exactly what the checked `state` holds."""
+        """Replace all priorities by those of the checked `state`."""
         values = np.zeros(self._capacity)
         values[self._stored_leaves(inserted)] = state["priorities"]
         self._tree.load(values)
@@ -146,7 +147,7 @@ class Priorities:
 
 
 def check_errors(ids: Array, td_error: Array) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return ids and the sizes of their errors, of one shape; refuse what cannot be a priority."""
+    """Return ids and absolute errors, of one shape; raise OptionError for invalid errors."""
     size = np.abs(np.asarray(td_error, np.float64))
     ids = np.asarray(ids)
     if ids.dtype.kind != "i" or ids.shape != size.shape:
@@ -155,7 +156,7 @@ def check_errors(ids: Array, td_error: Array) -> tuple[NDArray[np.int64], NDArra
             "each priority belongs to one id",
             "buffer.update_priorities(batch.index, td_error)",
         )
-    if not (size < _TOO_LARGE).all():  # NaN is not smaller either
+    if not (size < _TOO_LARGE).all():  # false for NaN, too
         where = np.flatnonzero(~(size < _TOO_LARGE))[0]
         raise OptionError(
             f"td_error[{where}]={size.flat[where]} of transition {ids.flat[where]}",
@@ -166,7 +167,7 @@ def check_errors(ids: Array, td_error: Array) -> tuple[NDArray[np.int64], NDArra
 
 
 def check_given_out(ids: NDArray[np.int64], inserted: int) -> None:
-    """Refuse ids that no batch can have had."""
+    """Raise OptionError for ids that no batch can have contained."""
     if ids.size and not 0 <= ids.min() <= ids.max() < inserted:
         raise OptionError(
             f"index reaches from {ids.min()} to {ids.max()}",

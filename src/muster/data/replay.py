@@ -1,11 +1,11 @@
-"""The replay buffer: what was experienced, kept in order, given back at random.
+"""The replay buffer: stores experience in order, and returns it at random.
 
     collector -> add / push -> TransitionStore (rows of vector steps; the oldest is overwritten)
-    sample: random ids (uniform, or from Priorities) -> what the unit makes of them now -> Batch
+    sample: random ids (uniform, or from Priorities) -> the unit expands them -> Batch
     update_priorities(batch.index, td_error) -> Priorities
 
-Everything random comes from one generator, and `state_dict` holds it, so a buffer that was saved
-and loaded goes on with the same bits.
+All random numbers come from one generator, which `state_dict` includes, so a saved and restored
+buffer continues with the same bits.
 """
 
 import threading
@@ -42,33 +42,34 @@ _FORMAT = 1
 class ReplayBuffer:
     """Transitions of vector environments, for any number of threads in one process.
 
-    Each observation is stored once: the next observation of a transition is what the same
-    environment's next `add` has as `obs`. This is relied upon, not checked. Where it does not hold
-    (the environments were made anew), say so with `cut_episodes`. n-step returns are computed when
-    sampled; they go on over pushes, end where the episode ends and at the newest row, and have the
-    discount that belongs to the steps they took.
+    Each observation is stored once: the next observation of a transition is the `obs` of the same
+    environment's next `add`. The buffer relies on this and does not check it. Where it does not
+    hold (the environments were created anew), call `cut_episodes`. n-step returns are computed when
+    sampled. They continue across pushes, end at the end of the episode and at the newest row, and
+    have the discount of the steps that they cover.
 
     Args:
-        capacity: Transitions to remember; rounded down to full rows of `num_envs`.
-        obs_space: Of one environment: Box (uint8 stays uint8, else float32), Discrete (int64),
-            or a Dict of those.
-        action_space: Of one environment: Discrete, MultiDiscrete (int64) or Box (float32).
+        capacity: Transitions to store; rounded down to full rows of `num_envs`.
+        obs_space: Space of one environment: Box (uint8 stays uint8, else float32), Discrete
+            (int64), or a Dict of those.
+        action_space: Space of one environment: Discrete, MultiDiscrete (int64) or Box (float32).
         num_envs: Environments that step together.
-        n_step: Rewards to sum up, at most.
+        n_step: Maximum number of rewards to sum.
         gamma: Discount per step.
         prioritized: Draw by priority instead of uniformly.
-        alpha: How much priorities count; 0 is uniform, 1 is in proportion.
-        beta: How far importance weights correct for it; `sample` may be given another.
+        alpha: Exponent of priorities; 0 is uniform, 1 is in proportion.
+        beta: How far importance weights correct the sampling bias; `sample` can override it.
         min_size: Transitions to wait for before the first sample.
-        seed: Of the generator that draws.
-        home: In a parallel run, the node where the transitions are: `role.<name>`, `node.<id>` or
-            an id. All others only `push`, which sends them there, and `receive` there takes them
-            in. Without this, every node has a buffer of its own.
-        limiter: At home, how many samples there are to be for each insert.
-        name: Tells several such buffers apart.
-        columns: What actors write besides, and batches have in `columns`. `VERSION` is filled in by
-            `push`; `PRIORITY` is what new transitions are drawn by, instead of the largest so far.
-        unit: What one draw is; `Transition(n_step)` without it.
+        seed: Seed of the generator that draws.
+        home: In a parallel run, the node that stores the transitions: `role.<name>`, `node.<id>` or
+            an id. All other nodes only `push`, which sends transitions there, and `receive` on that
+            node stores them. Without it, every node has its own buffer.
+        limiter: At home, the ratio of samples to inserts.
+        name: Distinguishes several such buffers.
+        columns: Extra columns that actors write, which batches have in `columns`. `push` fills in
+            `VERSION`; `PRIORITY` is the initial priority of new transitions, instead of the largest
+            so far.
+        unit: The unit of one draw; `Transition(n_step)` by default.
         in_flight: Fragments that each node may have sent and not seen stored; then `push` waits.
     """
 
@@ -99,9 +100,9 @@ class ReplayBuffer:
         for option, fraction in (("gamma", gamma), ("alpha", alpha), ("beta", beta)):
             check_fraction(option, fraction)
         self.unit = Transition(n_step) if unit is None else unit
-        """What one draw is."""
+        """The unit of one draw."""
         self.schema = Schema(obs_space, action_space, tuple(columns))
-        """What a step is made of."""
+        """The columns of a step."""
         self._store = TransitionStore(capacity // num_envs, num_envs, self.schema)
         self.capacity = self._store.rows * num_envs
         self.num_envs = num_envs
@@ -118,7 +119,7 @@ class ReplayBuffer:
         self._lock = threading.Lock()
         self.limiter = limiter
         self.feed = None if home is None else Feed(name, home, in_flight)
-        """Where transitions of other nodes come in, or go out."""
+        """Receives transitions of other nodes, or sends them."""
         self._made_for = {
             "capacity": self.capacity,
             "num_envs": num_envs,
@@ -141,18 +142,18 @@ class ReplayBuffer:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays; those of a buffer that is not full yet are not all in memory."""
+        """Bytes of the arrays; until the buffer is full, not all of them are in physical memory."""
         priorities = self._draws.priorities
         return self._store.nbytes + (priorities.nbytes if priorities else 0)
 
     @property
     def mass(self) -> float:
-        """What a draw is in proportion to: the sum of all p^alpha; uniform: the transitions."""
+        """Total weight of draws: the sum of p^alpha; if uniform, the number of transitions."""
         with self._lock:
             return self._draws.mass
 
     def chance(self, index: Array) -> NDArray[np.float64]:
-        """Return how probable each of these stored transitions, by `batch.index`, is to draw."""
+        """Return the probability of drawing each of these stored transitions (`batch.index`)."""
         with self._lock:
             return self._draws.chance(index)
 
@@ -169,13 +170,13 @@ class ReplayBuffer:
         """Store one vector step; everything is copied.
 
         Args:
-            obs: What was seen, [N, ...] or a dict of such arrays.
-            action: What was done, [N, ...].
-            reward: What it earned, [N].
-            next_obs: What it led to, like `obs`; at an episode's end its final observation.
+            obs: Observations, [N, ...] or a dict of such arrays.
+            action: Actions taken, [N, ...].
+            reward: Rewards, [N].
+            next_obs: Next observations, like `obs`; at an episode's end its final observation.
             terminated: Bool [N].
             truncated: Bool [N]; where both are set, terminated counts.
-            **columns: What the actor wrote besides, [N, ...] each.
+            **columns: Extra columns of the actor, [N, ...] each.
         """
         given = obs, action, reward, next_obs, terminated, truncated
         step = check_step(self.schema, self.num_envs, *given, **columns)
@@ -190,17 +191,18 @@ class ReplayBuffer:
         note: Any = None,
         source: FragmentSource | None = None,
     ) -> bool:
-        """Store what a collector returned: all of it or, if it does not fit, nothing.
+        """Store the result of a collector: all of it or, if it does not fit, nothing.
 
-        Away from home it is sent there, which may mean to wait. False if the run finished first.
+        On a node that is not home, send it there, and wait if there is no room. False if the run
+        finished first.
 
         Args:
-            data: Steps [T, N, ...] of the same environments that the last ones came from.
+            data: Steps [T, N, ...] of the same environments as in the previous push.
             cur_collector_envstep: The collector's counter; nothing here depends on it.
-            version: Of the weights that chose the actions.
-            note: What else to send along.
-            source: Whose steps they are, where several push in turn: they continue what the same
-                source pushed before.
+            version: Version of the weights that chose the actions.
+            note: Data to send along.
+            source: The origin of the steps, if several sources push in turn: they continue what the
+                same source pushed before.
         """
         if self.feed is not None and not self.feed.is_home:
             return self.feed.send(data, version, note)
@@ -213,11 +215,11 @@ class ReplayBuffer:
         return True
 
     def receive(self, samples: int) -> bool:
-        """Take in what other nodes pushed, until so many transitions may be sampled.
+        """Receive transitions of other nodes, until `samples` transitions may be sampled.
 
-        Waits for them where the limiter, or `min_size`, wants more. Takes no more than that where
-        there is a limiter, so those who push wait for those who sample. False if the run finished
-        first; samples are counted as taken.
+        Wait for them if the limiter, or `min_size`, requires more. With a limiter, receive no more
+        than required, so that pushing nodes wait for sampling. False if the run finished first. The
+        samples are counted as taken.
         """
         feed = self._feed_at_home()
         while self._wants_more(samples, feed):
@@ -254,12 +256,12 @@ class ReplayBuffer:
             self._draws.insert(steps, expected, source)
 
     def cut_episodes(self, envs: object = None) -> None:
-        """Say that running episodes are not continued: what is added next starts new ones.
+        """Declare that running episodes do not continue: the next steps start new ones.
 
         Their newest transitions are then treated as truncated.
 
         Args:
-            envs: Bool [N], which environments; all by default.
+            envs: Bool [N], the environments; all by default.
         """
         chosen = np.ones(self.num_envs, np.bool_) if envs is None else np.asarray(envs)
         if chosen.dtype != np.bool_ or chosen.shape != (self.num_envs,):
@@ -277,12 +279,12 @@ class ReplayBuffer:
         """Draw transitions, or sequences, with replacement.
 
         Args:
-            batch_size: How many.
+            batch_size: Number of draws.
             train_iter: The learner's counter; nothing here depends on it.
-            beta: Instead of the constructor's; without effect where replay is uniform.
+            beta: Overrides the constructor's value; no effect on uniform replay.
 
         Returns:
-            A Batch, or a SequenceBatch where that is the unit. None while fewer than
+            A Batch, or a SequenceBatch if the unit is a sequence. None while fewer than
             max(batch_size, min_size) transitions are stored, or no sequence is complete.
         """
         if beta is not None:
@@ -303,44 +305,44 @@ class ReplayBuffer:
     def sample_many(self, count: int, batch_size: int) -> Any:
         """Draw what `count` calls of `sample` would, as one Batch of leading shape [count, B].
 
-        Only where replay is uniform: priorities would change between the calls.
+        Only for uniform replay: priorities would change between the calls.
         """
         check_many(count, self.prioritized)
         with self._lock:
             return self._draw_uniform((count, batch_size)) if self._ready(batch_size) else None
 
     def draw_at(self, where: NDArray[np.float64]) -> Any:
-        """Read what lies at these parts, in [0, 1), of `mass`: what is random chose them.
+        """Read the items at these fractions, in [0, 1), of `mass`; the caller chose them at random.
 
-        For a buffer that is a shard of several (`data/shards.py`). All weights are 1.
+        For a buffer that is one of several shards (`data/shards.py`). All weights are 1.
         """
         with self._lock:
             return self._read(self._draws.ids_at(where), np.ones(where.shape, np.float32))
 
     @property
     def largest(self) -> float:
-        """The largest p^alpha that was ever known, which is what new transitions get."""
+        """The largest p^alpha so far, which new transitions get."""
         priorities = self._draws.priorities
         return 1.0 if priorities is None else priorities.largest
 
     def expect(self, largest: float) -> None:
-        """Give new transitions no less than this p^alpha, which is known elsewhere."""
+        """Give new transitions at least this p^alpha, which another shard knows."""
         priorities = self._draws.priorities
         if priorities is not None:
             with self._lock:
                 priorities.largest = max(priorities.largest, largest)
 
     def update_priorities(self, index: Array, td_error: Array) -> None:
-        """Set the priorities of sampled transitions; those overwritten since are passed over.
+        """Set the priorities of sampled transitions; skip those that have been overwritten since.
 
-        Does nothing where replay is uniform, so that one loop serves both.
+        Does nothing if replay is uniform, so that one loop serves both.
 
         Args:
             index: `batch.index`.
-            td_error: Of the same shape, of either sign; for sequences `unit.priority(...)`.
+            td_error: Errors of the same shape, of either sign; for sequences `unit.priority(...)`.
 
         Raises:
-            OptionError: a td_error is not finite, or the arrays do not fit.
+            OptionError: A td_error is not finite, or the arrays do not match.
         """
         priorities = self._draws.priorities
         if self.prioritized and priorities is not None:
@@ -359,17 +361,18 @@ class ReplayBuffer:
             }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on exactly where the buffer stood that `state` is from.
+        """Restore exactly the buffer that `state` was saved from.
 
-        `n_step`, `gamma`, `beta` and `min_size` are not part of it: they only shape what is read.
+        The state does not include `n_step`, `gamma`, `beta` and `min_size`: they only affect
+        reading.
 
         Raises:
-            OptionError: the state is of a buffer of another capacity or for other spaces.
+            OptionError: The state is of a buffer with another capacity or other spaces.
         """
         theirs = {"format": state.get("format"), **state.get("made_for", {})}
         check_made_for({"format": _FORMAT, **self._made_for}, theirs)
         check_complete(self._state_keys, state)
-        # What can be refused comes first, so that a refusal leaves the buffer as it was.
+        # Everything that may be rejected comes first, so that a rejection changes nothing.
         bits = np.random.PCG64()
         bits.state = state["rng"]
         with self._lock:

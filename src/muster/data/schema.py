@@ -1,10 +1,10 @@
-"""Named columns: which arrays experience is made of, of which dtype and shape.
+"""Named columns: the arrays that experience consists of, with dtype and shape.
 
     every step    obs, action, reward, terminated, truncated
-    besides       what an algorithm's actor writes: logp, value, state, version, priority ...
+    extra         written by an algorithm's actor: logp, value, state, version, priority ...
 
 Images (uint8) stay uint8, other Box values become float32, discrete ones int64. A Dict observation
-is one column per key; everything behind this file sees a list of arrays.
+is one column per key; all code that uses this file sees a list of arrays.
 """
 
 import math
@@ -27,9 +27,9 @@ class Column:
     dtype: np.dtype[Any]
     shape: tuple[int, ...] = ()
     suffix: str = ""
-    """What an error adds to the name: `['camera']` for a key of a Dict."""
+    """Appended to the name in error messages: `['camera']` for a key of a Dict."""
     description: str = ""
-    """The space, as far as it matters to who reads the stored values."""
+    """The space, as far as it matters to a reader of the stored values."""
 
     @property
     def width(self) -> int:
@@ -37,7 +37,7 @@ class Column:
         return math.prod(self.shape)
 
     def check(self, value: object, lead: tuple[int, ...], name: str | None = None) -> Array:
-        """Return `value` as an array of shape lead + shape that can be stored without harm."""
+        """Return `value` as an array of shape lead + shape that can be stored without loss."""
         array = value if type(value) is np.ndarray else np.asarray(value)
         if array.shape != lead + self.shape:
             raise OptionError(
@@ -59,18 +59,18 @@ TERMINATED = Column("terminated", np.dtype(np.bool_))
 TRUNCATED = Column("truncated", np.dtype(np.bool_))
 
 VERSION = Column("version", np.dtype(np.int64))
-"""Of the weights that chose the action."""
+"""Version of the weights that chose the action."""
 PRIORITY = Column("priority", np.dtype(np.float32))
-"""Size of the TD error that the actor found: what a new transition's priority is made of."""
+"""Absolute TD error that the actor computed: the basis of a new transition's priority."""
 
 STATE = "state"
-"""Name of the column for what a network remembered before the step; its width is the network's."""
+"""Name of the column of the recurrent state before the step; its width is the network's."""
 
 _FIXED = frozenset({"obs", "action", "reward", "next_obs", "terminated", "truncated"})
 
 
 def column_of(name: str, space: object, suffix: str = "") -> Column:
-    """Return how values of a Box, Discrete or MultiDiscrete space are stored."""
+    """Return the column that stores values of a Box, Discrete or MultiDiscrete space."""
     if isinstance(space, spaces.Box):
         dtype = np.dtype(np.uint8 if space.dtype == np.uint8 else np.float32)
         return Column(name, dtype, space.shape, suffix, f"Box({list(space.shape)}, {dtype})")
@@ -88,7 +88,7 @@ def column_of(name: str, space: object, suffix: str = "") -> Column:
 
 
 class ObsColumns:
-    """The columns of an observation space, and the way between them and what users see."""
+    """The columns of an observation space, and the conversion between them and observations."""
 
     def __init__(self, space: object) -> None:
         self._keys: tuple[str, ...] | None = None
@@ -101,7 +101,7 @@ class ObsColumns:
 
     @property
     def description(self) -> str:
-        """The space, as far as it matters to who reads the stored values."""
+        """The space, as far as it matters to a reader of the stored values."""
         return ", ".join(f"{each.suffix}{each.description}" for each in self.columns)
 
     def split(self, name: str, obs: object, lead: tuple[int, ...]) -> list[Array]:
@@ -110,7 +110,7 @@ class ObsColumns:
         return [column.check(part, lead, name) for column, part in pairs]
 
     def parts(self, name: str, obs: object) -> list[Any]:
-        """Return what an observation has of each of `columns`, unchecked."""
+        """Return the array of an observation for each of `columns`, unchecked."""
         keys = self._keys
         if keys is None:
             return [obs]
@@ -124,7 +124,7 @@ class ObsColumns:
         return [obs[key] for key in keys]
 
     def join(self, arrays: Sequence[Array]) -> Obs:
-        """Return the observation that these arrays are."""
+        """Return the observation that consists of these arrays."""
         if self._keys is None:
             return arrays[0]
         return dict(zip(self._keys, arrays, strict=True))
@@ -134,9 +134,9 @@ class Schema:
     """All columns of one kind of experience.
 
     Args:
-        obs_space: Of one environment.
-        action_space: Of one environment.
-        columns: What an actor writes besides.
+        obs_space: Space of one environment.
+        action_space: Space of one environment.
+        columns: Extra columns that an actor writes.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
-"""Where sequences begin, kept up to date as steps are added, and how a draw becomes a batch.
+"""Where sequences begin, updated as steps are added, and how a draw becomes a batch.
 
     add(rows of steps) -> ids of first steps of sequences that are complete now -> their priorities
     read(ids)          -> SequenceBatch [B, L, ...], padded and masked
 
-A sequence is complete when its last step is there, or its episode is over. A draw costs what a draw
-of transitions costs: the leaves of the sum tree are transitions, and those at which no complete
+A sequence is complete when its last step is stored, or its episode is over. A draw costs the same
+as a draw of transitions: the leaves of the sum tree are transitions, and those at which no complete
 sequence begins have no priority.
 """
 
@@ -31,16 +31,16 @@ class _Lane:
     length: Ints
     """[N]: steps so far."""
     ids: Ints
-    """[L, N]: of the last L steps, by their number in the episode modulo L."""
+    """[L, N]: ids of the last L steps, by their number in the episode modulo L."""
     known: NDArray[np.bool_]
     """[N]: whether the first of these steps began the episode."""
 
 
 class SequenceStarts:
-    """Finds out which steps begin a complete sequence.
+    """Finds the steps at which a complete sequence begins.
 
     Args:
-        unit: What a sequence is.
+        unit: Definition of a sequence.
         num_envs: Environments of each source.
         capacity: Transitions of the store.
     """
@@ -52,25 +52,25 @@ class SequenceStarts:
         self._oldest = 0
         self._lanes: dict[Hashable, _Lane] = {}
         self._begins = np.zeros(capacity, np.bool_)
-        """Of a sequence's first step, by id modulo capacity: whether it begins an episode."""
+        """For a sequence's first step, by id modulo capacity: whether it begins an episode."""
 
     def add(
         self, first: int, end: NDArray[Any], source: FragmentSource | None, continued: bool
     ) -> Ints:
-        """Return the ids at which sequences begin that these steps made complete.
+        """Return the first ids of the sequences that these steps complete.
 
         Args:
-            first: The id of the first one.
+            first: The id of the first step.
             end: [T, N]: where episodes end.
-            source: Who collected them.
-            continued: Whether they go on where this source stopped.
+            source: The source that collected the steps.
+            continued: Whether they continue where this source stopped.
         """
         found: list[int] = []
         self._oldest = first + end.size - self._capacity
         name = None if source is None else source.name
         lane = self._lanes.get(name)
         if lane is None or not continued:
-            if lane is not None:  # nothing will complete what was left open
+            if lane is not None:  # nothing will complete the open sequences
                 found += self._over(lane, range(self._num_envs))
             lane = self._lanes[name] = self._new_lane(source is None or source.number == 1)
         unit = self.unit
@@ -87,7 +87,7 @@ class SequenceStarts:
         return np.array(found, np.int64)
 
     def cut(self, envs: NDArray[np.bool_]) -> Ints:
-        """End the running episodes of these environments; return what is complete by that."""
+        """End the running episodes of these environments; return the sequences this completes."""
         lane = self._lanes.get(None)
         return np.array(
             [] if lane is None else self._over(lane, np.flatnonzero(envs).tolist()), np.int64
@@ -107,7 +107,7 @@ class SequenceStarts:
 
     def _complete(self, lane: _Lane, env: int, begin: int) -> int:
         number = int(lane.ids[begin % self.unit.length, env])
-        if number >= self._oldest:  # else its place is another's by now
+        if number >= self._oldest:  # else its place has been reused
             self._begins[number % self._capacity] = begin == 0 and lane.known[env]
         return number
 
@@ -120,7 +120,7 @@ class SequenceStarts:
     def batch(
         self, paths: Paths, ids: Ints, weight: NDArray[Any], powers: NDArray[np.float64]
     ) -> SequenceBatch:
-        """Return what was read of sequences, with n-step rewards that stay within them."""
+        """Return paths as a batch, with n-step rewards that stay within the sequences."""
         length = self.unit.length
         step = np.arange(length)
         valid = step < paths.steps[:, None]
@@ -145,7 +145,7 @@ class SequenceStarts:
         )
 
     def learnt(self, ids: Ints, valid: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which steps [B, L] of sequences, of those that there are, are no burn-in."""
+        """Return which existing steps [B, L] of sequences are not burn-in."""
         begins = self._begins[ids % self._capacity]
         found: NDArray[np.bool_] = valid & (
             begins[:, None] | (np.arange(self.unit.length) >= self.unit.burn_in)
@@ -153,7 +153,7 @@ class SequenceStarts:
         return found
 
     def state(self) -> dict[str, Any]:
-        """Return the running episodes of this process; those of other sources are over."""
+        """Return the running episodes of this process; those of other sources end here."""
         lane = self._lanes.get(None) or self._new_lane(True)
         return {
             "length": lane.length.copy(),
@@ -164,7 +164,7 @@ class SequenceStarts:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on with the running episodes that a state has."""
+        """Continue the running episodes of a state."""
         names = ("length", "ids", "known")
         self._lanes = {None: _Lane(*(state[name].copy() for name in names))}
         self._begins[:] = state["begins"]

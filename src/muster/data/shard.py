@@ -1,11 +1,12 @@
-"""Replay on nodes of its own: those who act, and a shard. The learner is in `sharded_replay.py`.
+"""Replay on separate nodes: the actors' side, and a shard. The learner is in `sharded_replay.py`.
 
     ShardFeed (actors) ──fragments, in turn──> ReplayShard ──offers, counts, batches──> learner
                                                     <──what to store, what to read, priorities──
 
-A shard stores nothing by itself: it offers what came, and the learner says when, because it counts
-the samples per insert of all shards together. What it was not told to store it holds; and when it
-holds enough it reads no more, so those who send wait.
+A shard does not decide when to store a fragment. It offers fragments that arrived, and the learner
+decides when to store them, because the learner counts the samples per insert of all shards
+together. The shard holds fragments until then; when it holds enough, it reads no more, so the
+senders wait.
 """
 
 from collections import deque
@@ -23,21 +24,21 @@ from muster.data.steps import FragmentSource
 from muster.flow import Channel, Parcelled
 
 UNDER_WAY = 32
-"""Orders and reports that may be on their way; far more than the learner ever has open."""
+"""Orders and reports that may be in transit; far more than the learner ever has open."""
 
 
 def fragments_channel(name: str, shard: int, in_flight: int) -> Channel:
-    """Return how experience comes to a shard."""
+    """Return the channel that brings experience to a shard."""
     return Channel(f"replay.{name}.{shard}", shard, in_flight)
 
 
 def orders_channel(name: str, shard: int, beside: Channel | None = None) -> Channel:
-    """Return how the learner's orders come to a shard."""
+    """Return the channel that brings the learner's orders to a shard."""
     return Channel(f"replay.{name}.{shard}.orders", shard, UNDER_WAY, beside)
 
 
 def reports_channel(name: str, learner: str | int) -> Channel:
-    """Return how the shards' reports come to the learner."""
+    """Return the channel that brings the shards' reports to the learner."""
     return Channel(f"replay.{name}.reports", learner, UNDER_WAY)
 
 
@@ -46,10 +47,10 @@ class ShardFeed:
 
     Args:
         shards: Node ids.
-        first: Whose turn it is first; different for each node that acts, so that they spread.
-        turn: Transitions that one shard gets before it is the next one's turn (`Turns`).
+        first: The first shard; different for each node that acts, to spread the load.
+        turn: Transitions that one shard gets before the next one (`Turns`).
         in_flight: Fragments that this node may have sent to a shard and not seen read.
-        name: Of the replay.
+        name: Name of the replay.
     """
 
     def __init__(
@@ -76,22 +77,22 @@ class ShardFeed:
         version: int = 0,
         note: Any = None,
     ) -> bool:
-        """Send to the next shard, and wait while it has no room; as `ReplayBuffer.push` does."""
+        """Send to the next shard, and wait while it has no room; like `ReplayBuffer.push`."""
         shard, number = self._turns.next(len(data))
         return self._channels[shard].put(Fragment(data, version, number, note))
 
 
 class ReplayShard:
-    """A part of replay, on the node where this is made.
+    """A part of replay, on this node.
 
     Args:
-        make_buffer: Makes it, empty.
-        shard: This node's id.
-        generation: This process's incarnation.
-        learner: Who draws from it.
-        hold: Fragments that it has read and may hold until it is told to store them.
+        make_buffer: Makes the buffer, empty.
+        shard: Id of this node.
+        generation: Incarnation of this node.
+        learner: The node that draws from the shard.
+        hold: Fragments that the shard may hold until the learner lets it store them.
         in_flight: As for `ShardFeed`.
-        name: Of the replay.
+        name: Name of the replay.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class ReplayShard:
         self._reports.put(ShardReport("hello"))
 
     def serve(self) -> bool:
-        """Wait until there is something to do, and do it. False when the run is over."""
+        """Wait until there is work, and do it. False when the run is over."""
         others = (self._fragments,) if len(self._held) < self._hold else ()
         if not self._orders.wait_for_any(*others):
             return False
@@ -138,7 +139,7 @@ class ReplayShard:
         if order.verb == "hello":
             self._reports.put(ShardReport("hello"))
         elif order.generation != state.generation:
-            return  # it was for a process that has died
+            return  # for a previous incarnation
         elif order.verb == "begin":
             self._session = parcelled.incarnation
             state.begin(order.given)

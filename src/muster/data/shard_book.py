@@ -1,11 +1,11 @@
-"""`ShardBook`: what whoever draws knows of all shards, and what follows from it.
+"""`ShardBook`: the knowledge of the drawing side about all shards, and its conclusions.
 
-    saw(shard, generation, contents)     a higher generation is a new life, which began empty
+    saw(shard, generation, contents)     a higher generation is a new incarnation, which began empty
     ask(shape) -> which shard, where     answer(...) of all of them -> one Batch with global weights
     note_errors(index, td_error)         -> for each shard, in its own numbers
 
-`batch.index` is (number in the shard + all numbers of its former lives) * shards + shard: so no two
-transitions have the same, and what concerns a former life is recognised. Knows no node, no message.
+`batch.index` is (number in the shard + all numbers of its earlier generations) * shards + shard. So
+it is unique, and an index of an earlier generation is recognised. Knows no nodes and no messages.
 """
 
 from collections.abc import Sequence
@@ -24,33 +24,33 @@ NOBODY = -1
 
 @dataclass(slots=True, eq=False)
 class KnownShard:
-    """What is known of one shard."""
+    """The knowledge about one shard."""
 
     generation: int = NOBODY
     contents: Contents = field(default_factory=Contents)
     before: int = 0
-    """Transitions that lives before this one had stored. Numbers go on where theirs ended."""
+    """Transitions that earlier generations had stored. Numbers continue after theirs."""
     errors: list[tuple[Ints, Floats]] = field(default_factory=list)
-    """What to tell it of priorities: index, td_error."""
+    """Errors to send to the shard: index, td_error."""
 
 
 @dataclass(slots=True, eq=False)
 class Asked:
-    """A batch that was asked for."""
+    """A requested batch."""
 
     shape: tuple[int, ...]
     shard: Ints
-    """Where each row comes from."""
+    """The shard of each row."""
     within: Floats
-    """And from which part of its mass."""
+    """The fraction of the shard's mass at which each row lies."""
     masses: Floats
     rows: dict[int, Ints]
-    """Which rows each shard was asked for."""
+    """The rows requested from each shard."""
     parts: dict[int, Any] = field(default_factory=dict)
     chance: Floats | None = None
 
     def wanted(self, shard: int) -> Floats:
-        """Return which parts of its mass a shard is asked for."""
+        """Return the fractions of a shard's mass that are requested from it."""
         return self.within[self.rows[shard]]
 
     @property
@@ -59,7 +59,7 @@ class Asked:
         return len(self.parts) == len(self.rows)
 
     def lacks(self, shard: int) -> bool:
-        """Whether this shard is still to answer."""
+        """Whether this shard has not answered yet."""
         return shard in self.rows and shard not in self.parts
 
 
@@ -67,9 +67,9 @@ class ShardBook:
     """Knows shards by their numbers, from 0.
 
     Args:
-        shards: How many there are.
-        prioritized: As they are.
-        rng: Draws places in them.
+        shards: Number of shards.
+        prioritized: As in the shards.
+        rng: Draws positions in the shards.
     """
 
     def __init__(self, shards: int, prioritized: bool, rng: np.random.Generator) -> None:
@@ -84,7 +84,7 @@ class ShardBook:
         return sum(shard.contents.stored for shard in self.shards)
 
     def begin(self, number: int, generation: int) -> bool:
-        """Note a life of a shard; whether it is a later one than was known."""
+        """Record a generation of a shard; return whether it is newer than the known one."""
         shard = self.shards[number]
         if generation <= shard.generation:
             return False
@@ -94,16 +94,16 @@ class ShardBook:
         return True
 
     def saw(self, number: int, contents: Contents) -> None:
-        """Note what the present life of a shard holds."""
+        """Record the contents of the current generation of a shard."""
         self.shards[number].contents = contents
         self._largest = max(self._largest, contents.largest)
 
     def ask(self, shape: tuple[int, ...], masses: Sequence[float] | None = None) -> Asked:
-        """Choose where the rows of a batch come from.
+        """Choose the origin of the rows of a batch.
 
         Args:
-            shape: Of the batch.
-            masses: Of the shards; without it, as they were last seen.
+            shape: Shape of the batch.
+            masses: Masses of the shards; by default the last known ones.
         """
         if masses is None:
             masses = [shard.contents.mass for shard in self.shards]
@@ -114,14 +114,14 @@ class ShardBook:
         return Asked(shape, shard, within, np.asarray(masses), rows, chance=chance)
 
     def answer(self, asked: Asked, number: int, batch: Any, chance: Floats | None) -> None:
-        """Take what a shard has drawn, by its own numbers."""
+        """Add the rows that a shard has drawn, in its own numbers."""
         batch.index = (batch.index + self.shards[number].before) * len(self.shards) + number
         asked.parts[number] = batch
         if asked.chance is not None and chance is not None:
             asked.chance[asked.rows[number]] = chance
 
     def batch(self, asked: Asked, beta: float) -> Any:
-        """Return the batch that all shards have answered."""
+        """Return the batch after all shards have answered."""
         parts = [(asked.rows[number], part) for number, part in asked.parts.items()]
         batch = type(parts[0][1]).gather(parts)
         if asked.chance is not None:
@@ -129,7 +129,7 @@ class ShardBook:
         return batch.reshape(asked.shape)
 
     def note_errors(self, index: Array, td_error: Array) -> None:
-        """Keep errors for the shards they concern; those of former lives are passed over."""
+        """Keep errors for the shards they concern; skip those of earlier generations."""
         if not self._prioritized:
             return
         ids, size = check_errors(index, td_error)
@@ -143,7 +143,7 @@ class ShardBook:
                 shard.errors.append((own[alive], errors[alive]))
 
     def take_errors(self, number: int) -> Learned | None:
-        """Return what a shard is to be told of priorities, once; None where replay is uniform."""
+        """Return the pending errors of a shard, once; None if replay is uniform."""
         if not self._prioritized:
             return None
         errors = self.shards[number].errors

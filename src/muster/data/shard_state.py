@@ -1,9 +1,9 @@
-"""`ShardState`: what a shard of replay is and decides, whoever carries calls to it.
+"""`ShardState`: the contents and decisions of a shard of replay, for any transport.
 
     store(fragment, source) -> once for each number of a source     draw(where) -> batch, chance
     learn(errors)           -> of this generation only              begin, save -> its content
 
-Two carriers use it: `data/shard.py` (channels between nodes) and `muster.actors` (a Ray actor).
+Two transports use it: `data/shard.py` (channels between nodes) and `muster.actors` (a Ray actor).
 """
 
 import time
@@ -21,44 +21,44 @@ from muster.data.steps import FragmentSource
 from muster.flow import register_dataclass
 
 _REMEMBERED = 256
-"""Numbers of stored fragments that are known of each source: more than can be on the way."""
+"""Numbers of stored fragments remembered per source: more than can be in transit."""
 
 
 @register_dataclass
 @dataclass(slots=True, eq=False)
 class Contents:
-    """What a shard holds."""
+    """The contents of a shard."""
 
     inserted: int = 0
-    """Transitions ever, in its own numbers."""
+    """Transitions ever inserted, in its own numbers."""
     stored: int = 0
     mass: float = 0.0
     largest: float = 0.0
-    """The largest p^alpha that it has known."""
+    """The largest p^alpha so far."""
 
 
 @register_dataclass
 @dataclass(slots=True, eq=False)
 class Learned:
-    """How large errors were: new priorities."""
+    """TD errors, for new priorities."""
 
     index: NDArray[np.int64]
     """In the shard's own numbers."""
     td_error: NDArray[np.float64]
     largest: float
-    """The largest p^alpha of all shards, so that what is new is as important in each of them."""
+    """The largest p^alpha of all shards, so that new items are equally important in each."""
 
 
 class Answer(NamedTuple):
-    """What a shard says after each call."""
+    """The result of each call of a shard."""
 
     generation: int
-    """Which life of the shard: the ids of an earlier one mean nothing in this."""
+    """Generation of the shard: the ids of an earlier one are meaningless in this one."""
     contents: Contents
     batch: Any = None
-    """What was drawn, with the shard's own numbers; None if there is nothing."""
+    """The drawn rows, with the shard's own numbers; None if the shard is empty."""
     chance: NDArray[np.float64] | None = None
-    """[B] How probable each row was in this shard; None where replay is uniform."""
+    """[B] Probability of each row in this shard; None if replay is uniform."""
 
 
 class ShardState:
@@ -66,7 +66,7 @@ class ShardState:
 
     Args:
         make_buffer: Makes the buffer, empty.
-        generation: Higher for each life of the shard; without it, the time.
+        generation: Higher for each incarnation of the shard; the time by default.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class ShardState:
         self.begin(None)
 
     def begin(self, state: dict[str, Any] | None) -> None:
-        """Be empty, or as `state` says."""
+        """Begin empty, or with a saved state."""
         self._seen: dict[Hashable, deque[int]] = {}
         self._buffer = self._make_buffer()
         if state is not None:
@@ -85,7 +85,7 @@ class ShardState:
             self._buffer.cut_episodes()
 
     def store(self, data: StepBlock, version: int, source: FragmentSource) -> Answer:
-        """Keep a fragment, once however often it comes."""
+        """Store a fragment, exactly once however often it arrives."""
         seen = self._seen.setdefault(source.name, deque(maxlen=_REMEMBERED))
         if source.number not in seen:
             self._buffer.push(data, version=version, source=source)
@@ -93,7 +93,7 @@ class ShardState:
         return self.look()
 
     def draw(self, where: NDArray[np.float64]) -> Answer:
-        """Read what lies at these parts, in [0, 1), of the shard's mass."""
+        """Read the items at these fractions, in [0, 1), of the shard's mass."""
         buffer = self._buffer
         if not len(buffer):
             return self.look()
@@ -102,20 +102,20 @@ class ShardState:
         return Answer(self.generation, self.contents(), batch, chance)
 
     def learn(self, generation: int, learned: Learned) -> None:
-        """Set priorities, unless they are of an earlier life."""
+        """Set priorities, unless the errors are of an earlier generation."""
         if generation == self.generation:
             self._buffer.expect(learned.largest)
             self._buffer.update_priorities(learned.index, learned.td_error)
 
     def look(self) -> Answer:
-        """Return what the shard holds."""
+        """Return the generation and contents of the shard."""
         return Answer(self.generation, self.contents())
 
     def contents(self) -> Contents:
-        """Return what the shard holds."""
+        """Return the contents of the shard."""
         buffer = self._buffer
         return Contents(buffer.inserted, len(buffer), buffer.mass, buffer.largest)
 
     def save(self) -> dict[str, Any]:
-        """Return all that is stored."""
+        """Return everything that is stored."""
         return self._buffer.state_dict()

@@ -1,15 +1,15 @@
-"""What the learner and the shards of its replay say to each other.
+"""The messages between the learner and the shards of its replay.
 
-    learner: hello   -> hello    :shard     who is there?
-             begin   -> ready               begin empty, or with a saved content
-                     <- offer               a fragment came and wants to be stored
+    learner: hello   -> hello    :shard     which shards exist?
+             begin   -> ready               begin empty, or with saved contents
+                     <- offer               a fragment arrived and waits to be stored
              insert  -> inserted            store the oldest that was offered
              draw    -> drawn               read these places
              save    -> saved
 
-The process of a shard is its generation, the process of the learner a session: both are numbers of
-incarnations. An order names the generation it is for, a report the session. So what was said by or
-to a process that has died means nothing to the one after it.
+A process of a shard is identified by its generation, a process of the learner by its session; both
+are incarnation numbers. An order names the generation that it is for, a report the session. So
+messages from or to a dead process mean nothing to its replacement.
 """
 
 from dataclasses import dataclass
@@ -26,14 +26,14 @@ register_dataclass(SequenceBatch)
 @register_dataclass
 @dataclass(slots=True, eq=False)
 class ShardOrder:
-    """What the learner asks of a shard."""
+    """A request of the learner to a shard."""
 
     verb: str
     """`hello`, `begin`, `insert`, `draw` or `save`."""
     generation: int = 0
-    """Of the shard that it is for; `hello` is for whoever reads it."""
+    """Generation of the receiving shard; `hello` is for any."""
     learned: Learned | None = None
-    """What is known of errors by now."""
+    """The errors known so far."""
     given: Any = None
     """begin: the state, or None. draw: its number, and parts of the shard's mass."""
 
@@ -41,14 +41,14 @@ class ShardOrder:
 @register_dataclass
 @dataclass(slots=True, eq=False)
 class ShardReport:
-    """What a shard says."""
+    """A message of a shard to the learner."""
 
     verb: str
     """`hello`, `ready`, `offer`, `inserted`, `drawn` or `saved`."""
     session: int = 0
-    """Of the learner that it is for; `hello` is for whoever reads it."""
+    """Session of the receiving learner; `hello` is for any."""
     contents: Contents | None = None
-    """What it holds after it did what was asked."""
+    """Contents after the request was carried out."""
     given: Any = None
     """offer: transitions. inserted: transitions, version, note. drawn: number, batch, chance, with
     the shard's own index. saved: the state."""

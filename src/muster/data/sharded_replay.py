@@ -1,12 +1,12 @@
-"""`ShardedReplay`: replay that lies on other nodes, and looks like a `ReplayBuffer` to the learner.
+"""`ShardedReplay`: replay on other nodes, with the interface of a `ReplayBuffer` for the learner.
 
-    receive   offers of all shards, in the order they came -> Insert, until the limiter has enough
+    receive   offers of all shards, in order of arrival -> Insert, until the limiter has enough
     sample    locate(masses) -> Draw to each shard ... Drawn of all of them -> one Batch
     update_priorities -> kept, and sent along with the next order to each shard
 
-Batches are asked for ahead of time, so that the shards read while the learner learns. A shard that
-was killed says hello again, empty: what it had been asked is asked anew, of whoever has something.
-One thread uses it.
+Batches are requested in advance, so that the shards read while the learner learns. The replacement
+of a killed shard starts empty: open requests to the dead one are repeated, to shards that have
+data. Used by one thread only.
 """
 
 from collections import deque
@@ -29,29 +29,29 @@ from muster.flow import Channel, gathering
 
 @dataclass(slots=True, eq=False)
 class _Linked:
-    """What is under way between the learner and one shard."""
+    """The traffic between the learner and one shard."""
 
     orders: Channel
     is_ready: bool = False
     coming: int = 0
-    """Transitions that it was told to store and has not reported."""
+    """Transitions that the shard was told to store and has not reported."""
 
 
 class ShardedReplay:
-    """The learner's face of replay in shards; draws what one buffer of all of it would draw.
+    """The learner's side of sharded replay; draws like one buffer with the same contents.
 
     Args:
-        shards: Node ids, on each a `ReplayShard`.
+        shards: Node ids, each with a `ReplayShard`.
         capacity: Transitions of all shards together.
-        prioritized: As the shards are.
-        beta: How far importance weights correct for priorities; `sample` may be given another.
+        prioritized: As in the shards.
+        beta: How far importance weights correct the sampling bias; `sample` can override it.
         min_size: Transitions in all shards to wait for before the first sample.
-        seed: Of the generator that draws, for all shards.
-        limiter: How many samples there are to be for each insert, over all shards.
-        prefetch: Batches (or groups of them, from `sample_many`) that are asked for ahead.
+        seed: Seed of the generator that draws, for all shards.
+        limiter: The ratio of samples to inserts, over all shards.
+        prefetch: Batches (or groups of them, from `sample_many`) that are requested in advance.
         learner: This node, as the shards name it.
-        session: This process's incarnation.
-        name: Tells several replays apart.
+        session: Incarnation of this process.
+        name: Distinguishes several replays.
     """
 
     def __init__(
@@ -79,14 +79,14 @@ class ShardedReplay:
         self.min_size = min_size
         self.limiter = limiter
         self.inserted = 0
-        """Transitions ever stored, each once; those of shards that have died count too."""
+        """Transitions ever stored, each once; including those of dead shards."""
         self.feed = FragmentLog()
-        """What is to be known of the fragments that were stored."""
+        """Versions and notes of the fragments that were stored."""
         self._prefetch = prefetch
         self._session = session
         rng = np.random.Generator(np.random.PCG64(seed))
         self.book = ShardBook(len(shards), prioritized, rng)
-        """What is known of the shards."""
+        """The knowledge about the shards."""
         self._reports = reports_channel(name, learner)
         self._shards = [_Linked(orders_channel(name, shard)) for shard in shards]
         self._number_of = {shard: number for number, shard in enumerate(shards)}
@@ -105,10 +105,10 @@ class ShardedReplay:
     # ---- experience
 
     def receive(self, samples: int) -> bool:
-        """Have shards store what was offered, until so many transitions may be sampled.
+        """Let shards store offered fragments, until `samples` transitions may be sampled.
 
-        As `ReplayBuffer.receive`: never more than that where there is a limiter, which counts all
-        shards together. A fragment is counted when its shard says that it is stored.
+        Like `ReplayBuffer.receive`: with a limiter, which counts all shards together, never more
+        than that. A fragment is counted when its shard reports that it is stored.
         """
         self._on_message()
         while self._to_load or self._takes(samples):
@@ -120,13 +120,13 @@ class ShardedReplay:
         return True
 
     def _settle(self) -> None:
-        """Count what shards were told to store, if they still can say so."""
+        """Count the fragments that shards were told to store, if they can still report them."""
         with gathering():
             while self._coming() and self._on_message(wait=True):
                 pass
 
     def _takes(self, samples: int) -> bool:
-        """Accept what is wanted of what was offered; whether there is something to wait for."""
+        """Accept as many offers as needed; return whether there is something to wait for."""
         missing = self._missing(samples)
         while missing > self._coming() and self._offers:
             number, size = self._offers.popleft()
@@ -148,7 +148,7 @@ class ShardedReplay:
     def sample(
         self, batch_size: int, train_iter: int | None = None, *, beta: float | None = None
     ) -> Any:
-        """Draw transitions, with replacement; as `ReplayBuffer.sample`.
+        """Draw transitions, with replacement; like `ReplayBuffer.sample`.
 
         None while there are too few, and when the run is over.
         """
@@ -159,7 +159,7 @@ class ShardedReplay:
     def sample_many(self, count: int, batch_size: int) -> Any:
         """Draw what `count` calls of `sample` would, as one Batch of leading shape [count, B].
 
-        Only where replay is uniform.
+        Only for uniform replay.
         """
         check_many(count, self.prioritized)
         return self._next((count, batch_size), self.beta)
@@ -190,18 +190,18 @@ class ShardedReplay:
             self._order(k, "draw", (self._last_number, asked.wanted(k)))
 
     def update_priorities(self, index: Array, td_error: Array) -> None:
-        """Set the priorities of sampled transitions; as `ReplayBuffer.update_priorities`.
+        """Set the priorities of sampled transitions; like `ReplayBuffer.update_priorities`.
 
-        Those overwritten since, and those of a shard that has died since, are passed over.
+        Transitions that were overwritten since, or whose shard has died since, are skipped.
         """
         self.book.note_errors(index, td_error)
 
     # ---- saving
 
     def state_dict(self) -> dict[str, Any] | None:
-        """Return what all shards hold; None if they end, or do not answer, before they have told.
+        """Return the contents of all shards; None if they exit or do not answer in time.
 
-        After a signal, too, where it asks the learner alone to finish (`on_signal`).
+        This also works after a signal that asks only the learner to finish (`on_signal`).
         """
         self._saved.clear()
         asked: dict[int, int] = {}
@@ -220,10 +220,10 @@ class ShardedReplay:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Have the shards begin with what `state` holds; before anything else is asked of them.
+        """Let the shards begin with the contents of `state`; call it before any other request.
 
         Raises:
-            OptionError: It is of another number of shards.
+            OptionError: The state has another number of shards.
         """
         saved = state.get("shards")
         if not isinstance(saved, list) or len(saved) != len(self._shards):
@@ -244,7 +244,7 @@ class ShardedReplay:
         self._shards[number].orders.put(ShardOrder(verb, generation, learned, given))
 
     def _on_message(self, wait: bool = False) -> bool:
-        """Take in what the shards have said; with `wait` at least one report, unless it is over."""
+        """Process the shards' reports; with `wait`, at least one, unless the run is over."""
         while wait or len(self._reports):
             report = self._reports.get_with_source()
             if report is None:
@@ -258,7 +258,7 @@ class ShardedReplay:
         return True
 
     def _greet(self, number: int, generation: int) -> None:
-        """Begin with a shard that is there for the first time, or in place of a dead one."""
+        """Begin with a shard that is new, or that replaces a dead one."""
         if not self.book.begin(number, generation):
             return
         self._shards[number].is_ready, self._shards[number].coming = False, 0
@@ -290,7 +290,7 @@ class ShardedReplay:
         elif report.verb == "drawn":
             batch_number, batch, chance = report.given
             asked = self._asked.get(batch_number)
-            if asked is not None:  # else another shard had died, or other batches are wanted now
+            if asked is not None:  # else another shard had died, or other batches are needed
                 self.book.answer(asked, number, batch, chance)
         elif report.verb == "saved":
             self._saved[number] = report.given

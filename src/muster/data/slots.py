@@ -1,11 +1,11 @@
-"""Slots: what all environments experienced in one rollout, as arrays that a team shares.
+"""Slots: the experience of all environments in one rollout, as arrays that a team shares.
 
             envs 0 1 | 2 3 | 4 5 | 6 7           a slot: the columns of some environments
     t = 0        . . | . . | . . | . .
     ...          slot 0 slot 1 ...               one array [T + 1, N, ...] or [T, N, ...] per field
     t = T        . . | . . | . . | . .           obs and value only: where the next rollout begins
 
-Env and policy write their rows in place, and the learner reads them there.
+Environments and policy write their rows in place, and the learner reads them there.
 """
 
 import math
@@ -27,40 +27,40 @@ Fields = dict[str, tuple[tuple[int, ...], DTypeLike]]
 
 _FLOATS = ("logp", "final_value", "advantage", "target")
 ROLLOUT = (REWARD, TERMINATED, TRUNCATED, *(Column(n, np.dtype(np.float32)) for n in _FLOATS))
-"""What every rollout has for each step, besides observations, actions and values."""
+"""The columns of every rollout, besides observations, actions and values."""
 
 
 class SupportsArrays(Protocol):
     """Has arrays by name, as a `Team` does."""
 
     def __getitem__(self, name: str) -> Array:
-        """Return one."""
+        """Return the array with this name."""
 
 
 @dataclass(frozen=True)
 class SlotPlan:
-    """How many steps, environments and slots there are, and what one step holds."""
+    """The number of steps, environments and slots, and the columns of one step."""
 
     obs_space: gym.Space[Any]
-    """As `VectorEnv.single_observation_space` has it."""
+    """As in `VectorEnv.single_observation_space`."""
     action_width: int
-    """Numbers of one action, as the policy draws it."""
+    """Numbers in one action, as the policy samples it."""
     action_dtype: np.dtype[Any]
     action_space: gym.Space[Any]
-    """As `VectorEnv.single_action_space` has it."""
+    """As in `VectorEnv.single_action_space`."""
     steps: int
-    """T, of one rollout."""
+    """T, the steps of one rollout."""
     envs: int
-    """N, of all slots together."""
+    """N, the environments of all slots together."""
     slots: int
     buffers: int = 1
-    """Rollouts that are held at once: two where one is collected while another is learnt from."""
+    """Rollouts held at once: two if one is collected while another is learnt from."""
     state_width: int = 0
-    """Numbers that a recurrent network remembers; 0 for one that is not."""
+    """Numbers in the recurrent state; 0 if the network is not recurrent."""
     chunk: int = 1
-    """Steps from one remembered state to the next."""
+    """Steps between stored recurrent states."""
     schema: tuple[Column, ...] = ()
-    """What the agent writes besides, [T, N, ...] each."""
+    """Extra columns that the agent writes, [T, N, ...] each."""
 
     def __post_init__(self) -> None:
         if self.envs % self.slots:
@@ -80,15 +80,15 @@ class SlotPlan:
         return slice(slot * self.width, (slot + 1) * self.width)
 
     def span(self, slots: range) -> slice:
-        """Return the environments of neighbouring slots."""
+        """Return the environments of adjacent slots."""
         return slice(slots.start * self.width, slots.stop * self.width)
 
     def share(self, member: int, members: int) -> range:
-        """Return the slots of one member of a team: neighbours, as equal in number as can be."""
+        """Return the slots of one member of a team: adjacent, and divided as evenly as possible."""
         return range(self.slots * member // members, self.slots * (member + 1) // members)
 
     def fields(self) -> Fields:
-        """Return what a team needs for the slots."""
+        """Return the shared arrays of the slots."""
         lead, one = (self.buffers, self.steps, self.envs), np.float32
         fields: Fields = {
             each.name: ((*lead, *each.shape), each.dtype) for each in (*ROLLOUT, *self.schema)
@@ -108,15 +108,15 @@ class Slots:
     """One of the rollouts that a team's memory holds.
 
     Attributes:
-        obs: [T + 1, N, ...], or a dict of such.
+        obs: [T + 1, N, ...], or a dict of such arrays.
         action: [T, N, width].
-        logp, reward, final_value, advantage, target: float32 [T, N]. `final_value` is that of the
-            true last observation of an episode that was truncated.
+        logp, reward, final_value, advantage, target: float32 [T, N]. `final_value` is the value of
+        the true last observation of a truncated episode.
         value: float32 [T + 1, N].
         terminated, truncated: bool [T, N].
         state: float32 [T // chunk, N, state_width], or None.
         first: bool [T, N], whether an observation begins an episode; or None.
-        columns: What the agent writes besides, by name.
+        columns: Extra columns that the agent writes, by name.
     """
 
     def __init__(self, plan: SlotPlan, arrays: Mapping[str, Array], buffer: int = 0) -> None:
@@ -148,7 +148,7 @@ def slots_in(plan: SlotPlan, arrays: SupportsArrays) -> list[Slots]:
 
 
 def obs_fields(space: gym.Space[Any]) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-    """Return shape and dtype of each array of an observation, by `.key`; by "" if it is one."""
+    """Return shape and dtype of each array of an observation, by `.key`; by "" for one array."""
     if isinstance(space, gym.spaces.Dict):
         return {f".{key}": _field(part) for key, part in space.spaces.items()}
     return {"": _field(space)}
@@ -169,7 +169,7 @@ def obs_parts(obs: Any) -> dict[str, Array]:
 
 
 def rows_of(obs: Any, steps: int) -> Any:
-    """Return the first `steps` of [T + 1, N, ...] as rows [steps * N, ...], without a copy."""
+    """Return the first `steps` of [T + 1, N, ...] as rows [steps * N, ...], without copying."""
     return map_obs(lambda part: part[:steps].reshape(steps * part.shape[1], *part.shape[2:]), obs)
 
 
@@ -180,11 +180,11 @@ def _field(space: gym.Space[Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def action_field(space: gym.Space[Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and dtype of one action, as environments get it."""
+    """Return shape and dtype of one action, as environments receive it."""
     shape = tuple(space.shape or ())
     return shape, np.dtype(space.dtype if isinstance(space, gym.spaces.Box) else np.int64)
 
 
 def nbytes(fields: Fields) -> int:
-    """Return the memory that arrays of these shapes take."""
+    """Return the bytes of memory of arrays with these shapes."""
     return sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in fields.values())

@@ -1,11 +1,11 @@
-"""Where every environment stands when a rollout begins, so that whoever comes can go on from there.
+"""The state of every environment at the start of a rollout, so that any worker can continue.
 
-    end of rollout k: worker writes episode, return, length, obs of its envs -> page (k + 1) % 2
+    end of rollout k: worker writes episode, return, length, obs of its envs -> page (k + 1) % pages
                       and the actions of the rollout -> a ring of the last R steps
-    restore:          reset with the episode's seed, do the actions since then again
+    restore:          reset with the episode's seed, repeat the actions since then
 
-A rollout's page stays whole while the next one is collected, and, where a rollout is collected
-ahead, the one after that.
+A rollout's page stays valid while the next rollout is collected, and, if rollouts are collected
+ahead, also the one after that.
 """
 
 import math
@@ -26,11 +26,11 @@ _LONGEST = 2**14
 
 
 class Standing:
-    """The books of all environments of a team.
+    """The states of all environments of a team.
 
     Args:
-        plan: Of the slots.
-        arrays: The team's, with `fields`.
+        plan: Layout of the slots.
+        arrays: The team's arrays, with those of `fields`.
     """
 
     def __init__(self, plan: SlotPlan, arrays: Mapping[str, Array]) -> None:
@@ -41,13 +41,13 @@ class Standing:
         self._obs = {key: arrays["stand_obs" + key] for key in obs_fields(plan.obs_space)}
         self._ring = arrays["stand_ring"]
         self.extra: Array = arrays["stand_extra"]
-        """float64 [pages, N, ...]: what else a worker wants to know before a rollout."""
+        """float64 [pages, N, ...]: further values that a worker needs before a rollout."""
         self.state: Array = arrays["stand_state"]
-        """float32 [pages, N, state_width]: what a recurrent network remembers then."""
+        """float32 [pages, N, state_width]: the recurrent state before a rollout."""
 
     @staticmethod
     def fields(plan: SlotPlan) -> Fields:
-        """Return what a team needs for this."""
+        """Return the shared arrays of the states."""
         pages = (_pages(plan), plan.envs)
         fields: Fields = {
             "stand_episode": (pages, np.int64),
@@ -67,24 +67,24 @@ class Standing:
 
     @property
     def longest(self) -> int:
-        """Steps of an episode that can be done again."""
+        """Maximum number of steps of an episode that can be repeated."""
         return len(self._ring) - self._plan.buffers * self._plan.steps
 
     def page(self, loop: int) -> int:
-        """Return where it is written how things stand before rollout `loop`."""
+        """Return the page with the states before rollout `loop`."""
         return loop % _pages(self._plan)
 
     def write(
         self, loop: int, envs: VectorEnv, columns: slice, actions: Array | None = None
     ) -> None:
-        """Note where some environments stand before rollout `loop`.
+        """Write the states of some environments before rollout `loop`.
 
         Args:
-            loop: Number of the rollout that is to come.
+            loop: Number of the coming rollout.
             envs: The environments.
-            columns: Which they are.
-            actions: What they were given in the rollout before, [T, n, ...]. None: they were not
-                stepped but restored, and know what they did since their episodes began.
+            columns: Their columns.
+            actions: Their actions in the previous rollout, [T, n, ...]. None: they were not stepped
+                but restored, and know their actions since their episodes began.
         """
         page = self.page(loop)
         books = envs.books()
@@ -102,7 +102,7 @@ class Standing:
             self._ring[np.arange(loop * steps - len(kept), loop * steps) % ring, column] = kept
 
     def written(self, loop: int, columns: slice) -> list[tuple[str, Any]]:
-        """Return which parts of which arrays were written last before rollout `loop`."""
+        """Return which parts of which arrays were last written before rollout `loop`."""
         page = self.page(loop)
         names = [name for name in self.fields(self._plan) if name != "stand_ring"]
         steps, ring = self._plan.steps, len(self._ring)
@@ -114,12 +114,12 @@ class Standing:
         ]
 
     def state_of(self, loop: int, columns: slice, template: dict[str, Any]) -> dict[str, Any]:
-        """Return where some environments stood before a rollout, as a state of a `VectorEnv`.
+        """Return the state of some environments before a rollout, as a state of a `VectorEnv`.
 
         Args:
             loop: Number of the rollout.
-            columns: Which environments.
-            template: The `state_dict` of such environments; what is known here takes its place.
+            columns: The environments.
+            template: The `state_dict` of such environments; values known here replace its values.
         """
         page = self.page(loop)
         lengths = self._length[page, columns].copy()
@@ -150,7 +150,7 @@ def _pages(plan: SlotPlan) -> int:
 
 
 def columns_of(state: dict[str, Any], columns: slice) -> dict[str, Any]:
-    """Return the part of a `VectorEnv`'s state that is some of its environments'."""
+    """Return the part of a `VectorEnv`'s state that belongs to some of its environments."""
     names = ("episodes", "lengths", "returns", "kept")
     cut: dict[str, Any] = {name: state[name][columns] for name in names if name in state}
     cut["obs"] = at(state["obs"], columns)

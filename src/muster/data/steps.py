@@ -1,4 +1,4 @@
-"""Steps on their way into the store: whose they are, and their arrays, checked."""
+"""Steps before they are stored: their source, and their checked arrays."""
 
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from muster.errors import OptionError
 
 
 class FragmentSource(NamedTuple):
-    """Who collected a fragment: one that has the next number of the same one continues it."""
+    """The origin of a fragment; the fragment with the next number of the same name continues it."""
 
     name: Hashable
     number: int
@@ -27,15 +27,15 @@ class Steps(NamedTuple):
     obs: list[Array]
     """[T, N, ...] each."""
     after: list[Array]
-    """[N, ...] each: what the last step led to, or what is seen after the reset that followed."""
+    """[N, ...] each: the observation after the last step, or after the reset that followed."""
     action: Array
     reward: Array
     end: NDArray[np.uint8]
-    """[T, N]: 0, or TERMINATED and TRUNCATED added."""
+    """[T, N]: 0, or the sum of TERMINATED and TRUNCATED."""
     finals: list[Array]
     """[E, ...] each."""
     columns: list[Array]
-    """[T, N, ...] each, of the columns that are kept."""
+    """[T, N, ...] each, of the stored columns."""
 
     def part(self, start: int, stop: int) -> "Steps":
         """Return some of the steps."""
@@ -74,7 +74,7 @@ def check_step(
     if np.count_nonzero(over) or np.count_nonzero(cut):
         end = _ends(over, cut)
         finals = [each[end != 0] for each in then]
-    else:  # nearly always, and a tenth of the price
+    else:  # nearly always, and ten times as fast
         end, finals = np.zeros(lead, np.uint8), [each[:0] for each in then]
     more = [each[None] for each in _check_columns(schema, columns, lead)]
     return Steps(

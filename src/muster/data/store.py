@@ -1,14 +1,14 @@
-"""Where transitions lie: one row per vector step, overwritten in order, read by id.
+"""Storage of transitions: one row per vector step, overwritten in order, read by id.
 
-    add    T rows of every column; what the last of them led to -> the row after it, where the next
-           step overwrites it; the true last observations of ended episodes -> FinalObs
+    add    T rows of every column; the observation after the last -> the row after it, where the
+           next step overwrites it; the true last observations of ended episodes -> FinalObs
     read   ids -> n-step transitions, or whole paths of steps
 
-Transitions are numbered as they come: id = step * num_envs + env. There is one row more than there
-are steps to remember, so the newest row's next observation has its place too, and the next
-observation of any transition is `num_envs` slots further on, unless its episode ended or its
-fragment did. Several sources (actors) may add fragments in turn: the last row of a fragment is
-OPEN, and knows how many rows further on the same source goes on, once it has.
+Transitions are numbered as they arrive: id = step * num_envs + env. There is one row more than
+there are steps to store, for the next observation of the newest row. The next observation of any
+transition is `num_envs` slots further on, unless its episode ended or its fragment did. Several
+sources (actors) may add fragments in turn: the last row of a fragment is OPEN, and stores how many
+rows further on the same source continues, once it has.
 """
 
 import math
@@ -42,7 +42,7 @@ class TransitionStore:
         self._schema = schema
         shape = (rows + 1, num_envs)
         slots = (rows + 1) * num_envs
-        # Zeros cost nothing until they are written: the operating system hands out pages late.
+        # Zeros cost nothing until they are written: the operating system allocates pages lazily.
         self._obs = [storage_of(each, *shape) for each in schema.obs.columns]
         self._action = np.zeros(shape + schema.action.shape, schema.action.dtype)
         self._reward = np.zeros(shape, np.float32)
@@ -51,9 +51,9 @@ class TransitionStore:
         self._finals = FinalObs(schema.obs.columns, slots, rows * num_envs)
         self._row = 0
         self._follows = np.zeros(rows + 1, np.uint32)
-        """Of an OPEN row: how many rows further on its source goes on; 0 while it has not."""
+        """For an OPEN row: how many rows further on its source continues; 0 while it has not."""
         self._last: dict[Hashable, tuple[int, int]] = {}
-        """Of each source: the number of its last fragment, and the first id of its last row."""
+        """For each source: the number of its last fragment, and the first id of its last row."""
         # The same memory, as the kernels see it.
         self._flat_reward = self._reward.reshape(slots)
         self._flat_end = self._end.reshape(slots)
@@ -65,7 +65,7 @@ class TransitionStore:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory taken."""
+        """Bytes of memory used."""
         arrays = [self._action, self._reward, self._end, *self._columns]
         stored = sum(each.nbytes for each in self._obs) + self._finals.nbytes
         return stored + sum(each.nbytes for each in arrays)
@@ -74,11 +74,11 @@ class TransitionStore:
         """Store checked steps, over the oldest ones where there is no room.
 
         Args:
-            steps: To store.
-            source: Who collected them, where several do. Without it they follow the newest row.
+            steps: The steps.
+            source: Their source, if there are several. Without it they follow the newest row.
 
         Returns:
-            Whether they continue what the source, or whoever added last, had added.
+            Whether they continue the previous steps of the source, or without one, of this store.
         """
         continued = self.inserted > 0 if source is None else self._link(source)
         if len(steps.end) <= self.rows:
@@ -93,10 +93,10 @@ class TransitionStore:
         return continued
 
     def _write(self, steps: Steps) -> None:
-        """Store no more steps than there are rows."""
+        """Store steps, at most as many as there are rows."""
         count, row = len(steps.end), self._row
         after = (row + count) % (self.rows + 1)
-        # The rows after the first are the oldest ones', once the store is full.
+        # Once the store is full, the rows after the first one hold the oldest steps.
         self._finals.release(self._count_ends(row + 1, count))
         for storage, value, then in zip(self._obs, steps.obs, steps.after, strict=True):
             storage.put(row, value)
@@ -124,7 +124,7 @@ class TransitionStore:
             self._end_newest(TRUNCATED, envs)
 
     def _end_newest(self, flag: int, envs: NDArray[np.bool_]) -> None:
-        """Note in the newest row that it is the last; what follows it is still its own."""
+        """Mark the newest row as an end; the next observation, kept as final, is still its own."""
         row = self._newest
         end = self._end[row]
         end[envs & (end == OPEN)] = flag
@@ -135,7 +135,7 @@ class TransitionStore:
             self._finals.keep(row * self.num_envs + new, values)
 
     def _link(self, source: FragmentSource) -> bool:
-        """Link the source's last row to the next one; whether nothing is missing between."""
+        """Link the source's last row to the next one; return whether no fragment is missing."""
         oldest = self.inserted - len(self)
         number, last = self._last.get(source.name, (source.number, -1))
         if len(self._last) > _MOST_SOURCES:
@@ -161,7 +161,7 @@ class TransitionStore:
         """Return obs, action, reward sum, next_obs, discount, columns of the transitions `ids`.
 
         Args:
-            ids: Which, of any shape; every one must be stored.
+            ids: The transitions, of any shape; all of them must be stored.
             powers: gamma^0 .. gamma^n.
         """
         count, lead = ids.size, ids.shape
@@ -193,7 +193,7 @@ class TransitionStore:
         )
 
     def read_paths(self, ids: NDArray[np.int64], length: int) -> "Paths":
-        """Return the steps from each of `ids` [B] on: to their episode's end, at most `length`."""
+        """Return the steps from each of `ids` [B] to the episode's end, at most `length`."""
         lead = (ids.size, length)
         path, count, valid, slot = self._paths(ids, length)
         return Paths(
@@ -206,12 +206,12 @@ class TransitionStore:
         )
 
     def along(self, name: str, ids: NDArray[np.int64], length: int) -> tuple[Array, Array]:
-        """Return one column of what `read_paths` reads, and which of its steps there are."""
+        """Return one column of the result of `read_paths`, and which of its steps exist."""
         _, _, valid, slot = self._paths(ids, length)
         return self._taken_columns(slot, valid.shape)[name], valid
 
     def _paths(self, ids: NDArray[np.int64], length: int) -> tuple[Array, ...]:
-        """Return places [B, L + 1], numbers of steps [B], whether there is one, slots of steps."""
+        """Return places [B, L + 1], numbers of steps [B], whether each exists, slots of steps."""
         path = np.empty((ids.size, length + 1), np.int64)
         count = np.empty(ids.size, np.int64)
         kernels.follow(
@@ -225,7 +225,7 @@ class TransitionStore:
             count,
         )
         valid = np.arange(length) < count[:, None]
-        # What lies behind the last step is read from the first one, and not valid.
+        # Entries after the last step are read from the first one, and marked as not valid.
         return path, count, valid, np.where(valid, path[:, :-1], path[:, :1]).reshape(-1)
 
     def _taken_columns(self, slot: NDArray[np.int64], lead: tuple[int, ...]) -> dict[str, Array]:
@@ -242,7 +242,7 @@ class TransitionStore:
         return self._schema.obs.join(found)
 
     def _seen(self, place: NDArray[np.int64], lead: tuple[int, ...]) -> Obs:
-        """Return the observations at these slots, or among the final ones where below 0."""
+        """Return the observations at these slots, or final ones where below 0."""
         found = []
         columns = zip(self._obs, self._schema.obs.columns, self._finals.arrays, strict=True)
         for storage, column, final in columns:
@@ -252,7 +252,7 @@ class TransitionStore:
         return self._schema.obs.join(found)
 
     def state(self) -> dict[str, Any]:
-        """Return a copy of what is stored, oldest row first."""
+        """Return a copy of the contents, oldest row first."""
         stored = len(self) // self.num_envs
         rows = self._live_rows(stored)
         with_next = self._live_rows(stored + 1) if stored else rows
@@ -278,9 +278,9 @@ class TransitionStore:
         return state
 
     def load(self, state: dict[str, Any]) -> None:
-        """Hold exactly what `state` holds, or raise OptionError and change nothing.
+        """Replace all contents by those of `state`, or raise OptionError and change nothing.
 
-        Columns that an earlier version did not save are 0. No source goes on with what it had.
+        Columns that an earlier version did not save are 0. No source continues its fragments.
         """
         inserted = state["inserted"]
         if type(inserted) is not int or inserted < 0 or inserted % self.num_envs:
@@ -326,27 +326,27 @@ class TransitionStore:
         return slots
 
     def _live_rows(self, count: int) -> NDArray[np.int64]:
-        """Return where `count` rows from the oldest on lie."""
+        """Return the places of `count` rows, starting with the oldest."""
         oldest = self._row - len(self) // self.num_envs
         return np.arange(oldest, oldest + count) % (self.rows + 1)
 
 
 class Paths(NamedTuple):
-    """Steps that follow each other, of B paths of up to L steps."""
+    """Consecutive steps: B paths of up to L steps."""
 
     obs: Obs
-    """[B, L + 1, ...]: what was seen before each step, and after the last one."""
+    """[B, L + 1, ...]: the observation before each step, and after the last one."""
     action: Array
     reward: Array
-    """[B, L]; 0 where there is no step any more."""
+    """[B, L]; 0 after the last step."""
     end: Array
     columns: dict[str, Array]
     steps: NDArray[np.int64]
-    """[B]: how many there are."""
+    """[B]: the number of steps."""
 
 
 def _readable(column: Array) -> tuple[Array, tuple[int, ...]]:
-    """Return a column [rows, N, ...] as the kernels see it, [slots, width], and an item's shape."""
+    """Return a column [rows, N, ...] as kernels read it, [slots, width], and an item's shape."""
     shape = column.shape[2:]
     return column.reshape(column.shape[0] * column.shape[1], math.prod(shape)), shape
 

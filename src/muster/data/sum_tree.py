@@ -2,8 +2,8 @@
 
 A binary tree in one float64 array: node i has the children 2i and 2i + 1, node 1 is the root, the
 leaves are the second half. A parent is always computed as left + right, never by adding a
-difference, so no error builds up and the leaves alone determine every bit of the tree. Batches go
-down and up level by level, because the loads of one level do not wait for each other.
+difference, so no error accumulates and the leaves alone determine every bit of the tree. Batches go
+down and up level by level, because the loads of one level are independent of each other.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ Ints = NDArray[np.int64]
 
 
 def find_numpy(tree: Floats, mass: Floats, leaf: Ints, value: Floats) -> None:
-    """Twin of `find`."""
+    """NumPy equivalent of `find`."""
     leaf[:] = 1
     rest = mass.copy()
     for _ in range((tree.size // 2).bit_length() - 1):
@@ -33,8 +33,8 @@ def find_numpy(tree: Floats, mass: Floats, leaf: Ints, value: Floats) -> None:
 def find(tree: Floats, mass: Floats, leaf: Ints, value: Floats) -> None:
     """Find the leaf at which the running sum of leaves passes each `mass` [B].
 
-    Rounding may leave a mass that no leaf has; it then gets the last leaf on its way that has a
-    value above 0, never one that has none.
+    Rounding may leave a mass that no leaf covers; it then gets the last leaf on its path with a
+    value above 0, never a leaf without one.
     """
     leaves = tree.size // 2
     for b in range(mass.size):
@@ -47,7 +47,7 @@ def find(tree: Floats, mass: Floats, leaf: Ints, value: Floats) -> None:
             child = 2 * leaf[b]
             left = tree[child]
             rest = value[b]
-            # Arithmetic in place of branches, half of which a processor would predict wrongly.
+            # Arithmetic instead of branches, half of which a processor would mispredict.
             right = (rest >= left) & (tree[child + 1] > 0.0)
             value[b] = rest - left * right
             leaf[b] = child + right
@@ -57,7 +57,7 @@ def find(tree: Floats, mass: Floats, leaf: Ints, value: Floats) -> None:
 
 
 def put_numpy(tree: Floats, leaf: Ints, value: Floats) -> None:
-    """Twin of `put`."""
+    """NumPy equivalent of `put`."""
     node = leaf + tree.size // 2
     tree[node] = value
     for _ in range((tree.size // 2).bit_length() - 1):
@@ -67,7 +67,7 @@ def put_numpy(tree: Floats, leaf: Ints, value: Floats) -> None:
 
 @jit(put_numpy)
 def put(tree: Floats, leaf: Ints, value: Floats) -> None:
-    """Give leaves new values; of a leaf named twice the last one counts."""
+    """Set leaves to new values; if a leaf appears twice, its last value counts."""
     leaves = tree.size // 2
     for b in range(leaf.size):
         tree[leaves + leaf[b]] = value[b]
@@ -80,7 +80,7 @@ def put(tree: Floats, leaf: Ints, value: Floats) -> None:
 
 
 def fill_numpy(tree: Floats, start: int, stop: int, value: float) -> None:
-    """Twin of `fill`."""
+    """NumPy equivalent of `fill`."""
     low, high = start + tree.size // 2, stop - 1 + tree.size // 2
     tree[low : high + 1] = value
     while low > 1:
@@ -92,7 +92,7 @@ def fill_numpy(tree: Floats, start: int, stop: int, value: float) -> None:
 
 @jit(fill_numpy)
 def fill(tree: Floats, start: int, stop: int, value: float) -> None:
-    """Give the leaves start .. stop - 1 one value."""
+    """Set the leaves start .. stop - 1 to one value."""
     low, high = start + tree.size // 2, stop - 1 + tree.size // 2
     for node in range(low, high + 1):
         tree[node] = value
@@ -104,7 +104,7 @@ def fill(tree: Floats, start: int, stop: int, value: float) -> None:
 
 
 class SumTree:
-    """Values >= 0 of `size` leaves, 0 at first."""
+    """Values >= 0 of `size` leaves, initially 0."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -118,7 +118,7 @@ class SumTree:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory taken."""
+        """Bytes of memory used."""
         return self._tree.nbytes
 
     def find(self, mass: Floats) -> tuple[Ints, Floats]:
@@ -133,11 +133,11 @@ class SumTree:
         return leaf, value
 
     def put(self, leaf: Ints, value: Floats) -> None:
-        """Give these leaves [B] these values [B]; of a leaf named twice the last one counts."""
+        """Set these leaves [B] to these values [B]; of a repeated leaf the last value counts."""
         put(self._tree, leaf, value)
 
     def fill(self, start: int, stop: int, value: float) -> None:
-        """Give the leaves start .. stop - 1, at least one, the same value."""
+        """Set the leaves start .. stop - 1, at least one, to the same value."""
         fill(self._tree, start, stop, value)
 
     def at(self, leaf: Ints) -> Floats:
@@ -150,7 +150,7 @@ class SumTree:
         return self._tree[self._leaves : self._leaves + self.size].copy()
 
     def load(self, values: Floats) -> None:
-        """Give all leaves these values [size]."""
+        """Set all leaves to these values [size]."""
         self._tree[self._leaves : self._leaves + self.size] = values
         start = self._leaves
         while start > 1:

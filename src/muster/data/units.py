@@ -1,8 +1,8 @@
-"""What one draw expands into: a transition, a sequence of an episode, or an unroll of all.
+"""Units of a draw: a transition, a sequence of one episode, or an unroll of all environments.
 
-Transition(n)                       replay   obs, n-step reward, what the n steps led to
+Transition(n)                       replay   obs, n-step reward, observation after n steps
 Sequence(length, overlap, burn_in)  replay   consecutive steps of one episode, padded and masked
-Unroll(length)                      stream   consecutive steps of all environments, as they come
+Unroll(length)                      stream   consecutive steps of all environments, as they arrive
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from muster.errors import OptionError
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One step, and the rewards of up to `n` steps from it on."""
+    """One step, and the rewards of up to `n` steps starting there."""
 
     n: int = 1
 
@@ -32,23 +32,23 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """Steps of one episode, for networks that remember.
+    """Steps of one episode, for recurrent networks.
 
-    Sequences begin every `length - overlap` steps of an episode, its first step included, and never
-    reach into the next one: the last ones of an episode are shorter. One that begins in the middle
-    of an episode is only unrolled for its first `burn_in` steps; the state at an episode's begin is
-    known, so a sequence that begins there has none. As burn_in is at most `overlap`, every step is
-    learnt from.
+    Sequences begin every `length - overlap` steps of an episode, at its first step, and never
+    extend into the next episode: the last sequences of an episode are shorter. For a sequence that
+    begins within an episode, the first `burn_in` steps only update the recurrent state. The state
+    at the start of an episode is known, so a sequence that begins there has no burn-in. `burn_in`
+    is at most `overlap`, so every step is learnt from.
     """
 
     length: int
     overlap: int = 0
     burn_in: int = 0
     n: int = 1
-    """Rewards to sum up for each step, at most; never beyond the sequence."""
+    """Maximum number of rewards to sum for each step; never beyond the sequence."""
     mix: float = 0.9
-    """A sequence's priority: this part of the largest TD error of its steps, the rest of the mean
-    (Kapturowski et al. 2019, section 2.3)."""
+    """Priority of a sequence: this share of the largest TD error of its steps, the rest of the mean
+    error (Kapturowski et al. 2019, section 2.3)."""
 
     def __post_init__(self) -> None:
         check_count("length", self.length, 1)
@@ -72,11 +72,11 @@ class Sequence:
 
     @property
     def stride(self) -> int:
-        """Steps from the begin of one sequence to that of the next."""
+        """Steps between the starts of consecutive sequences."""
         return self.length - self.overlap
 
     def priority(self, td_error: Array, learnt: Array) -> NDArray[np.float64]:
-        """Return one error [B] for each sequence, of the errors [B, L] of the steps learnt from."""
+        """Return one error [B] per sequence, from the errors [B, L] of the steps learnt from."""
         size = np.where(learnt, np.abs(np.asarray(td_error, np.float64)), 0.0)
         count = np.maximum(np.count_nonzero(learnt, axis=-1), 1)
         mixed: NDArray[np.float64] = self.mix * size.max(axis=-1) + (1 - self.mix) * (

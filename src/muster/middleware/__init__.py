@@ -1,8 +1,8 @@
 """The verbs of a training program: middleware for a `Task`, each made by a function.
 
-They speak through ctx: `env_step` and `train_iter` (kept), and, for one loop, `metrics` (a dict of
-numbers to be written), `eval_return` (of an evaluation that was heard of in this loop) and
-`evaluation` (of the weights that are there at its end).
+They communicate through ctx: `env_step` and `train_iter` (kept), and, for one loop, `metrics` (a
+dict of numbers to write), `eval_return` (of an evaluation whose result arrived in this loop) and
+`evaluation` (of the weights at the end of the loop).
 """
 
 from muster.middleware.evaluate import evaluate

@@ -1,4 +1,4 @@
-"""`evaluate`: how good the policy is, every so many environment steps and at the end."""
+"""`evaluate`: evaluates the policy at intervals of environment steps, and at the end."""
 
 import warnings
 from collections.abc import Callable, Generator
@@ -16,14 +16,14 @@ def evaluate(
 ) -> Middleware:
     """Evaluate on the way back, and set `ctx.finish` when the policy is good enough.
 
-    An evaluation that is abandoned because of a signal ends the run without a result. One that had
-    too little time for a single episode is passed over, with a warning.
+    An evaluation that a signal interrupts ends the run without a result. An evaluation with too
+    little time for one episode per environment is skipped, with a warning.
 
     Args:
-        evaluator: Does it, and knows what is good enough.
-        every: Environment steps from one evaluation to the next; 0 for only at the end.
+        evaluator: Evaluates, and decides what is good enough.
+        every: Environment steps between evaluations; 0 for only at the end.
         on_best: Called with ctx when an evaluation was the best so far.
-        best: The best so far of a run that is resumed.
+        best: The best result so far of a resumed run.
     """
 
     def _evaluate(ctx: Context) -> Generator[None, None, None]:
@@ -31,7 +31,7 @@ def evaluate(
         before = ctx.get("env_step", 0)
         yield
         due = every > 0 and ctx.env_step // every > before // every
-        # Who sends a signal wants to leave now, not after a hundred episodes.
+        # A user who sends a signal wants to leave now, not after a hundred episodes.
         at_end = ctx.finish and ctx.get("stopped_by") != "signal"
         if not (due or at_end):
             return

@@ -1,4 +1,4 @@
-"""`collect` and `train`: experience goes into the replay buffer, batches come out of it."""
+"""`collect` and `train`: put experience into the replay buffer, and learn from its batches."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,9 +15,9 @@ def collect(collector: Collector, buffer: Takes, epsilon: Callable[[float], Any]
     """Take some steps in the environments and put them into the buffer.
 
     Args:
-        collector: Takes the steps.
-        buffer: Where they go.
-        epsilon: From environment steps to the probability of a random action: one number, or one
+        collector: Steps the environments.
+        buffer: Receives the experience.
+        epsilon: Maps environment steps to the probability of a random action: one number, or one
             for each environment.
     """
 
@@ -39,15 +39,15 @@ def train(
     updates: int | Callable[[int], int] = 1,
     beta: Callable[[float], float] | None = None,
 ) -> Middleware:
-    """Take gradient steps, as soon as the buffer gives batches.
+    """Take gradient steps, as soon as the buffer returns batches.
 
     Args:
-        learner: Takes them.
-        buffer: Gives the batches; None from it means that there is too little yet.
-        updates: Gradient steps in each loop, or a function that returns them for the loop that ends
-            at an environment step.
-        beta: For prioritised replay: from environment steps to the exponent of the weights. After
-            each step the buffer is told the new priorities.
+        learner: Takes the gradient steps.
+        buffer: Returns the batches; None means that it does not have enough data yet.
+        updates: Gradient steps in each loop, or a function that maps the environment step at the
+            end of a loop to the number of gradient steps.
+        beta: For prioritised replay: maps environment steps to the exponent of the weights. The
+            buffer receives new priorities after each gradient step.
     """
 
     def _train(ctx: Context) -> None:

@@ -1,4 +1,4 @@
-"""Workers send gradients, and one node uses each of them once."""
+"""Workers send gradients, and one node applies each of them once."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -13,17 +13,17 @@ from muster.workers.gradient_worker import Contribution
 
 
 class Contributes(Protocol):
-    """Computes gradients for weights that somebody else changes."""
+    """Computes gradients for weights that another node changes."""
 
     def follow(self, weights: Any, train_iter: int) -> None:
-        """Go on with these weights, which have come of so many updates."""
+        """Load these weights, the result of `train_iter` updates."""
 
     def contribute(self, env_step: int) -> Contribution:
-        """Act, and return a gradient; so many environment steps were made by all together."""
+        """Act, and return a gradient; `env_step` counts the steps of all workers together."""
 
 
 class AppliesGradients(Protocol):
-    """Has the weights that gradients change."""
+    """Owns the weights that gradients change."""
 
     @property
     def train_iter(self) -> int:
@@ -31,21 +31,21 @@ class AppliesGradients(Protocol):
 
     @property
     def stats(self) -> Sequence[str]:
-        """What the numbers of `Contribution.stats` are."""
+        """Names of the numbers in `Contribution.stats`."""
 
     def use_gradient(self, gradient: Any, env_step: int) -> float:
         """Move the weights against a gradient, and return its norm."""
 
 
 def contribute(worker: Contributes, server: ParameterServer) -> Middleware:
-    """Take over the newest weights, act, and send the gradient.
+    """Load the newest weights, act, and send the gradient.
 
-    It waits for weights newer than those of its last gradient, so that it never computes two for
-    the same ones.
+    The middleware waits for weights newer than those of its last gradient, so that it never
+    computes two gradients for the same weights.
 
     Args:
-        worker: Acts and differentiates.
-        server: Has the weights, and takes the gradients.
+        worker: Acts and computes gradients.
+        server: Provides the weights, and accepts the gradients.
     """
     version: int | None = None
 
@@ -65,7 +65,7 @@ def take_gradients(take: Callable[[], Sequence[Contribution]]) -> Middleware:
     """Wait for gradients of workers. Sets `ctx.contributions`.
 
     Args:
-        take: Returns those that are here, once there is one; none when the run is over.
+        take: Waits for a gradient, and returns all that have arrived; empty when the run is over.
     """
 
     def _take_gradients(ctx: Context) -> None:
@@ -75,7 +75,7 @@ def take_gradients(take: Callable[[], Sequence[Contribution]]) -> Middleware:
 
 
 def compute_gradient(worker: Contributes) -> Middleware:
-    """Act and differentiate in this process. Sets `ctx.contributions`."""
+    """Act and compute the gradient in this process. Sets `ctx.contributions`."""
 
     def _compute_gradient(ctx: Context) -> None:
         ctx.contributions = [worker.contribute(ctx.env_step)]
@@ -84,13 +84,13 @@ def compute_gradient(worker: Contributes) -> Middleware:
 
 
 def apply_gradients(learner: AppliesGradients) -> Middleware:
-    """Use the gradients of `ctx.contributions`, each once and by itself, in their order.
+    """Apply the gradients of `ctx.contributions`, one at a time, in their order.
 
-    Sets `ctx.env_step`, `ctx.train_iter`, `ctx.episodes` and metrics, the lags among them: updates
+    Sets `ctx.env_step`, `ctx.train_iter`, `ctx.episodes` and metrics, among them the lags: updates
     since the weights that a gradient was computed for.
 
     Args:
-        learner: Whose weights they change.
+        learner: Owns the weights.
     """
 
     def _apply_gradients(ctx: Context) -> None:

@@ -1,4 +1,4 @@
-"""`guard`: stops at the first number that is none, before it spreads or is saved.
+"""`guard`: stops at the first NaN or infinite number, before it spreads or is saved.
 
 metrics of a loop  ─ guard ────────┐
 loss and gradient  ─ the learner ──┼─> GuardError: what, where, the last good checkpoint
@@ -26,8 +26,8 @@ class GuardError(MusterError):
 def guard(last_good: Callable[[], Path | None]) -> Middleware:
     """Raise GuardError if a metric of this loop is NaN or infinite.
 
-    It comes after what computes the metrics, so that nothing on the way back (evaluation, logging,
-    checkpoint) happens in a loop that went wrong.
+    Use it after the middleware that computes the metrics. Then nothing on the way back (evaluation,
+    logging, checkpoint) happens in a loop that went wrong.
 
     Args:
         last_good: Returns the last checkpoint, for the message.
@@ -44,10 +44,10 @@ def guard(last_good: Callable[[], Path | None]) -> Middleware:
 
 @contextmanager
 def guarded(task: Task, last_good: Callable[[], Path | None]) -> Iterator[None]:
-    """Let what a learner or a store refuses as NaN or infinite leave as GuardError.
+    """Convert errors about NaN or infinite values, from a learner or a store, to GuardError.
 
     Args:
-        task: What runs in this block.
+        task: The task that runs in this block.
         last_good: Returns the last checkpoint, for the message.
     """
     try:
@@ -60,8 +60,8 @@ def guarded(task: Task, last_good: Callable[[], Path | None]) -> Iterator[None]:
 def check_state(parts: Mapping[str, Any]) -> None:
     """Raise NonFiniteStateError if an array of the state, at any depth, holds a NaN or an infinity.
 
-    The store looks at the policy alone. But an optimiser or a target network with a NaN in it makes
-    one of the policy in the first update after a resume, and then there is no good checkpoint left.
+    The store checks only the policy. But a NaN in an optimiser or a target network would spread to
+    the policy in the first update after a resume, and then there would be no good checkpoint left.
     """
     for name, value in parts.items():
         if isinstance(value, Mapping):
@@ -81,7 +81,7 @@ def _error(what: str, why: str, ctx: Context, last_good: Callable[[], Path | Non
     where = f"at train_iter {ctx.get('train_iter', 0)}, env_step {ctx.get('env_step', 0)}"
     try:
         saved = last_good()
-    except MusterError:  # a damaged store has its own message, for whoever opens it
+    except MusterError:  # a damaged store is reported separately, to the code that opens it
         saved = None
     fix = f"--from-checkpoint {saved}, with a smaller --lr" if saved else "a smaller --lr"
     return GuardError(f"{what} {where}", why, fix)

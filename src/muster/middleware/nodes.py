@@ -1,4 +1,4 @@
-"""What a program does besides when its parts are on several nodes: experience, weights, answers."""
+"""Middleware of programs on several nodes: exchange experience, weights and evaluations."""
 
 from collections.abc import Callable, Generator
 from typing import Any, Protocol
@@ -22,14 +22,14 @@ class TakesWeights(Protocol):
 
 
 def receive(buffer: Receives, samples: int, steps_before: int = 0) -> Middleware:
-    """Take in experience of other nodes until enough may be sampled for one loop.
+    """Receive experience of other nodes until enough may be sampled for one loop.
 
-    Sets `ctx.env_step`, `ctx.episodes`, and metrics of the lag of what came.
+    Sets `ctx.env_step`, `ctx.episodes`, and metrics of the lag of the experience.
 
     Args:
-        buffer: Where it goes; lives on this node, or in shards of which this node decides.
+        buffer: Receives the experience; lives on this node, or in shards that this node directs.
         samples: Transitions that the loop will sample.
-        steps_before: Environment steps whose transitions the buffer never had.
+        steps_before: Environment steps whose transitions the buffer never received.
     """
 
     def _receive(ctx: Context) -> None:
@@ -50,7 +50,7 @@ def receive(buffer: Receives, samples: int, steps_before: int = 0) -> Middleware
 
 
 def serve(shard: ReplayShard) -> Middleware:
-    """Be a shard of replay: store and read what the learner says."""
+    """Act as a shard of replay: store and read as the learner requests."""
 
     def _serve(ctx: Context) -> None:
         shard.serve()
@@ -59,11 +59,11 @@ def serve(shard: ReplayShard) -> Middleware:
 
 
 def push_weights(server: ParameterServer, weights: Callable[[], Any]) -> Middleware:
-    """Give the actors new weights after each loop's updates, and say how old theirs were.
+    """Send new weights to the actors after each loop's updates, and record how old theirs were.
 
     Args:
-        server: Its home is here.
-        weights: Returns those to send.
+        server: The server, whose home is this node.
+        weights: Returns the weights to send.
     """
 
     def _push_weights(ctx: Context) -> None:
@@ -84,14 +84,14 @@ def act(
     actor: TakesWeights,
     epsilon: Callable[[float], Any],
 ) -> Middleware:
-    """Act on the newest weights that are here, and send what was experienced.
+    """Act with the newest weights that have arrived, and send the experience.
 
     Args:
-        collector: Takes the steps.
-        buffer: Sends it to where it is stored.
-        server: Has the weights.
+        collector: Steps the environments.
+        buffer: Sends the experience to where it is stored.
+        server: Provides the weights.
         actor: The collector's policy.
-        epsilon: From environment steps of all nodes to the probability of a random action: one
+        epsilon: Maps environment steps of all nodes to the probability of a random action: one
             number, or one for each environment of this node.
     """
     current = server.pull()
@@ -120,20 +120,20 @@ def judge(
     ask: Callable[[Context], tuple[Any, Any, float]],
     judged: Callable[[Context, Judged], None],
 ) -> Middleware:
-    """Have the policy evaluated on another node every so many steps, and at the end.
+    """Request evaluations of the policy on another node, at intervals and at the end.
 
     Args:
-        apart: Asks and hears.
-        every: Environment steps from one question to the next; 0 for only at the end.
-        ask: Returns the weights to evaluate, the state to keep for the answer, and the seconds that
-            the evaluation may take.
+        apart: Sends the questions and receives the answers.
+        every: Environment steps between questions; 0 for only at the end.
+        ask: Returns the weights to evaluate, the state to keep for the answer, and the time limit
+            of the evaluation in seconds.
         judged: Called for each answer; may set `ctx.finish`.
     """
 
     def _judge(ctx: Context) -> Generator[None, None, None]:
         before = ctx.get("env_step", 0)
         yield
-        # Who sends a signal wants to leave now.
+        # A user who sends a signal wants to leave now.
         at_end = ctx.finish and ctx.get("stopped_by") != "signal"
         number = None
         if at_end or (every > 0 and ctx.env_step // every > before // every):

@@ -1,4 +1,4 @@
-"""`checkpoint` and `log_metrics`: what is left of a loop when it is over."""
+"""`checkpoint` and `log_metrics`: save the state, and write the metrics of a loop."""
 
 from collections.abc import Callable, Generator
 
@@ -9,11 +9,11 @@ from muster.workers.episode_log import EpisodeLog
 
 
 def checkpoint(save: Callable[[Context], object], every: int) -> Middleware:
-    """Save on the way back, every so many environment steps and in the last loop.
+    """Save on the way back, at intervals of environment steps and in the last loop.
 
     Args:
-        save: Does it.
-        every: Environment steps from one to the next; 0 for only at the end.
+        save: Saves the checkpoint.
+        every: Environment steps between checkpoints; 0 for only at the end.
     """
 
     def _checkpoint(ctx: Context) -> Generator[None, None, None]:
@@ -34,16 +34,17 @@ def log_metrics(
 ) -> Middleware:
     """Write the metrics of the loop and of all episodes since the last line.
 
-    A line is due after so many environment steps, in a loop that evaluates or saves, and in the
-    last one. Since one is written before every checkpoint, a resumed run has no episodes that were
-    counted and not written.
+    A line is due after `every` environment steps, in a loop that evaluates or saves, and in the
+    last loop. A line is written before every checkpoint, so a resumed run has no episodes that were
+    counted but not written.
 
     Args:
-        writer: Where they go.
+        writer: Receives the metrics.
         episodes: Counts the episodes (`ctx.episodes`) of every loop.
-        every: Environment steps from one line to the next; the first loop of a run has one, too.
-        checkpoint_every: Environment steps from one checkpoint to the next; 0 for only at the end.
-        note: Called in each loop, when its episodes were counted and its line, if any, is written.
+        every: Environment steps between lines; the first loop of a run has a line, too.
+        checkpoint_every: Environment steps between checkpoints; 0 for only at the end.
+        note: Called in each loop, after its episodes were counted and its line, if any, was
+            written.
     """
 
     def _log_metrics(ctx: Context) -> Generator[None, None, None]:
@@ -53,7 +54,7 @@ def log_metrics(
             episodes.add(ctx.episodes)
         metrics = ctx.setdefault("metrics", {})
         metrics.update(episodes.window())
-        # Nothing but the counters decides, so a resumed run and a replaced worker write the same.
+        # Only the counters decide, so a resumed run and a replaced worker write the same lines.
         due = any(_crossed(before, ctx.env_step, steps) for steps in (every, checkpoint_every))
         if due or before == 0 or "evaluation" in ctx or ctx.finish:
             metrics.update(episodes.take())
@@ -71,5 +72,5 @@ def log_metrics(
 
 
 def _crossed(before: int, now: int, every: int) -> bool:
-    """Whether a multiple of `every` lies between two counts; 0 has none."""
+    """Whether a multiple of `every` lies between two counts; False if `every` is 0."""
     return every > 0 and now // every > before // every

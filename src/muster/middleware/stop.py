@@ -1,4 +1,4 @@
-"""`stop_after`: the end of a run that nothing else ends."""
+"""`stop_after`: ends a run after a number of steps or seconds."""
 
 import time
 from collections.abc import Callable
@@ -12,14 +12,14 @@ def stop_after(
     started: float | None = None,
     reserve: Callable[[], float] = lambda: 0.0,
 ) -> Middleware:
-    """Set `ctx.finish` when there were enough environment steps, or when time is up.
+    """Set `ctx.finish` after enough environment steps, or when time is up.
 
     Args:
-        env_steps: Environment steps in all; None for no limit.
-        seconds: Of wall time; None for no limit.
-        started: When they began, by `time.monotonic`. None: now.
-        reserve: Returns how many of them to keep for what follows the last loop, such as an
-            evaluation; at most half of them are.
+        env_steps: Total environment steps; None for no limit.
+        seconds: Wall time in seconds; None for no limit.
+        started: Start of that time, by `time.monotonic`. None: now.
+        reserve: Returns the seconds to keep for work after the last loop, such as an evaluation; at
+            most half of `seconds` is kept.
     """
     since = time.monotonic() if started is None else started
 

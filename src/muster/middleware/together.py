@@ -1,4 +1,4 @@
-"""What equal workers do in step: `collect_rollout`, `learn`, and `agree` on the end."""
+"""Middleware of equal workers in step: `collect_rollout`, `learn`, and `agree` on the end."""
 
 from collections.abc import Generator
 
@@ -9,7 +9,7 @@ from muster.workers.slot_worker import SlotWorker
 def collect_rollout(worker: SlotWorker) -> Middleware:
     """Collect the next rollout, together with all other workers.
 
-    Sets `ctx.env_step`, and `ctx.episodes` to those that ended in it.
+    Sets `ctx.env_step`, and `ctx.episodes` to the episodes that ended in it.
 
     Args:
         worker: Collects its share.
@@ -31,7 +31,7 @@ def learn(worker: SlotWorker) -> Middleware:
     """Learn from the rollout, together with all other workers. Sets `ctx.train_iter`.
 
     Args:
-        worker: Does its part.
+        worker: Computes its part.
     """
 
     def _learn(ctx: Context) -> None:
@@ -43,13 +43,13 @@ def learn(worker: SlotWorker) -> Middleware:
 
 
 def agree(worker: SlotWorker) -> Middleware:
-    """End the loop together: whether it is the last one is what the first worker says.
+    """End the loop together; the first worker decides whether it is the last one.
 
-    Its way back comes after that of all that may set `ctx.finish`, and before that of what is
-    written in the last loop: so it is used between the two.
+    Use it between the middleware that may set `ctx.finish` and the middleware that writes in the
+    last loop: its way back must come after the former and before the latter.
 
     Args:
-        worker: Of a team.
+        worker: A worker of the team.
     """
 
     def _agree(ctx: Context) -> Generator[None, None, None]:

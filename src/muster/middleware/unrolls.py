@@ -1,4 +1,4 @@
-"""Unrolls, each learnt from once: `collect_unrolls` or `receive_unrolls`, then `learn_unrolls`."""
+"""Unrolls, each used once: `collect_unrolls` or `receive_unrolls`, then `learn_unrolls`."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -12,33 +12,33 @@ from muster.workers.unroll_learner import UnrollLearner
 
 
 class GatheredUnrolls(Protocol):
-    """What is to be known of a batch."""
+    """The data of a batch besides its columns."""
 
     @property
     def cut(self) -> Sequence[CutEpisodes]:
-        """Truncated episodes, of each unroll."""
+        """Truncated episodes of each unroll."""
 
     @property
     def episodes(self) -> list[tuple[float, float]]:
-        """Return and length of each that ended in it."""
+        """Return and length of each episode that ended in the batch."""
 
     @property
     def lags(self) -> Sequence[int]:
-        """Versions since the weights of each unroll."""
+        """Age of each unroll's weights, in versions."""
 
     @property
     def waiting(self) -> int:
-        """Unrolls that had arrived when it was taken, beside its own."""
+        """Unrolls that had arrived besides those of the batch, when it was taken."""
 
 
 class UnrollSource(Protocol):
-    """Where unrolls come from."""
+    """The source of unrolls."""
 
     def fill(self) -> GatheredUnrolls | None:
         """Fill a batch; None when the run finishes first."""
 
     def learnt(self) -> None:
-        """Hear that the batch was learnt from."""
+        """Note that the batch was learnt from."""
 
 
 def collect_unrolls(source: UnrollSource, steps: int) -> Middleware:
@@ -47,7 +47,7 @@ def collect_unrolls(source: UnrollSource, steps: int) -> Middleware:
     Sets `ctx.unrolls`, `ctx.env_step`, `ctx.episodes`, and metrics of the batch.
 
     Args:
-        source: Collects.
+        source: Collects the unrolls.
         steps: Environment steps of a batch.
     """
     gather = _gathering(source, steps)
@@ -94,11 +94,11 @@ def _gathering(source: UnrollSource, steps: int) -> Callable[[Context], None]:
 
 
 def learn_unrolls(learner: UnrollLearner, source: UnrollSource, steps: int) -> Middleware:
-    """Learn from the batch, once, and tell where it came from. Sets `ctx.train_iter`.
+    """Learn from the batch once, and notify its source. Sets `ctx.train_iter`.
 
     Args:
         learner: Takes the gradient step.
-        source: Where the batch came from.
+        source: The source of the batch.
         steps: Environment steps of a batch.
     """
 
@@ -113,31 +113,31 @@ def learn_unrolls(learner: UnrollLearner, source: UnrollSource, steps: int) -> M
 
 
 class SendsUnrolls(Protocol):
-    """An actor's way to the learner."""
+    """An actor's connection to the learner."""
 
     def weights(self) -> Weights | None:
-        """Wait until an unroll may begin; None when the run finishes first."""
+        """Wait until an unroll may begin, and return its weights; None if the run finishes."""
 
     def send(self, columns: Any, collected: Any, weights: Weights) -> bool:
-        """Send the unroll that these weights began."""
+        """Send the unroll that began with these weights."""
 
 
 class CollectsUnrolls(Protocol):
     """Collects one unroll at a time."""
 
     def collect(self) -> Any:
-        """Collect one, and return what is to be known of it."""
+        """Collect one unroll, and return its data besides the columns."""
 
 
 def act_unrolls(
     collector: CollectsUnrolls, columns: Any, outbox: SendsUnrolls, agent: TakesWeights
 ) -> Middleware:
-    """Collect unrolls, each with the newest weights that are here when it begins, and send them.
+    """Collect unrolls, each with the newest weights that have arrived at its start, and send them.
 
     Args:
-        collector: Takes the steps.
-        columns: Where it writes them, by name.
-        outbox: Has the weights, and sends.
+        collector: Steps the environments.
+        columns: The columns that the collector writes, by name.
+        outbox: Provides the weights, and sends the unrolls.
         agent: The collector's policy.
     """
     version = 0

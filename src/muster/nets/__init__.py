@@ -4,7 +4,7 @@ obs_space, n_actions -> build_q_network -> module -> FlatParameters -> make_net 
                                                            |                          |
                                                            +----------- Adam <--------+
 
-Importing this does not load torch: `registry` knows names of networks without it.
+Importing this package does not load torch: `registry` knows the names of networks without it.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""How the outputs of a policy network make actions: categories, or a Gaussian."""
+"""How the outputs of a policy network become actions: categories, or a Gaussian."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,18 +12,18 @@ from muster.errors import OptionError
 
 @dataclass(frozen=True)
 class ActionHead:
-    """What the K outputs [B, K] of a network mean for one action space."""
+    """The meaning of a network's K outputs [B, K] for one action space."""
 
     gaussian: bool
-    """Outputs are `width` means, then `width` logarithms of standard deviations."""
+    """Whether outputs are `width` means, then `width` logarithms of standard deviations."""
     sizes: tuple[int, ...]
-    """Else: how many categories each of the `width` numbers has; outputs are their logits."""
+    """Otherwise: the number of categories of each of `width` numbers; outputs are their logits."""
     width: int
-    """Numbers that make one action, and random numbers that are drawn for it."""
+    """Numbers in one action, and random numbers drawn for it."""
 
     @classmethod
     def of(cls, space: gym.Space[Any]) -> "ActionHead":
-        """Return the head for a Discrete, MultiDiscrete or Box of floats (as VectorEnv has it)."""
+        """Return the head for a Discrete, MultiDiscrete or Box of floats (as in VectorEnv)."""
         if isinstance(space, gym.spaces.Discrete):
             return cls(False, (int(space.n),), 1)
         if isinstance(space, gym.spaces.MultiDiscrete):
@@ -39,17 +39,17 @@ class ActionHead:
 
     @property
     def outputs(self) -> int:
-        """K, the outputs that a network has for it."""
+        """K, the number of outputs of a network."""
         return 2 * self.width if self.gaussian else sum(self.sizes)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of stored actions."""
+        """Dtype of stored actions."""
         return np.dtype(np.float32 if self.gaussian else np.int64)
 
 
 def no_such_action(action: NDArray[Any], head: ActionHead) -> OptionError:
-    """Make the error for an action that a head has no probability for."""
+    """Make the error for an action that does not exist under a head."""
     return OptionError(
         f"the action {action.tolist()} is none of {head}",
         "categories are counted from 0",

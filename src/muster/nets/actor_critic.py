@@ -1,10 +1,10 @@
-"""The standard policy network: any observation in, outputs for actions and a value out.
+"""The standard policy network: from any observation to outputs for actions and a value.
 
 obs -> [ObsNorm] -> encoder -> [trunk] -+-> policy -> outputs [B, K]
                                         +-> value  -> [B]     (or the best of the outputs)
 
-Weights are orthogonal, as in most implementations of PPO (Engstrom et al. 2020 measured that it
-matters): sqrt(2) before an activation, 0.01 for the actions, 1 for the value.
+Weights are initialised orthogonally, as in most implementations of PPO (Engstrom et al. 2020
+measured that it matters): gain sqrt(2) before an activation, 0.01 for the actions, 1 for the value.
 """
 
 import math
@@ -23,21 +23,21 @@ from muster.nets.normalizer import ObsNorm
 
 
 class ActorCritic(nn.Module):
-    """A network that says what to do and what it is worth.
+    """A network that returns outputs for actions and a value.
 
     Args:
-        obs_space: Of one observation.
-        head: What the outputs mean.
+        obs_space: Space of one observation.
+        head: How the outputs are interpreted.
         hidden: Width of each layer after the encoder.
-        shared: One stack of hidden layers for both; else one for each. An encoder with weights
-            (a CNN) is shared in any case.
+        shared: Share the hidden layers between both heads; otherwise each has its own. An encoder
+            with weights (a CNN) is always shared.
         activation: "relu", "tanh", "gelu" or "silu", after each hidden layer.
         normalize_obs: Put an `ObsNorm` in front.
-        log_std: Of a Gaussian, to begin with.
-        generator: Where the first weights come from. None: torch's global generator.
+        log_std: Initial log_std of a Gaussian.
+        generator: Draws the initial weights. None: torch's global generator.
         layer_norm: Put a LayerNorm before each activation.
-        critic: A head of its own for the value. Without it the value is that of the best output,
-            as for a Q-network.
+        critic: Whether the value has its own head. Otherwise the value is the best output, as in a
+            Q-network.
     """
 
     def __init__(

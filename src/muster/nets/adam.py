@@ -1,4 +1,4 @@
-"""Adam over one flat vector: what steps the weights of every network, whatever it is made of.
+"""Adam over one flat vector: the optimiser of every network.
 
 make_adam   for the weights of a network: on the host, or on the device that has them
 """
@@ -18,7 +18,7 @@ from muster.nets.flat import FlatParameters, aligned
 Array = NDArray[np.float32]
 
 TINY = np.float32(1e-30)
-"""Running means below this become 0, as `adam` says."""
+"""Running means below this become 0; see `adam`."""
 
 
 def adam_numpy(
@@ -33,9 +33,9 @@ def adam_numpy(
     max_norm: float,
     step: int,
 ) -> float:
-    """Twin of `adam`."""
+    """NumPy equivalent of `adam`."""
     wide = grad.astype(np.float64)
-    norm = math.sqrt(float(np.sum(wide * wide)))  # how np.dot adds depends on BLAS's threads
+    norm = math.sqrt(float(np.sum(wide * wide)))  # np.dot would depend on BLAS's threads
     if not math.isfinite(norm):
         return norm
     scale = np.float32(min(1.0, max_norm / (norm + 1e-6)))
@@ -70,16 +70,16 @@ def adam(
     max_norm: float,
     step: int,
 ) -> float:
-    """One step of Adam (Kingma & Ba 2015) on flat vectors, its gradient clipped to `max_norm`.
+    """One step of Adam (Kingma & Ba 2015) on flat vectors, with the gradient clipped to `max_norm`.
 
-    The running means of a weight without gradient, a dead ReLU's for instance, shrink with every
-    step, and after some hundred they would be subnormal numbers: thirty times as slow, for good.
-    So what is too small to count beside `eps` becomes 0.
+    The running means of a weight without gradient, for instance of a dead ReLU, shrink with every
+    step. After some hundred steps they would become denormals, which are thirty times as slow,
+    permanently. So numbers that are negligible beside `eps` become 0.
 
     Returns:
         The gradient's norm before clipping. If it is not finite, nothing was changed.
     """
-    squares = 0.0  # float64: float32 would call a gradient infinite from 1e19 on
+    squares = 0.0  # float64: in float32 a gradient would become infinite from 1e19 on
     for i in range(grad.size):
         x = np.float64(grad[i])
         squares += x * x
@@ -107,13 +107,13 @@ def adam(
 class Adam:
     """Adam (Kingma & Ba 2015) with clipping of the gradient's norm, in two passes over memory.
 
-    The same as `torch.nn.utils.clip_grad_norm_` and `torch.optim.Adam` up to rounding.
+    Equal to `torch.nn.utils.clip_grad_norm_` and `torch.optim.Adam` up to rounding.
 
     Args:
         vector: float32, the weights. Changed in place.
         lr: Learning rate. May be set between steps.
-        betas: How much of the running means of gradient and squared gradient is kept.
-        eps: Added to the root of the second, against division by nothing.
+        betas: Decay of the running means of gradient and squared gradient.
+        eps: Added to the root of the second, against division by zero.
     """
 
     def __init__(
@@ -131,17 +131,17 @@ class Adam:
         self.mean = aligned(vector.size)
         """Running mean of the gradient."""
         self.square = aligned(vector.size)
-        """Running mean of its square."""
+        """Running mean of the squared gradient."""
         self._steps = 0
 
     def step(self, grad: Array, max_norm: float | None = None) -> float:
         """Move the weights against `grad` and return its norm before clipping.
 
-        If the norm is NaN or infinite, nothing is changed at all: look at what is returned.
+        If the norm is NaN or infinite, nothing is changed: the caller must check the result.
 
         Args:
             grad: float32, as long as the weights.
-            max_norm: A longer gradient is shortened to it. None: never.
+            max_norm: Larger gradients are scaled down to this norm. None: no limit.
         """
         _check_shape(grad, self._vector)
         beta1, beta2 = self._betas
@@ -167,7 +167,7 @@ class Adam:
         return {"mean": self.mean.copy(), "square": self.square.copy(), "steps": self._steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Restore a state that `state_dict` returned."""
         _check_state(state, self._vector.shape)
         self.mean[:] = state["mean"]
         self.square[:] = state["square"]
@@ -175,12 +175,12 @@ class Adam:
 
 
 class DeviceAdam:
-    """`Adam` where the weights are on another device: its running means are there, too.
+    """`Adam` for weights on another device, where its running means are, too.
 
-    The same up to rounding. One number is read from the device in each step: the norm.
+    Equal to `Adam` up to rounding. Each step reads one number from the device: the norm.
 
     Args:
-        weights: Of a network on a device.
+        weights: The weights of a network on a device.
         lr: As for `Adam`.
         betas: As for `Adam`.
         eps: As for `Adam`.
@@ -210,7 +210,7 @@ class DeviceAdam:
 
     @property
     def square(self) -> Array:
-        """Running mean of its square, as a copy."""
+        """Running mean of the squared gradient, as a copy."""
         found: Array = self._weights.device.fetch(self._square)[0]
         return found
 
@@ -218,8 +218,8 @@ class DeviceAdam:
         """Move the weights against `grad` and return its norm before clipping; see `Adam.step`.
 
         Args:
-            grad: A tensor of the device, or an array, which is copied there.
-            max_norm: A longer gradient is shortened to it. None: never.
+            grad: A tensor on the device, or an array, which is copied there.
+            max_norm: Larger gradients are scaled down to this norm. None: no limit.
         """
         weights, (beta1, beta2) = self._weights, self._betas
         _check_shape(grad, weights.tensor)
@@ -233,7 +233,7 @@ class DeviceAdam:
             g = there * min(1.0, limit / (norm + 1e-6))
             self._mean.mul_(beta1).add_(g, alpha=1 - beta1)
             self._square.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-            for running in (self._mean, self._square):  # as on the host: no subnormal numbers
+            for running in (self._mean, self._square):  # as on the host: no denormals
                 running.masked_fill_(running.abs() < float(TINY), 0.0)
             unbias = 1 / math.sqrt(1 - beta2**self._steps)
             below = self._square.sqrt().mul_(unbias).add_(self._eps)
@@ -248,7 +248,7 @@ class DeviceAdam:
         return {"mean": mean, "square": square, "steps": self._steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned, here or on the host."""
+        """Restore a state that `state_dict` returned, here or on the host."""
         _check_state(state, tuple(self._mean.shape))
         given = tuple(np.asarray(state[name], np.float32) for name in ("mean", "square"))
         mean, square = self._weights.device.stage(given)
@@ -263,7 +263,7 @@ def make_adam(
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
 ) -> Adam | DeviceAdam:
-    """Return what steps the weights of a network, where they are; the arguments are Adam's."""
+    """Return the optimiser of a network's weights, on their device; the arguments are Adam's."""
     if weights.device.is_host:
         return Adam(weights.vector, lr, betas, eps)
     return DeviceAdam(weights, lr, betas, eps)

@@ -49,28 +49,28 @@ def build_policy(
     """Return a module from observations [B, ...] to (outputs [B, head.outputs], values [B]).
 
     Args:
-        obs_space: Of one observation, of any kind that `make_encoder` reads.
-        head: What the outputs mean.
+        obs_space: Space of one observation, of any kind that `make_encoder` supports.
+        head: How the outputs are interpreted.
         hidden: Width of each layer after the encoder.
-        shared: One stack of hidden layers for actions and value; else one for each.
+        shared: Share the hidden layers between actions and value; otherwise each has its own.
         activation: "relu", "tanh", "gelu" or "silu", after each hidden layer.
-        normalize_obs: Put an `ObsNorm` in front. It is `module.normalizer`.
-        log_std: Of a Gaussian, to begin with.
+        normalize_obs: Put an `ObsNorm` in front, as `module.normalizer`.
+        log_std: Initial log_std of a Gaussian.
         model: Another network:
             "mlp": as None.
             "nature_cnn": images by three convolutions, then one shared layer of 512.
             "impala_cnn": images by fifteen convolutions, then one shared layer of 256.
             "resnet8", "resnet20", ...: images by 6n + 1 convolutions, then the same layer.
-            "lstm", "gru": a `RecurrentActorCritic`; the last of `hidden` is what remembers.
-            Or a registered name, or a class or function of (obs_space, head.outputs), that takes
-            the place of all but `normalize_obs`. A Gaussian's outputs are means, then log_std.
+            "lstm", "gru": a `RecurrentActorCritic`; the last of `hidden` is the recurrent layer.
+            Or a registered name, or a class or function of (obs_space, head.outputs), that replaces
+            everything except `normalize_obs`. A Gaussian's outputs are means, then log_std.
         layer_norm: Put a LayerNorm before each activation of the layers after the encoder.
-        critic: A head of its own for the value; a model of the user's own then returns both.
-            Without it the value is that of the best output.
-        seed: Decides the first weights, alone: torch's global generator is neither used nor moved.
+        critic: Whether the value has its own head; your own model then returns both. Otherwise the
+            value is the best output.
+        seed: Determines the initial weights; torch's global generator is neither used nor changed.
     """
     if model is None or (isinstance(model, str) and is_built_in(model)):
-        with one_torch_thread():  # orthogonal weights come out of a product, too
+        with one_torch_thread():  # orthogonal weights involve a matrix product, too
             module = _standard(
                 model or "mlp",
                 obs_space,
@@ -92,7 +92,7 @@ def build_policy(
         module = module if critic else BestOutput(module)
         if normalize_obs:
             module = Normalized(ObsNorm(obs_space), module)
-        _try(module, obs_space, head)  # also gives lazy layers their sizes
+        _try(module, obs_space, head)  # also determines the sizes of lazy layers
         refuse_two_modes(own, lambda net: _tensors(net(as_tensors(two_of(obs_space)))))
     return module
 
@@ -104,14 +104,14 @@ def make_policy_net(
     objective: Objective | None = None,
     **options: Any,
 ) -> PolicyNet | RecurrentPolicy | FusedRecurrent:
-    """Return the fastest way to run a policy: compiled where that is possible, else by torch.
+    """Return the fastest way to run a policy: compiled if possible, otherwise by torch.
 
     Args:
-        module: From `build_policy`, or any from observations to (outputs, value).
-        flat: Its parameters.
-        head: What the outputs mean.
-        objective: What is made of them. None: a `ClippedObjective`.
-        options: For the ways that go by torch: see `TorchPolicy`, `RecurrentPolicy`.
+        module: From `build_policy`, or any module from observations to (outputs, value).
+        flat: The parameters of `module`.
+        head: How the outputs are interpreted.
+        objective: Turns outputs into actions and a loss. None: a `ClippedObjective`.
+        options: For policies that torch runs: see `TorchPolicy`, `RecurrentPolicy`.
     """
     asked = "torch.compile was asked for" if options.get("compiled") else None
     bf16 = "bfloat16 was asked for" if options.get("bf16") else None
@@ -133,11 +133,11 @@ def make_policy_net(
 
 
 class Normalized(nn.Module):
-    """A model of the user's own behind an `ObsNorm`.
+    """Your own model behind an `ObsNorm`.
 
     Args:
-        normalizer: For the observations.
-        model: Gets them in the shapes that they had.
+        normalizer: Normalises the observations.
+        model: Receives them in their original shapes.
     """
 
     def __init__(self, normalizer: ObsNorm, model: nn.Module) -> None:
@@ -146,15 +146,15 @@ class Normalized(nn.Module):
         self.model = model
 
     def forward(self, obs: Any) -> Any:
-        """Return what the model makes of the normalised observations."""
+        """Return the model's result for the normalised observations."""
         return self.model(_shaped_as(obs, self.normalizer(obs)))
 
 
 class BestOutput(nn.Module):
-    """A model of the user's own that has outputs alone: the value is that of the best.
+    """Your own model with outputs only: the value is the best output.
 
     Args:
-        model: From observations to outputs [B, K].
+        model: Maps observations to outputs [B, K].
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -213,8 +213,8 @@ def _standard(
         encoder = residual_encoder(model, obs_space, generator)
         width = int(encoder.out_features)  # type: ignore[arg-type]  # every encoder has it
         features = gym.spaces.Box(-float("inf"), float("inf"), (width,))
-        # The encoder keeps its own weights: orthogonal ones make what residual blocks add too
-        # large, and each block would double the variance.
+        # The encoder keeps its own initialisation: orthogonal weights make the contributions of
+        # residual blocks too large, and each block would double the variance.
         top = ActorCritic(features, head, (256,), True, "relu", **more)
         whole: nn.Module = nn.Sequential(OrderedDict(encoder=encoder, top=top))
         if is_masked(obs_space):
@@ -229,10 +229,10 @@ def _standard(
 
 
 def _try(module: nn.Module, obs_space: gym.Space[Any], head: ActionHead) -> None:
-    """Raise ModelError unless a module makes outputs and values out of two observations."""
+    """Raise ModelError unless a module returns outputs and values for two observations."""
     obs = as_tensors(two_of(obs_space))
     training = module.training
-    module.eval()  # or batch norm would remember these two
+    module.eval()  # or batch norm would include these two in its statistics
     with torch.no_grad():
         made = module(obs)
     module.train(training)

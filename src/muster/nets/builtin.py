@@ -1,6 +1,6 @@
-"""The Q-networks that muster has a name for: `mlp`, `nature_cnn`, `impala_cnn`, `resnet20`.
+"""The Q-networks that muster has names for: `mlp`, `nature_cnn`, `impala_cnn`, `resnet20`.
 
-They are built as a model of the user's own is: with torch's global generator seeded for it.
+They are built like your own model: with torch's global generator seeded for it.
 """
 
 from collections import OrderedDict
@@ -18,7 +18,7 @@ from muster.nets.residual import check_image, residual_encoder
 
 
 def mlp(obs_space: gym.Space[Any], n_actions: int) -> nn.Module:
-    """Return two layers of 64 behind the encoder that observations need."""
+    """Return two layers of 64 after the encoder of the observations."""
     return build_q_network(obs_space, n_actions, (64, 64), seed=_drawn_seed())
 
 
@@ -45,12 +45,12 @@ def _residual(model: str, obs_space: gym.Space[Any], n_actions: int) -> nn.Modul
 
 
 def gru(obs_space: gym.Space[Any], n_actions: int) -> nn.Module:
-    """Say that this is no Q-network."""
+    """Raise ModelError: this is not a Q-network."""
     raise _no_q_network("gru")
 
 
 def lstm(obs_space: gym.Space[Any], n_actions: int) -> nn.Module:
-    """Say that this is no Q-network."""
+    """Raise ModelError: this is not a Q-network."""
     raise _no_q_network("lstm")
 
 

@@ -5,7 +5,7 @@ A row of gates has four parts of `wide` numbers, of which `width` are used:
     LSTM   input, forget, output, write: cell = forget * cell + input * write
     GRU    reset, update, recurrent, new: new = tanh(by inputs + reset * recurrent)
 
-Each loop writes one array and reads few: so LLVM sees that they do not overlap, and vectorises it.
+Each loop writes one array and reads few: so LLVM sees that they do not overlap, and vectorises.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ Floats = NDArray[np.float32]
 LSTM, GRU = range(2)
 """Kinds of cells."""
 GATES = (4, 3)
-"""Parts that each of them multiplies its inputs for."""
+"""Number of gates of each kind of cell that its inputs are multiplied for."""
 PARTS = 4
 """Parts of a row of gates."""
 
@@ -52,16 +52,16 @@ def lstm_step(
     h: Floats,
     width: int,
 ) -> None:
-    """Turn what goes into the gates into gates, cell, its tanh and the output.
+    """Compute gates, cell, its tanh and the output from the gates' inputs.
 
     Args:
-        now: [4 * wide], what goes in; is overwritten.
-        gates: [4 * wide], is written.
+        now: [4 * wide], the gates' inputs; overwritten.
+        gates: [4 * wide], output.
         cell_before: [wide].
-        cell: [wide], is written.
-        out: [wide], is written: the tanh of the cell.
-        h: [wide or more], is written.
-        width: Numbers of each part.
+        cell: [wide], output.
+        out: [wide], output: the tanh of the cell.
+        h: [wide or more], output.
+        width: Numbers in each part.
     """
     noinline()
     wide = cell.size
@@ -88,17 +88,17 @@ def lstm_step_back(
     d_cell: Floats,
     width: int,
 ) -> None:
-    """Turn gates into derivatives by what went into them, and d_cell into that of the step before.
+    """Turn gates into derivatives w.r.t. their inputs, and d_cell into that of the previous step.
 
     Args:
-        now: [4 * wide], is written: the derivatives, as in `gates`.
-        gates: [4 * wide], the gates; is overwritten with the derivatives.
+        now: [4 * wide], output: the derivatives, as in `gates`.
+        gates: [4 * wide], the gates; overwritten with the derivatives.
         cell_before: [wide].
         out: [wide], the tanh of the cell.
-        d_h: [wide], by the output.
-        d_after: [wide], what the step after adds to that; is overwritten with 0.
-        d_cell: [wide], by the cell; is overwritten with that by the cell before.
-        width: Numbers of each part.
+        d_h: [wide], w.r.t. the output.
+        d_after: [wide], the contribution of the next step to d_h; overwritten with 0.
+        d_cell: [wide], w.r.t. the cell; overwritten with the derivative w.r.t. the previous cell.
+        width: Numbers in each part.
     """
     noinline()
     wide = out.size
@@ -126,15 +126,15 @@ def lstm_step_back(
 
 @part
 def gru_step(now: Floats, gates: Floats, h_before: Floats, h: Floats, width: int) -> None:
-    """Turn what goes into the gates into gates and the output.
+    """Compute gates and the output from the gates' inputs.
 
     Args:
-        now: [4 * wide], what goes in: to new in two parts, that of the state and that of inputs; is
+        now: [4 * wide], the gates' inputs, for new in two parts, by state and by inputs;
             overwritten.
-        gates: [4 * wide], is written.
+        gates: [4 * wide], output.
         h_before: [wide].
-        h: [wide or more], is written.
-        width: Numbers of each part.
+        h: [wide or more], output.
+        width: Numbers in each part.
     """
     noinline()
     wide = h_before.size
@@ -153,16 +153,16 @@ def gru_step(now: Floats, gates: Floats, h_before: Floats, h: Floats, width: int
 def gru_step_back(
     now: Floats, gates: Floats, h_before: Floats, d_h: Floats, d_after: Floats, width: int
 ) -> None:
-    """Turn gates into derivatives by what went into them.
+    """Turn gates into derivatives w.r.t. their inputs.
 
     Args:
-        now: [4 * wide], is written: the derivatives, as in `gates`.
-        gates: [4 * wide], the gates; is overwritten with the derivatives.
+        now: [4 * wide], output: the derivatives, as in `gates`.
+        gates: [4 * wide], the gates; overwritten with the derivatives.
         h_before: [wide].
-        d_h: [wide], by the output.
-        d_after: [wide], what the step after adds to that; is overwritten with what goes straight
-            to the output before.
-        width: Numbers of each part.
+        d_h: [wide], w.r.t. the output.
+        d_after: [wide], the contribution of the next step to d_h; overwritten with the direct
+            contribution to the previous output.
+        width: Numbers in each part.
     """
     noinline()
     wide = h_before.size

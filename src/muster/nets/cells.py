@@ -1,8 +1,8 @@
-"""Layers that remember, from any state: LSTM and GRU.
+"""Recurrent layers that start from any state: LSTM and GRU.
 
     inputs [T, B, in] -> gates by inputs, all steps at once -> step by step -> outputs [T, B, width]
 
-`torch.nn.LSTM` and `torch.nn.GRU` cannot zero the state in the middle of a sequence.
+`torch.nn.LSTM` and `torch.nn.GRU` cannot reset the state in the middle of a sequence.
 """
 
 import math
@@ -18,22 +18,22 @@ class LSTM(nn.Module):
 
     Args:
         in_features: Width of the input.
-        width: Of the output, and of each half of the state: output, then cell.
-        generator: Where the first weights come from. None: torch's global generator.
+        width: Width of the output, and of each half of the state: output, then cell.
+        generator: Draws the initial weights. None: torch's global generator.
     """
 
     def __init__(self, in_features: int, width: int, generator: torch.Generator | None) -> None:
         super().__init__()
         self.width = width
         self.input = linear(in_features, 4 * width, generator)
-        """To the gates: input, forget, output, then what is written to the cell."""
+        """To the gates: input, forget, output, then the value written to the cell."""
         self.recurrent = nn.Parameter(torch.empty(4 * width, width))
         bound = 1 / math.sqrt(width)
         nn.init.uniform_(self.recurrent, -bound, bound, generator=generator)
 
     @property
     def state_width(self) -> int:
-        """Numbers that make the state of one environment."""
+        """Numbers in the state of one environment."""
         return 2 * self.width
 
     def forward(
@@ -45,9 +45,9 @@ class LSTM(nn.Module):
             inputs: [T, B, in_features].
             state: [B, 2 * width].
             first: bool [T, B, 1], where the state is zeroed before the step.
-            cut: bool [T, B, 1], where the gradient goes back no further than to this step.
+            cut: bool [T, B, 1], where the gradient is not propagated further back than this step.
         """
-        gates = self.input(inputs)  # of all steps at once
+        gates = self.input(inputs)  # for all steps at once
         recurrent = self.recurrent.t()
         outputs = []
         for t in range(len(inputs)):
@@ -73,8 +73,8 @@ class GRU(nn.Module):
 
     Args:
         in_features: Width of the input.
-        width: Of the output, which is the state.
-        generator: Where the first weights come from. None: torch's global generator.
+        width: Width of the output, which is the state.
+        generator: Draws the initial weights. None: torch's global generator.
     """
 
     def __init__(self, in_features: int, width: int, generator: torch.Generator | None) -> None:
@@ -84,13 +84,13 @@ class GRU(nn.Module):
         """To the gates: reset, update, new."""
         self.recurrent = nn.Parameter(torch.empty(3 * width, width))
         self.recurrent_bias = nn.Parameter(torch.zeros(width))
-        """Of new, by the state: the only one that the bias of the inputs cannot stand for."""
+        """Bias of new by the state: the only one that the bias of the inputs cannot replace."""
         bound = 1 / math.sqrt(width)
         nn.init.uniform_(self.recurrent, -bound, bound, generator=generator)
 
     @property
     def state_width(self) -> int:
-        """Numbers that make the state of one environment."""
+        """Numbers in the state of one environment."""
         return self.width
 
     def forward(
@@ -102,9 +102,9 @@ class GRU(nn.Module):
             inputs: [T, B, in_features].
             state: [B, width].
             first: bool [T, B, 1], where the state is zeroed before the step.
-            cut: bool [T, B, 1], where the gradient goes back no further than to this step.
+            cut: bool [T, B, 1], where the gradient is not propagated further back than this step.
         """
-        gates = self.input(inputs)  # of all steps at once
+        gates = self.input(inputs)  # for all steps at once
         recurrent, two = self.recurrent.t(), 2 * self.width
         outputs = []
         for t in range(len(inputs)):

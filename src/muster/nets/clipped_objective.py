@@ -1,4 +1,4 @@
-"""What PPO and its kin make of a network's outputs: a distribution, and the clipped loss."""
+"""The objective of PPO and related algorithms: a distribution of actions, and the clipped loss."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,10 +9,10 @@ from muster.rl_utils.losses.ppo import ppo_loss, sample_actions
 
 
 class ClippedObjective:
-    """Actions are drawn from the distribution that outputs describe; the loss is `ppo_loss`.
+    """Samples actions from the distribution that outputs describe; the loss is `ppo_loss`.
 
     Args:
-        head: What the outputs mean.
+        head: How the outputs are interpreted.
     """
 
     def __init__(self, head: ActionHead) -> None:
@@ -20,7 +20,7 @@ class ClippedObjective:
         self._sizes = np.array(head.sizes, np.int64)
 
     def draw(self, outputs: Floats, noise: Floats, action: Array, logp: Floats) -> None:
-        """Draw an action for each row of outputs (see `sample_actions`)."""
+        """Sample an action for each row of outputs (see `sample_actions`)."""
         sample_actions(outputs, noise, self._gaussian, self._sizes, action, logp)
 
     def loss(

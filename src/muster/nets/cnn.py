@@ -16,13 +16,13 @@ NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 class NatureCNN(nn.Module):
     """Three convolutions over uint8 images, to features [B, self.out_features].
 
-    An image smaller than 36 pixels would be nothing after these strides, so it is read with kernels
-    of 3, and with a stride of 2 at first if it has 16 or more. A kernel is never larger than what
-    it is applied to, so every size can be read.
+    For an image smaller than 36 pixels these strides would leave nothing, so it is read with
+    kernels of 3, and with a first stride of 2 if it has 16 pixels or more. A kernel is never larger
+    than its input, so every size can be read.
 
     Args:
-        shape: Of one image, as `ImageInput` reads it.
-        generator: Where the first weights come from. None: torch's global generator.
+        shape: Shape of one image, as `ImageInput` reads it.
+        generator: Draws the initial weights. None: torch's global generator.
     """
 
     def __init__(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> None:

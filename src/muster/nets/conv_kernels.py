@@ -1,16 +1,16 @@
-"""Convolutions over images of uint8, forwards and backwards, as compiled code.
+"""Convolutions over uint8 images, forwards and backwards, as compiled code.
 
     forward:   image -> floats, channels innermost -> step after step -> features
-    backward:  derivatives by features -> the steps, last first -> gradient of the weights
+    backward:  derivatives w.r.t. features -> the steps, last first -> gradient of the weights
 
-One image at a time goes through all steps while it is in the cache, so its bits do not depend on
-the others; the gradient of the weights is summed up over the images, in their order.
+Each image goes through all steps while it is in the cache, so its bits do not depend on the others;
+the gradient of the weights is summed over the images, in order.
 
-`steps` is int64 [S, PLACES], a row for each convolution, max-pool or ReLU. What steps read and
-write are buffers of pixels, [height, width, channels], some with a border of zeros around, at
-places of one long row of floats: first what the way back needs (`kept`, one row for each image),
-then what one image after the other uses (`scratch`: the image itself, and what is pooled). Where
-pixels lie in a buffer is in `tables`. Features are in torch's order, [channels, pixels].
+`steps` is int64 [S, PLACES], a row for each convolution, max-pool or ReLU. Steps read and write
+buffers of pixels, [height, width, channels], some with a border of zeros, at offsets into one long
+row of floats: first the data that the backward pass needs (`kept`, one row for each image), then
+the data that images use one after another (`scratch`: the image itself, and the input of pools).
+`tables` has the offsets of pixels in a buffer. Features are in torch's order, [channels, pixels].
 """
 
 import numpy as np
@@ -36,55 +36,55 @@ Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
 CONVOLVE, POOL, RECTIFY = range(3)
-"""Kinds of a step: a convolution; a max-pool of 3 x 3 pixels around every second one, of what has a
-border; a ReLU."""
+"""Kinds of a step: a convolution; a max-pool of 3 x 3 pixels around every second pixel, of a buffer
+with a border; a ReLU."""
 PLAIN, WITH_RELU, ADDED = range(3)
-"""What a convolution does with what it computes: nothing; ReLU; adds it to what is there."""
+"""The end of a convolution: nothing; ReLU; add the result to the existing values."""
 
 PLACES = 21
 (
     KIND,  # one of the kinds above
     END,  # of a convolution: one of the ends above
-    FROM,  # where what it reads begins
-    TO,  # where what it writes begins
-    CHANNELS,  # of what it reads
-    HEIGHT,  # of what it reads, without its border
+    FROM,  # offset of its input
+    TO,  # offset of its output
+    CHANNELS,  # of its input
+    HEIGHT,  # of its input, without the border
     WIDTH,
-    ROW,  # floats from one row of what it reads to the next
+    ROW,  # floats from one row of its input to the next
     KERNEL,  # width and height
     STRIDE,
-    OUT,  # channels of what it writes
-    PIXELS,  # of what it writes, without its border
+    OUT,  # channels of its output
+    PIXELS,  # of its output, without the border
     ACROSS,  # how many of them are side by side
-    ROW_TO,  # floats from one row of what it writes to the next
-    SIZE,  # floats of what it writes, with its border
-    WEIGHT,  # where its weights lie in the parameters; of a pool, its choices among all choices
-    BIAS,  # where its biases lie in the parameters
-    PADDED,  # whether it writes as many pixels as it reads, with a border around both
-    TABLE,  # where its tables lie: [pixels] of patches, [pixels] of results; see `_to_inputs`
-    TURNED,  # where its weights lie in `turned`: [kernel, kernel, channels, out]; see `_to_inputs`
-    SUMS,  # where its gradient lies in `sums`: [out, kernel, span], then [out] of the biases
+    ROW_TO,  # floats from one row of its output to the next
+    SIZE,  # floats of its output, with the border
+    WEIGHT,  # offset of its weights in the parameters; of a pool, its choices among all choices
+    BIAS,  # offset of its biases in the parameters
+    PADDED,  # whether output and input have the same number of pixels, both with a border
+    TABLE,  # offset of its tables: [pixels] of patches, [pixels] of results; see `_to_inputs`
+    TURNED,  # offset of its weights in `turned`: [kernel, kernel, channels, out]; see `_to_inputs`
+    SUMS,  # offset of its gradient in `sums`: [out, kernel, span], then [out] of the biases
 ) = range(PLACES)
 """Columns of `steps`."""
 
 _ZERO = np.float32(0)
 _SCALE = np.float32(1 / 255)
 _STACKED = 4
-"""Frames that Atari's observations are made of."""
+"""Frames in an Atari observation."""
 _NO_FLOOR = np.float32(-np.inf)
 _POOLED = 3
-"""Height and width of what a pool chooses from."""
+"""Height and width of the input window of a pool."""
 
 
 @part
 def span_of(kernel: int, channels: int) -> int:
-    """Return the floats of a gradient for one row of a kernel: whole vectors."""
+    """Return the floats of a gradient for one row of a kernel, rounded up to whole vectors."""
     return (kernel * channels + LANES - 1) // LANES * LANES
 
 
 @part
 def _read_image(obs: Bytes, row: int, planes: bool, first: Ints, begin: int, x: Floats) -> None:
-    """Write one image as floats from 0 to 1; `begin` is where its first pixel lies in x."""
+    """Write one image as floats from 0 to 1; `begin` is the offset of its first pixel in x."""
     noinline()
     channels, height, width = first[CHANNELS], first[HEIGHT], first[WIDTH]
     flat, pixels = obs[row], height * width
@@ -93,7 +93,7 @@ def _read_image(obs: Bytes, row: int, planes: bool, first: Ints, begin: int, x: 
         if not planes:
             for i in range(width * channels):
                 x[to + i] = np.float32(flat[at * channels + i]) * _SCALE
-        elif channels == _STACKED:  # written side by side this becomes vectors
+        elif channels == _STACKED:  # written out, because this form vectorises
             for i in range(width):
                 x[to + i * _STACKED] = np.float32(flat[at + i]) * _SCALE
                 x[to + i * _STACKED + 1] = np.float32(flat[pixels + at + i]) * _SCALE
@@ -120,7 +120,7 @@ def _turn(params: Floats, steps: Ints, turned: Floats, backwards: bool) -> None:
                 place, place_of = to + (i * channels + c) * out, at + c * size + i
                 for o in range(out):
                     turned[place + o] = params[place_of + o * channels * size]
-        if not backwards or n == 0:  # nobody asks for derivatives by the image
+        if not backwards or n == 0:  # derivatives w.r.t. the image are never needed
             continue
         to += size * channels * out
         for o in range(out):
@@ -177,7 +177,7 @@ def _convolve(
     x: Floats, x_at: int, y: Floats, y_at: int, step: Ints, tables: Ints, turned: Floats,
     params: Floats,
 ) -> None:  # fmt: skip
-    """Compute a layer's output of one image."""
+    """Compute a layer's output for one image."""
     noinline()
     kernel, channels, out, pixels = step[KERNEL], step[CHANNELS], step[OUT], step[PIXELS]
     patches = tables[step[TABLE] : step[TABLE] + pixels]
@@ -192,11 +192,12 @@ def _convolve(
 
 @part
 def _to_inputs(d: Floats, step: Ints, tables: Ints, turned: Floats) -> None:
-    """Add what one image's derivatives by a layer's output are by what it read.
+    """Add the derivatives w.r.t. a layer's input, from those w.r.t. its output, for one image.
 
-    They are spread pixel by pixel of the kernel, by weights [out, kernel, kernel, channels]. A
-    padded layer's are gathered instead, which reads and writes each pixel once: as a convolution of
-    derivatives, with tables of its own, by weights [kernel, kernel, out, channels] turned round.
+    In general they are scattered, pixel by pixel of the kernel, with weights [out, kernel, kernel,
+    channels]. For a padded layer they are gathered instead, which reads and writes each pixel once:
+    as a convolution of derivatives, with its own tables, by rotated weights [kernel, kernel, out,
+    channels].
     """
     noinline()
     kernel, channels, out, pixels = step[KERNEL], step[CHANNELS], step[OUT], step[PIXELS]
@@ -213,7 +214,7 @@ def _to_inputs(d: Floats, step: Ints, tables: Ints, turned: Floats) -> None:
         )  # fmt: skip
         return
     for ky in range(kernel):
-        # A tile has the columns of one pixel of the kernel: its rows then never overlap.
+        # A tile has the columns of one pixel of the kernel, so its rows never overlap.
         _multiply(
             d, step[FROM] + ky * step[ROW], first, d, step[TO], second, one, out, one,
             turned, weights + ky * length, kernel * length, length, wide,
@@ -225,9 +226,9 @@ def _to_inputs(d: Floats, step: Ints, tables: Ints, turned: Floats) -> None:
 def _add_weights(
     d: Floats, x: Floats, x_at: int, step: Ints, tables: Ints, sums: Floats
 ) -> None:  # fmt: skip
-    """Add one image's gradient by a layer's weights and biases.
+    """Add one image's gradient of a layer's weights and biases.
 
-    Where a row of the kernel ends within a vector, the rest of it is summed up and never read.
+    Where a row of the kernel ends within a vector, the rest of the vector is summed but never read.
     """
     noinline()
     kernel, out, pixels = step[KERNEL], step[OUT], step[PIXELS]
@@ -262,10 +263,10 @@ def _add_weights(
 def _pool(
     x: Floats, x_at: int, y: Floats, y_at: int, step: Ints, tables: Ints, chosen: Bytes
 ) -> None:
-    """Write the largest of the 3 x 3 pixels around every second one, and which it was."""
+    """Write the largest of the 3 x 3 pixels around every second one, and its position."""
     noinline()
     channels, height, row = step[CHANNELS], step[HEIGHT], step[ROW]
-    x[x_at : x_at + row] = _NO_FLOOR  # what is outside is never the largest
+    x[x_at : x_at + row] = _NO_FLOOR  # values outside are never the largest
     for y_in in range(1, height + 1):
         x[x_at + y_in * row : x_at + y_in * row + channels] = _NO_FLOOR
         x[x_at + (y_in + 1) * row - channels : x_at + (y_in + 1) * row] = _NO_FLOOR
@@ -281,7 +282,7 @@ def _pool(
 
 @part
 def _unpool(d: Floats, step: Ints, tables: Ints, chosen: Bytes) -> None:
-    """Write the derivatives by what was pooled: those of the result, at what was chosen."""
+    """Write the derivatives w.r.t. a pool's input: those of the result, at the chosen pixels."""
     noinline()
     channels, across, begin = step[CHANNELS], step[ACROSS], step[FROM]
     places = tables[step[TABLE] : step[TABLE] + step[PIXELS]]
@@ -306,7 +307,7 @@ def _rectify(y: Floats, x: Floats) -> None:
 def _through_relu(d: Floats, h: Floats) -> None:
     noinline()
     for i in range(d.size):
-        x = d[i]  # read in any case: then this becomes vectors
+        x = d[i]  # read unconditionally, so that the loop vectorises
         d[i] = _ZERO if h[i] <= _ZERO else x
 
 
@@ -335,17 +336,17 @@ def forward(
     """Compute the features of n images.
 
     Args:
-        params: The flat vector.
+        params: The flat parameter vector.
         steps: See above.
         tables: See above. Last come the [pixels] of the image and of the features.
-        turned: Is written: the weights as tiles read them.
+        turned: Output: the weights in the order of the tiles.
         obs: [N, bytes of an image].
-        planes: Whether channels come first in these.
-        rows: [n], which of them.
-        scratch: Room for one image. Borders in it are 0; so they are in `kept`.
-        kept: [n, room], is written; or one row, if there is no way back.
-        chosen: [n, choices of pools], is written; or one row.
-        features: [n, channels * pixels of the last step], is written.
+        planes: Whether the channels of an image come first.
+        rows: [n], the images to use.
+        scratch: Room for one image. Its borders are 0, like those of `kept`.
+        kept: [n, room], output; or one row, if there is no backward pass.
+        chosen: [n, choices of pools], output; or one row.
+        features: [n, channels * pixels of the last step], output.
     """
     _turn(params, steps, turned, False)
     first, last, room = steps[0], steps[steps.shape[0] - 1], kept.shape[1]
@@ -372,7 +373,7 @@ def forward(
 
 @part
 def _take_sums(steps: Ints, sums: Floats, grad: Floats) -> None:
-    """Write sums of all layers to the gradient, in torch's order."""
+    """Write the sums of all layers to the gradient, in torch's order."""
     noinline()
     for n in range(steps.shape[0]):
         step = steps[n]
@@ -410,7 +411,7 @@ def backward(
     """Write the gradient of the weights.
 
     Args:
-        params: As in `forward`; so on for the next seven.
+        params: As in `forward`, like the next seven.
         steps: See there.
         tables: See there.
         turned: See there.
@@ -418,12 +419,12 @@ def backward(
         planes: See there.
         rows: See there.
         scratch: See there.
-        kept: What `forward` left.
-        chosen: What `forward` left.
+        kept: As written by `forward`.
+        chosen: As written by `forward`.
         d_features: [n, features].
-        d: Room for derivatives by all that one image has in `kept` and `scratch`.
+        d: Room for the derivatives w.r.t. all data of one image in `kept` and `scratch`.
         sums: Room for a gradient.
-        grad: The size of the flat vector; what belongs to these layers is overwritten.
+        grad: The size of the flat vector; the part of these layers is overwritten.
     """
     _turn(params, steps, turned, True)
     first, last, room = steps[0], steps[steps.shape[0] - 1], kept.shape[1]

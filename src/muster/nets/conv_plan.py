@@ -1,4 +1,4 @@
-"""Turns the convolutions of a torch module into what `conv_kernels` read; says which can be.
+"""Converts the convolutions of a torch module for `conv_kernels`; decides which are supported.
 
 NatureCNN, ImpalaCNN -> why_no_convolutions -> ConvPlan: steps, tables, room
 """
@@ -19,16 +19,16 @@ from muster.nets.vector_code import LANES
 
 
 class ConvPlan(NamedTuple):
-    """What the kernels are called with, and how much room they need."""
+    """The arguments of the kernels, and how much room they need."""
 
     steps: NDArray[np.int64]
     tables: NDArray[np.int64]
     planes: bool
-    """Whether an image has its channels first."""
+    """Whether the channels of an image come first."""
     scratch: int
-    """Floats that one image after the other uses."""
+    """Floats that images use one after another."""
     kept: int
-    """Floats of one image that the way back needs."""
+    """Floats of one image that the backward pass needs."""
     chosen: int
     """Choices of pools for one image."""
     turned: int
@@ -39,10 +39,10 @@ class ConvPlan(NamedTuple):
 
 
 def why_no_convolutions(encoder: nn.Module) -> str | None:
-    """Say why convolutions are not those that the kernels know, or None if they are.
+    """Return why the kernels do not support these convolutions, or None if they do.
 
-    The rule: it is an `ImpalaCNN`, or a `NatureCNN` with square kernels. Both have channels in
-    multiples of 16; what the first layer reads may have any number.
+    The rule: the encoder is an `ImpalaCNN`, or a `NatureCNN` with square kernels. Both have
+    channels in multiples of 16; the input of the first layer may have any number.
     """
     if type(encoder) not in (NatureCNN, ImpalaCNN):
         return f"observations go through {type(encoder).__name__}"
@@ -58,7 +58,7 @@ def why_no_convolutions(encoder: nn.Module) -> str | None:
 
 
 def plan_convolutions(encoder: NatureCNN | ImpalaCNN, flat: FlatParameters) -> ConvPlan:
-    """Return the plan of convolutions for which `why_no_convolutions` says None."""
+    """Return the plan of convolutions for which `why_no_convolutions` returns None."""
     builder = _Builder(flat)
     source = encoder.input
     border = 1 if isinstance(encoder, ImpalaCNN) else 0
@@ -76,7 +76,7 @@ def plan_convolutions(encoder: NatureCNN | ImpalaCNN, flat: FlatParameters) -> C
 
 
 def _sections(builder: "_Builder", encoder: ImpalaCNN, image: "_Pixels") -> "_Pixels":
-    """Plan the residual network, and return where its features are."""
+    """Plan the residual network, and return the buffer of its features."""
     last = image
     for layer in encoder.layers:
         if isinstance(layer, nn.Conv2d):
@@ -101,7 +101,7 @@ class _Pixels:
     channels: int
     border: int = 0
     at: int = 0
-    """Where it begins; from `_SCRATCH` on in what one image after the other uses."""
+    """Offset; `_SCRATCH` or more in the room that images use one after another."""
 
     @property
     def row(self) -> int:
@@ -112,13 +112,13 @@ class _Pixels:
         return (self.height + 2 * self.border) * self.row
 
     def inside(self) -> NDArray[np.int64]:
-        """Return where each pixel lies, borders left out."""
+        """Return the offset of each pixel, without borders."""
         y, x = np.mgrid[: self.height, : self.width].reshape(2, -1) + self.border
         places: NDArray[np.int64] = y * self.row + x * self.channels
         return places
 
     def patches(self, kernel: int, stride: int) -> NDArray[np.int64]:
-        """Return where each patch begins that a convolution reads, borders included."""
+        """Return the offset of each patch that a convolution reads, with borders."""
         high, wide = (
             (n + 2 * self.border - kernel) // stride + 1 for n in (self.height, self.width)
         )
@@ -138,11 +138,11 @@ class _Pixels:
 
 
 _SCRATCH = 1 << 40
-"""Added to places in `scratch` until it is known how much room `kept` takes."""
+"""Added to offsets in `scratch` until the size of `kept` is known."""
 
 
 class _Builder:
-    """Gives buffers their places, and writes steps and tables one after the other."""
+    """Allocates buffers, and writes steps and tables one after another."""
 
     def __init__(self, flat: FlatParameters) -> None:
         self._places = flat.places()
@@ -151,13 +151,13 @@ class _Builder:
         self._kept = self._scratch = self._chosen = self._turned = self._sums = self._table = 0
 
     def kept(self, pixels: _Pixels) -> _Pixels:
-        """Give pixels a place that the way back finds as the way forward left it."""
+        """Allocate pixels that stay unchanged until the backward pass."""
         placed = _Pixels(pixels.height, pixels.width, pixels.channels, pixels.border, self._kept)
         self._kept += placed.size
         return placed
 
     def scratch(self, pixels: _Pixels, beyond: _Pixels | None = None) -> _Pixels:
-        """Give pixels a place that others use too, beyond some that they do not."""
+        """Allocate pixels in shared room, after a buffer that must not overlap."""
         begin = 0 if beyond is None else beyond.at - _SCRATCH + beyond.size
         placed = _Pixels(
             pixels.height, pixels.width, pixels.channels, pixels.border, _SCRATCH + begin
@@ -166,7 +166,7 @@ class _Builder:
         return placed
 
     def convolve(self, layer: nn.Conv2d, source: _Pixels, to: _Pixels, end: int) -> None:
-        """Add a convolution, padded as wide as the border of what it reads."""
+        """Add a convolution, padded by the width of its input's border."""
         kernel, channels, out = layer.kernel_size[0], source.channels, to.channels
         tables = [source.patches(kernel, layer.stride[0]), to.inside()]
         if source.border:
@@ -187,13 +187,13 @@ class _Builder:
         self._chosen += to.height * to.width * to.channels
 
     def rectify(self, source: _Pixels) -> _Pixels:
-        """Add a ReLU, and return what it makes."""
+        """Add a ReLU, and return its output."""
         made = self.kept(source)
         self._step(kernels.RECTIFY, source, made, made.inside())
         return made
 
     def plan(self, image: _Pixels, last: _Pixels, planes: bool) -> ConvPlan:
-        """Return all of it."""
+        """Return the complete plan."""
         steps = np.array(self._steps, np.int64)
         for column in (kernels.FROM, kernels.TO):
             places = steps[:, column]
@@ -203,7 +203,7 @@ class _Builder:
             steps,
             np.concatenate([*self._tables, *ends]).astype(np.int64),
             planes,
-            self._scratch + WIDE,  # a vector may reach beyond the last patch
+            self._scratch + WIDE,  # a vector may extend beyond the last patch
             self._kept,
             max(1, self._chosen),
             self._turned,

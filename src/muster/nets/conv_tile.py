@@ -1,15 +1,15 @@
-"""The products inside a convolution, in tiles whose rows lie where a table says; and a max-pool.
+"""The products inside a convolution, in tiles whose rows are located by tables; and a max-pool.
 
     rows_tile   C[pixels, columns] = S + A[pixels, depth] @ B[depth, columns]: forwards, and back
-                to what a layer read
+                to the input of a layer
     sums_tile   C[channels, columns] += A[pixels, channels].T @ B[pixels, columns]: the gradient of
                 the weights
     pool_tile   the largest of 3 x 3 pixels, channel by channel
 
-A pixel of the result reads a patch of the image: some segments that are contiguous, one for each
-row of the kernel. So patches are read where they lie, and never copied side by side. As in `tile`,
-every element of C is one chain of fused multiply-adds in the order of depth, or of pixels: no bit
-depends on the size of a tile, which is what the registers of the CPU hold.
+A pixel of the result reads a patch of the image: one contiguous segment for each row of the kernel.
+So patches are read in place, and never copied side by side. As in `tile`, every element of C is one
+chain of fused multiply-adds in the order of depth, or of pixels: no bit depends on the size of a
+tile, which is chosen to fit the registers of the CPU.
 """
 
 from collections.abc import Callable
@@ -18,17 +18,17 @@ from typing import Any
 from muster.nets.tile import absent
 from muster.nets.vector_code import LANES, VectorCode, has_wide_registers
 
-# AVX2 has 16 registers, two for each vector: a wide tile would be spilled there, so it is no wider.
+# AVX2 has 16 registers, two for each vector: a wider tile would be spilled, so wide equals narrow.
 WIDE, ROWS, SUM_ROWS = (2 * LANES, 8, 8) if has_wide_registers() else (LANES, 6, 4)
-"""Columns of the wide tiles, which channels in a multiple of it go through; rows of `rows_tile`;
-and rows of `sums_tile`: channels come in a multiple of them."""
+"""Columns of the wide tiles, used if the channels are a multiple of it; rows of `rows_tile`; and
+rows of `sums_tile`: the number of channels is a multiple of them."""
 
 
 def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
     """Return `rows_tile` and `sums_tile`, wide and narrow, and `pool_tile`; None without numba."""
     try:
         code = VectorCode()
-    except ImportError:  # `muster.jit` says it in the log
+    except ImportError:  # `muster.jit` logs it
         return None
     intrinsic, types, cgutils, ir = code.intrinsic, code.types, code.cgutils, code.ir
     data, at, load = code.data, code.at, code.load
@@ -43,7 +43,7 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
             builder.store(builder.call(fma, [x, lanes, builder.load(total)]), total)
 
     def sums_of(builder: Any, rows: list[Any], width: int) -> list[list[Any]]:
-        """Return variables for the sums of a tile, which LLVM turns into registers."""
+        """Return variables for the sums of a tile, which LLVM keeps in registers."""
         count = range(width // LANES)
         return [[cgutils.alloca_once(builder, code.vector) for _ in count] for _ in rows]
 
@@ -72,10 +72,10 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
         ) -> Any:
             """C[r] = max(S + A[r] @ B, floor), where row r of C is at c_at + c_rows[first + r].
 
-            A[r] are `segments` of `length` numbers, `stride` apart, from a_at + a_rows[first + r]
-            on. S is start[start_at : start_at + width] in each row, C itself if it `adds`, or, if
-            start_at is not negative besides, their sum. If `count` is less than `ROWS`, the last
-            row is computed several times.
+            A[r] are `segments` of `length` numbers, `stride` apart, starting at a_at + a_rows[first
+            + r]. S is start[start_at : start_at + width] in each row, or C itself if `adds`, or, if
+            also start_at is not negative, their sum. If `count` is less than `ROWS`, the last row
+            is computed several times.
             """
 
             def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -161,7 +161,7 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
         ) -> Any:
             """C[SUM_ROWS, width] += A[pixels, SUM_ROWS].T @ B[pixels, width].
 
-            Pixel x of line y is at a_at + y * a_line + x * a_step of A, and so on for B.
+            Pixel x of line y is at a_at + y * a_line + x * a_step of A, and likewise for B.
             """
 
             def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -212,10 +212,10 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
         a_line: Any,
         a_step: Any,
     ) -> Any:
-        """C[16] = the largest of 3 x 3 pixels of A for each channel; `chosen` says which, 0 to 8.
+        """C[16] = the largest of 3 x 3 pixels of A for each channel; `chosen` is its index, 0 to 8.
 
-        The first of equal ones is taken, but the one in the middle if all are -infinity; a NaN is
-        taken, and stays.
+        The first of equal pixels is chosen, but the middle one if all are -infinity; a NaN is
+        chosen, and propagates.
         """
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

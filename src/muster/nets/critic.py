@@ -1,7 +1,7 @@
 """Networks that value an observation together with an action, and ways to run them.
 
-obs, action -> CriticGroup -> values [B, members * outputs] -> backward: gradient by the weights
-                                                            -> input_gradient: by the actions
+obs, action -> CriticGroup -> values [B, members * outputs] -> backward: gradient w.r.t. the weights
+                                                            -> input_gradient: w.r.t. the actions
 """
 
 from collections import OrderedDict
@@ -22,7 +22,7 @@ from muster.nets.registry import Factory
 from muster.nets.torch_net import TorchNet
 
 _FEATURES = 256
-"""What a model of the user's own makes of an observation for a critic."""
+"""Features that your own model computes from an observation for a critic."""
 _BATCH_NORM_MOMENTUM = 0.01
 
 
@@ -30,16 +30,16 @@ class Critic(nn.Module):
     """The values of actions in the range -1 to 1.
 
     Args:
-        obs_space: Of one observation.
-        action_size: Numbers of one action.
+        obs_space: Space of one observation.
+        action_size: Numbers in one action.
         hidden: Width of each layer after the encoder.
-        outputs: Values of each pair: 1, or as many quantiles.
+        outputs: Values of each pair: 1, or the number of quantiles.
         activation: "relu", "tanh", "gelu" or "silu", after each hidden layer.
-        layer_norm: Normalise what each hidden layer puts out, row by row, before the activation.
-        dropout: Probability with which a hidden output is left out in training.
-        batch_norm: Normalise what goes into each layer, over the rows of a batch.
-        model: A network of the user's own that reads observations in place of the encoder.
-        seed: Decides the first weights, and what is left out.
+        layer_norm: Normalise the output of each hidden layer, row by row, before the activation.
+        dropout: Probability of dropping a hidden output in training.
+        batch_norm: Normalise the input of each layer, over the rows of a batch.
+        model: Your own network to read observations, in place of the encoder.
+        seed: Seed of the initial weights, and of dropout.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Critic(nn.Module):
 
 
 class CriticGroup(nn.Module):
-    """Several critics that read the same, and whose values come one after the other.
+    """Several critics that read the same input; their values are concatenated.
 
     Args:
         members: Critics of the same observations and actions.
@@ -107,7 +107,7 @@ class CriticGroup(nn.Module):
 
 
 def make_critic_net(group: CriticGroup, flat: FlatParameters) -> FusedNet | TorchNet:
-    """Return the fastest way to run critics: compiled where that is possible, else by torch.
+    """Return the fastest way to run critics: compiled if possible, otherwise by torch.
 
     Args:
         group: The networks.

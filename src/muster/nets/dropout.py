@@ -5,14 +5,14 @@ from torch import Tensor, nn
 
 
 class SeededDropout(nn.Module):
-    """Leaves each number out with probability `p` in training, and makes up for it.
+    """Sets each number to 0 with probability `p` in training, and scales up the others.
 
-    torch's own draws from the global generator, so what is left out would depend on what else the
-    process does, and a resumed run would not continue as if nothing had happened.
+    torch's own dropout draws from the global generator, so its result would depend on all other
+    code in the process, and a resumed run would differ from an uninterrupted one.
 
     Args:
         p: Probability, from 0 to below 1.
-        generator: Gives the seed.
+        generator: Provides the seed.
     """
 
     HOST_BUFFERS = frozenset({"next_seed"})
@@ -26,7 +26,7 @@ class SeededDropout(nn.Module):
         self.register_buffer("next_seed", torch.randint(2**62, (), generator=generator))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x with some of its numbers 0 and the others larger, or x itself in evaluation."""
+        """Return x with some numbers set to 0 and the others scaled up; in evaluation x itself."""
         if not self.training:
             return x
         self._generator.manual_seed(int(self.next_seed))

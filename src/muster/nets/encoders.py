@@ -1,10 +1,10 @@
-"""From an observation space to a vector of features: what every network begins with.
+"""From an observation space to a vector of features: the first part of every network.
 
 Box, MultiBinary            -> Flatten
 Box of uint8 [H, W(, C)]    -> NatureCNN
 Discrete, MultiDiscrete     -> OneHot
-Dict                        -> DictEncoder: the features of its parts, one after the other, but for
-                               an action mask, which is no feature
+Dict                        -> DictEncoder: the features of its parts, one after another, except an
+                               action mask, which is not a feature
 """
 
 import math
@@ -34,11 +34,11 @@ class Flatten(nn.Module):
 
 
 class OneHot(nn.Module):
-    """Whole numbers as float32 vectors with a 1 at each number's place, [B, out_features].
+    """Integers as one-hot float32 vectors, one after another, [B, out_features].
 
     Args:
-        sizes: How many values each number can take.
-        starts: The lowest of them.
+        sizes: Number of values of each integer.
+        starts: Lowest value of each integer.
     """
 
     offsets: Tensor
@@ -47,7 +47,7 @@ class OneHot(nn.Module):
         super().__init__()
         self.out_features = sum(sizes)
         places = np.cumsum([0, *sizes[:-1]]) - np.asarray(starts)
-        # Not persistent: it follows from the space, so it is no part of what is learnt.
+        # Not persistent: the space determines it, so it is not learnt.
         self.register_buffer("offsets", torch.from_numpy(places), persistent=False)
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -66,9 +66,9 @@ class DictEncoder(nn.Module):
 
     def __init__(self, parts: Mapping[str, nn.Module]) -> None:
         super().__init__()
-        # A ModuleDict cannot have every key (no dots, no names of its own methods): a list can.
+        # A ModuleDict rejects some keys (dots, names of its own methods); a list accepts all.
         self.keys = list(parts)
-        """Of what each part reads."""
+        """The key that each part reads."""
         self.parts = nn.ModuleList(parts.values())
         self.out_features = sum(_width(part) for part in self.parts)
 

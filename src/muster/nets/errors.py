@@ -1,11 +1,11 @@
-"""What goes wrong with networks: one that cannot be built or loaded, and numbers that are none."""
+"""Errors of networks: one that cannot be built or loaded, and NaN or infinite numbers."""
 
 from muster.errors import MusterError
 
 
 class ModelError(MusterError, ValueError):
-    """A network cannot be built, or does not fit the weights or the spaces that it is given."""
+    """A network cannot be built, or does not fit the given weights or spaces."""
 
 
 class NonFiniteError(MusterError, ArithmeticError):
-    """A loss or a gradient is NaN or infinite. The weights are those of before the update."""
+    """A loss or a gradient is NaN or infinite. The weights are those from before the update."""

@@ -1,14 +1,14 @@
 """All parameters of a torch module in one NumPy vector.
 
     FlatParameters(module) copies every parameter into one vector and makes the module's parameters
-    views of it. From then on there is one memory: torch computes with it, NumPy kernels read and
-    write it, an optimiser steps it in one pass, and weights move as one array.
+    views of it. From then on they share memory: torch computes with it, NumPy kernels read and
+    write it, an optimiser updates it in one pass, and weights are sent as one array.
 
-    On another device than the host (`networks_on`) the parameters are views of one tensor there,
-    `tensor`, and `vector` is a copy that is brought up to date when somebody reads it.
+    On a device other than the host (`networks_on`) the parameters are views of one tensor there,
+    `tensor`, and `vector` is a copy that is updated when it is read.
 
 The module stays an ordinary module: state_dict, load_state_dict and autograd work as before. Only
-what gives parameters new memory (`module.half()`) parts it from the vector.
+operations that give parameters new memory (`module.half()`) separate it from the vector.
 """
 
 import hashlib
@@ -31,8 +31,8 @@ Array = NDArray[np.float32]
 def aligned(*shape: int) -> Array:
     """Return a new float32 array of zeros whose first element begins a cache line.
 
-    numpy.zeros promises 16 bytes only, and where it lands differs from run to run; so then would
-    speed, and with some BLAS libraries the last bit of a result.
+    numpy.zeros guarantees only 16 bytes, and the actual alignment differs from run to run; so then
+    would speed, and with some BLAS libraries the last bit of a result.
     """
     size = math.prod(shape)
     room = np.zeros(size + 16, np.float32)
@@ -45,7 +45,7 @@ _PIECE = 2048
 
 
 def add_rows_numpy(rows: Array, total: Array) -> None:
-    """Twin of `add_rows`."""
+    """NumPy equivalent of `add_rows`."""
     np.copyto(total, rows[0])
     for row in rows[1:]:
         total += row
@@ -55,8 +55,8 @@ def add_rows_numpy(rows: Array, total: Array) -> None:
 def add_rows(rows: Array, total: Array) -> None:
     """total[n] = rows[0] + rows[1] + ... of rows [k, n], in this order, in one pass over memory.
 
-    Piece by piece, each of which stays in the first cache: a loop over rows inside one over numbers
-    does not vectorise, and takes three times as long.
+    Adds piece by piece, so that each piece stays in the first cache: a loop over rows inside a loop
+    over numbers does not vectorise, and takes three times as long.
     """
     for start in range(0, total.size, _PIECE):
         piece = total[start : start + _PIECE]
@@ -70,7 +70,7 @@ def add_rows(rows: Array, total: Array) -> None:
 
 
 def move_towards_numpy(weights: Array, others: Array, share: np.float32) -> None:
-    """Twin of `move_towards`."""
+    """NumPy equivalent of `move_towards`."""
     step = others - weights
     step *= share
     weights += step
@@ -78,7 +78,7 @@ def move_towards_numpy(weights: Array, others: Array, share: np.float32) -> None
 
 @jit(move_towards_numpy)
 def move_towards(weights: Array, others: Array, share: np.float32) -> None:
-    """Move each weight by a share of the way to another, in one pass over memory."""
+    """Move each weight by a share of the distance to another, in one pass over memory."""
     for i in range(weights.size):
         weights[i] += (others[i] - weights[i]) * share
 
@@ -88,12 +88,12 @@ class FlatParameters:
 
     Args:
         module: Any torch module with float32 parameters on the CPU. Parameters that are used in
-            several places are held once.
-        device: Where it is computed from now on. None: where `networks_on` says.
+            several places are stored once.
+        device: The device to compute on. None: the device of `networks_on`.
     """
 
     names_and_slices: dict[str, slice]
-    """Where each parameter lies in the vector."""
+    """The slice of each parameter in the vector."""
 
     def __init__(self, module: nn.Module, device: Device | None = None) -> None:
         self.device = current_device() if device is None else device
@@ -117,17 +117,17 @@ class FlatParameters:
             parameter.data = view
             start = piece.stop
         self.tensor: Tensor = torch.from_numpy(self._vector)
-        """The same, where the network is computed. Who changes it there says so: `changed`."""
+        """The same on the device. Code that changes it there must call `changed`."""
         self._is_old = False
         if not self.device.is_host:
             self._move(named)
-        self._buffers = list(module.buffers())  # torch looks through all modules for them
+        self._buffers = list(module.buffers())  # torch would search all modules each time
 
     @property
     def vector(self) -> Array:
         """The parameters, one after the other, in the order of `module.named_parameters()`.
 
-        On another device than the host this is a copy that cannot be written: `load` writes.
+        On a device other than the host this is a read-only copy; use `load` to write.
         """
         if self.device.is_host:
             return self._vector
@@ -140,30 +140,30 @@ class FlatParameters:
 
     @vector.setter
     def vector(self, values: Array) -> None:
-        if values is not self._vector:  # else it was changed in place
+        if values is not self._vector:  # otherwise it was changed in place
             self.load(values)
 
     def load(self, vector: Array) -> None:
-        """Take over the values of all parameters."""
+        """Set the values of all parameters."""
         np.copyto(self._vector, vector)
         if not self.device.is_host:
             self.tensor.copy_(self.device.stage(self._vector))
             self._is_old = False
 
     def changed(self) -> None:
-        """Have `vector` read anew: somebody has changed `tensor`."""
+        """Mark `vector` as outdated, after a change of `tensor`."""
         self._is_old = True
 
     def new_gradient(self) -> Any:
-        """Return zeros, one for each parameter, where gradients are computed.
+        """Return zeros, one for each parameter, on the device where gradients are computed.
 
-        That is an array on the host, and a tensor on any other device.
+        The result is an array on the host, and a tensor on any other device.
         """
         size = self._vector.size
         return aligned(size) if self.device.is_host else self.device.zeros(size)
 
     def _move(self, named: dict[str, nn.Parameter]) -> None:
-        """Have the module's parameters be views of one tensor on the device."""
+        """Make the module's parameters views of one tensor on the device."""
         self.tensor = self.device.zeros(self._vector.size)
         self.tensor.copy_(self.device.stage(self._vector))
         places = self.names_and_slices
@@ -173,7 +173,7 @@ class FlatParameters:
         self.device.hold(self.module, views)
 
     def places(self) -> dict[int, int]:
-        """Return where each parameter begins in the vector, by the parameter's id."""
+        """Return the offset of each parameter in the vector, by the parameter's id."""
         named = self.module.named_parameters()
         return {id(parameter): self.names_and_slices[name].start for name, parameter in named}
 
@@ -181,8 +181,8 @@ class FlatParameters:
         """Move the weights towards those of another copy of the same module.
 
         Args:
-            other: Where to take them from. Its buffers (running means and such) are taken too.
-            tau: How far to go: 1 copies, 0.005 goes a two-hundredth of the way.
+            other: The source. Its buffers (running means etc.) are copied, too.
+            tau: How far to move: 1 copies, 0.005 moves a two-hundredth of the way.
         """
         if not self.device.is_host:
             same = other.device.name == self.device.name
@@ -203,13 +203,13 @@ class FlatParameters:
             state = self.module.state_dict()
             return {name: tensor.detach().numpy().copy() for name, tensor in state.items()}
         vector, found = self.vector, {}
-        for name, tensor, piece in self._pieces():  # all parameters by one copy
+        for name, tensor, piece in self._pieces():  # one copy for all parameters
             array = as_array(tensor) if piece is None else vector[piece].reshape(tensor.shape)
             found[name] = array.copy()
         return found
 
     def load_state_dict(self, state: dict[str, NDArray[np.generic]]) -> None:
-        """Take over what `state_dict` returned, after checking that all of it fits."""
+        """Restore a state that `state_dict` returned, after checking that all of it fits."""
         mine = self.module.state_dict()
         absent, unknown = sorted(mine.keys() - state.keys()), sorted(state.keys() - mine.keys())
         if absent or unknown:
@@ -239,9 +239,9 @@ class FlatParameters:
         self.load(vector)
 
     def _pieces(self) -> Iterator[tuple[str, Tensor, slice | None]]:
-        """Yield what the module's state is made of: name, tensor, and where in the vector it lies.
+        """Yield each entry of the module's state: name, tensor, and its slice of the vector.
 
-        A buffer lies nowhere in it.
+        A buffer has no slice.
         """
         places = self.places()
         for name, tensor in self.module.state_dict(keep_vars=True).items():

@@ -1,7 +1,7 @@
-"""What a network computes for one observation, counted while it does: its matrix products.
+"""Counts the matrix products of a network for one observation, while the network runs.
 
 Linear and Conv2d layers, and the recurrent part of cells, are products of [rows, inner] and [inner,
-outer]; nearly all of a network's arithmetic is in them. Activations, norms and pooling are not
+outer], which are nearly all of a network's arithmetic. Activations, norms and pooling are not
 counted.
 """
 
@@ -23,11 +23,11 @@ class Product:
     """A layer of a network, as a matrix product for one observation."""
 
     rows: int
-    """1 for a vector, the pixels of the result for a convolution."""
+    """1 for a vector, the output pixels for a convolution."""
     inner: int
     outer: int
     times: int = 1
-    """How often it is done: once for each group of channels."""
+    """Number of such products: one for each group of channels."""
 
     @property
     def flops(self) -> int:
@@ -36,14 +36,14 @@ class Product:
 
 
 def count_products(module: nn.Module, obs_space: gym.Space[Any]) -> list[Product]:
-    """Run a module on one observation, and return the products of its layers in their order.
+    """Run a module on one observation, and return the products of its layers in order.
 
-    A layer that is used twice counts twice. Parameters and buffers stay as they are.
+    A layer that is used twice counts twice. Parameters and buffers stay unchanged.
     """
     found: list[Product] = []
 
     def note(layer: nn.Module, inputs: tuple[Any, ...], made: Any) -> None:
-        if isinstance(layer, LSTM | GRU):  # what it makes of its inputs is a Linear layer's
+        if isinstance(layer, LSTM | GRU):  # the product of its inputs belongs to a Linear layer
             rows = made[0].numel() // layer.width
             found.append(Product(rows, layer.width, len(layer.recurrent)))
         elif isinstance(layer, nn.Linear):
@@ -63,7 +63,7 @@ def count_products(module: nn.Module, obs_space: gym.Space[Any]) -> list[Product
         for layer in module.modules()
         if isinstance(layer, nn.Linear | nn.Conv2d | LSTM | GRU)
     ]
-    module.eval()  # or batch norm would remember this observation
+    module.eval()  # or batch norm would include this observation in its statistics
     try:
         with torch.no_grad():
             module(beside(module, obs))

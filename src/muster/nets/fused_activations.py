@@ -1,10 +1,10 @@
-"""How a layer ends, forwards and backwards, as parts of compiled kernels.
+"""Activations of a layer, forwards and backwards, as parts of compiled kernels.
 
-    tanh, relu   the derivative follows from what came out
-    gelu, silu   it does not (two inputs have one output), so what went in is kept beside it
+    tanh, relu   the derivative follows from the output
+    gelu, silu   it does not (two inputs have one output), so the input is kept, too
 
-All are quotients of polynomials, made of multiply-adds that are written out: they vectorise, which
-libm's functions do not, and all lanes round alike.
+All are quotients of polynomials, written out as multiply-adds: unlike the functions of libm they
+vectorise, and all lanes round in the same way.
 """
 
 import math
@@ -18,9 +18,9 @@ from muster.nets.tile import fma, inlined, noinline, part, power_of_two
 Floats = NDArray[np.float32]
 
 TANH, RELU, LINEAR, GELU, SILU = range(5)
-"""How a layer ends."""
+"""The activation at the end of a layer."""
 KEEPS_INPUT = (GELU, SILU)
-"""Ends whose derivative needs what went in."""
+"""Activations whose derivative needs the input."""
 
 
 def _floats(*numbers: float) -> tuple[np.float32, ...]:
@@ -119,7 +119,7 @@ def _erf_of(x: Any) -> Any:
 @inlined
 def _exp_of_negative(x: Any) -> Any:
     z = x if x > _LOWEST else _LOWEST
-    n = np.int32(z * _LOG2_E - _HALF)  # towards zero, so this is the nearest for what is negative
+    n = np.int32(z * _LOG2_E - _HALF)  # rounds towards zero: the nearest integer if negative
     k = np.float32(n)
     r = fma(k, -_LN2_HIGH, z)
     r = fma(k, -_LN2_LOW, r)
@@ -142,7 +142,7 @@ def tanh(x: Floats) -> None:
 
 @part
 def finish(h: Floats, before: Floats, end: int) -> None:
-    """Replace h by what the layer ends with; `before` keeps what it was, where that is needed."""
+    """Apply the activation to h; `before` keeps its input if the derivative needs it."""
     noinline()
     if end == TANH:
         tanh(h)
@@ -163,7 +163,7 @@ def finish(h: Floats, before: Floats, end: int) -> None:
 
 @part
 def through_end(d: Floats, h: Floats, before: Floats, end: int) -> None:
-    """Take the derivative d by a layer's output h back to before its activation."""
+    """Turn the derivative d w.r.t. a layer's output h into that w.r.t. its activation's input."""
     noinline()
     if end == TANH:
         for i in range(d.size):

@@ -2,11 +2,11 @@
 
     images -> convolutions (conv_kernels) -> layers, heads (FusedNet) -> loss -> the same way back
 
-    why_not_fused_images  the one rule for which networks go this way
-    FusedImages           the face of `PolicyNet`, and `gradients` of several slots at once
+    why_not_fused_images  the rule for which networks are supported
+    FusedImages           implements `PolicyNet`, and `gradients` of several slots at once
 
-The bits of an image do not depend on those beside it: all environments of a worker act in one
-call. Only the gradient of weights is summed up slot by slot.
+The bits of an image do not depend on the images beside it, so all environments of a worker act in
+one call. Only the gradient of the weights is summed slot by slot.
 """
 
 import threading
@@ -32,7 +32,7 @@ from muster.nets.torch_policy import most_likely, write_logp
 
 
 class _Work(NamedTuple):
-    """Where the kernels write, see `conv_kernels`."""
+    """The arrays that the kernels write, see `conv_kernels`."""
 
     turned: Floats
     scratch: Floats
@@ -45,11 +45,11 @@ class _Work(NamedTuple):
 
 
 def why_not_fused_images(module: nn.Module, flat: FlatParameters) -> str | None:
-    """Say what keeps a network that reads images from the compiled path, or None if nothing does.
+    """Return why a network that reads images cannot use the compiled path, or None if it can.
 
-    The rule: it is an `ActorCritic` of its own encoder's features, or behind an encoder; that reads
-    images of uint8 as `why_no_convolutions` has it, and layers are as `why_no_chain` has them;
-    every parameter is learnt and used once.
+    The rule: the module is an `ActorCritic`, with its own encoder or behind one. The encoder reads
+    uint8 images and passes `why_no_convolutions`, the layers pass `why_no_chain`, and every
+    parameter is learnt and used once.
     """
     split = split_images(module)
     if split is None:
@@ -58,7 +58,7 @@ def why_not_fused_images(module: nn.Module, flat: FlatParameters) -> str | None:
     reason = why_no_convolutions(encoder)
     if reason is not None:
         return reason
-    if isinstance(encoder, ImpalaCNN):  # until it is known why
+    if isinstance(encoder, ImpalaCNN):  # until the cause is known
         return "compiled, two workers were seen to come to another policy than one (docs/ppo.md)"
     if top.normalizer is not None:
         return "images are normalised"
@@ -73,7 +73,7 @@ def why_not_fused_images(module: nn.Module, flat: FlatParameters) -> str | None:
 
 
 def split_images(module: nn.Module) -> tuple[nn.Module, ActorCritic] | None:
-    """Return what reads images and what is made of its features; None if it is built otherwise."""
+    """Return the encoder of images and the part after it; None for any other structure."""
     if type(module) is ActorCritic:
         return module.encoder, module
     parts = dict(module.named_children()) if type(module) is nn.Sequential else {}
@@ -84,18 +84,18 @@ def split_images(module: nn.Module) -> tuple[nn.Module, ActorCritic] | None:
 
 
 class FusedImages:
-    """A network that acts and can be learnt, see `PolicyNet`. Ask `why_not_fused_images` before.
+    """A network that acts and learns, see `PolicyNet`. Call `why_not_fused_images` first.
 
     Args:
         module: The network.
-        flat: Its parameters.
-        head: What the outputs mean.
-        objective: What is made of them. None: a `ClippedObjective`.
+        flat: The parameters of `module`.
+        head: How the outputs are interpreted.
+        objective: Turns outputs into actions and a loss. None: a `ClippedObjective`.
     """
 
     row_exact = True
     by_torch = None
-    """It is compiled."""
+    """The network is compiled."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class FusedImages:
         self._local = threading.local()
 
     def act(self, obs: Any, noise: Floats, action: Array, logp: Floats, value: Floats) -> None:
-        """Draw an action for each of n observations, see `PolicyNet.act`."""
+        """Sample an action for each of n observations, see `PolicyNet.act`."""
         outputs, value[:] = self._predict(obs)
         self._objective.draw(outputs, noise, action, logp)
 
@@ -155,14 +155,14 @@ class FusedImages:
         grads: Floats,
         stats: NDArray[np.float64],
     ) -> None:
-        """Write the gradient of each of several slots, with the bits that `gradient` would give.
+        """Write the gradient of each of several slots, bitwise equal to the result of `gradient`.
 
         Args:
             rollout: All rows.
             rows: [slots, rows of each].
-            terms: The numbers of the loss.
-            grads: [slots, size of the flat vector], is overwritten.
-            stats: [slots, metrics], is overwritten.
+            terms: The coefficients of the loss.
+            grads: [slots, size of the flat vector], overwritten.
+            stats: [slots, metrics], overwritten.
         """
         slots, count = rows.shape
         flat_rows = np.ascontiguousarray(rows).reshape(-1)
@@ -189,7 +189,7 @@ class FusedImages:
         grad: Floats,
         stats: NDArray[np.float64],
     ) -> Floats:
-        """Write the gradient of the layers after the convolutions; return that by features."""
+        """Write the gradient of the layers after the convolutions; return that w.r.t. features."""
         nothing = np.zeros((len(features), 0), np.float32)
         made = features
         for net in self._chain:
@@ -227,7 +227,7 @@ class FusedImages:
         return self._read(made)
 
     def _read(self, made: Floats) -> tuple[Floats, Floats]:
-        """Return outputs [n, K] and values [n] of what the last layers made."""
+        """Return outputs [n, K] and values [n] from the result of the last layers."""
         outputs = made[:, : self._means]
         if self._log_std.stop:
             log_std = np.broadcast_to(self._flat.vector[self._log_std], outputs.shape)
@@ -238,7 +238,7 @@ class FusedImages:
         return outputs, np.ascontiguousarray(made[:, -1])
 
     def _pixels(self, obs: Any) -> NDArray[np.uint8]:
-        """Return images as rows of bytes, where they lie."""
+        """Return images as rows of bytes, without copying if possible."""
         images = np.ascontiguousarray(obs, np.uint8)
         rows: NDArray[np.uint8] = images.reshape(len(images), -1)
         first = self._plan.steps[0]
@@ -252,7 +252,7 @@ class FusedImages:
         return rows
 
     def _layers(self) -> list[FusedNet]:
-        """Return the layers after the convolutions: those that are shared, then the heads."""
+        """Return the layers after the convolutions: the shared ones, then the heads."""
         top = self._top
         nets: list[list[nn.Module]] = [[top.trunk]] if len(top.trunk) else []
         nets.append([top.policy] if top.value is None else [top.policy, top.value])
@@ -264,7 +264,7 @@ class FusedImages:
         return chain
 
     def _work(self, images: int) -> "_Work":
-        """Return the arrays of this thread for a way there and back with so many images."""
+        """Return this thread's arrays for forward and backward passes with this many images."""
         plan, local = self._plan, self._local.__dict__
         if "work" not in local:
             local["work"] = _Work(

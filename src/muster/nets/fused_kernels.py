@@ -3,8 +3,8 @@
     act:       obs -> [normalise] -> every layer -> outputs, value -> action, logp
     gradient:  rows of obs -> [normalise] -> every layer -> loss -> every layer backwards -> grad
 
-Rows go through in blocks, so that all of a block stays in the cache. `fused_layers` says how a
-block lies in memory, and what `layers`, `plan`, `kept` and `work` are.
+Rows are processed in blocks, so that all of a block stays in the cache. `fused_layers` describes
+the memory layout of a block, and `layers`, `plan`, `kept` and `work`.
 """
 
 from typing import Any
@@ -38,16 +38,16 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 WIDTH, POLICY, VALUE, GAUSSIAN, LOG_STD, ROWS, Q = range(7)
-"""Places of `ends`: numbers of an action; the last layers of both nets (-1: the value is that of
-the best output); 1 for a Gaussian, and where its log_std lies in the parameters; where in `work`
-the outputs lie row by row, and after them their derivatives; 1 if outputs are values of actions.
+"""Entries of `ends`: numbers in an action; the last layers of both nets (-1: the value is the best
+output); 1 for a Gaussian, and the offset of its log_std in the parameters; the offset in `work` of
+the outputs row by row, followed by their derivatives; 1 if outputs are values of actions.
 """
 
 SAMPLE, BEST, VALUES, GIVEN = 0, 1, 2, 3
-"""What `act` is to do."""
+"""Tasks of `act`."""
 
 BAD_SHAPES = -2
-"""Returned when arrays do not belong together."""
+"""Returned when the shapes of arrays do not match."""
 
 _ZERO = np.float32(0)
 _ILLEGAL = np.float32(ILLEGAL)
@@ -79,7 +79,7 @@ def take(
                 x = (x - offset[k]) * factor[k]
                 x = -_LIMIT if x < -_LIMIT else (_LIMIT if x > _LIMIT else x)
             kept[at + k * lanes + i] = x
-    for k in range(obs.shape[1]):  # what is left there could be denormals
+    for k in range(obs.shape[1]):  # old values there could be denormals
         fill(kept, at + k * lanes + m, at + (k + 1) * lanes, _ZERO)
 
 
@@ -89,7 +89,7 @@ def leave_out_illegal(
 ) -> None:
     """Write `ILLEGAL` to the outputs [K, lanes] at `at` where the mask of a row has a 0.
 
-    Its rows are counted as those of `take`.
+    Rows are numbered as in `take`.
     """
     noinline()
     for k in range(mask.shape[1]):
@@ -159,19 +159,19 @@ def act(
     logp: Floats,
     value: Floats,
 ) -> int:
-    """Compute the network for n observations, and what `task` says.
+    """Compute the network for n observations, and carry out `task`.
 
     Args:
-        params: The flat vector.
-        layers: See above; so on for plan, kept and work.
+        params: The flat parameter vector.
+        layers: See above, as for plan, kept and work.
         plan: See above.
         ends: See above.
-        sizes: Of the `ActionHead`.
-        offset: Of the normaliser; empty without one.
-        factor: Of the normaliser; empty without one.
+        sizes: Sizes of the `ActionHead`.
+        offset: Offset of the normaliser; empty without one.
+        factor: Factor of the normaliser; empty without one.
         kept: See above.
         work: See above.
-        task: SAMPLE writes actions, logp and values, BEST actions alone, VALUES values alone, GIVEN
+        task: SAMPLE writes actions, logp and values, BEST only actions, VALUES only values, GIVEN
             reads actions and writes their logp and values.
         obs: [n, n_obs].
         mask: [n, outputs], 0 where an action is illegal; [0, 0] if all are legal.
@@ -204,7 +204,7 @@ def act(
                     value[start + i] = best_output(layers, ends, kept, lanes, i)
             else:
                 v_at = layers[ends[VALUE], HIDDEN]
-                for i in range(m):  # assigning a slice compiles for two seconds
+                for i in range(m):  # assigning a slice would take two seconds to compile
                     value[start + i] = kept[v_at + i]
         if task != VALUES:
             wide = outputs_by_row(params, layers, ends, kept, work, lanes)
@@ -257,34 +257,34 @@ def gradient(
     grad: Floats,
     stats: NDArray[np.float64],
 ) -> int:
-    """Write the gradient of a loss over some rows, and its sums: of `ppo_loss`, or of `q_loss`.
+    """Write the gradient of `ppo_loss` or `q_loss` over some rows, and the sums of the loss.
 
     Args:
-        params: The flat vector; the next eight are as in `act`.
+        params: The flat parameter vector; the next eight are as in `act`.
         layers: See above.
         plan: See above.
         ends: See above.
-        sizes: Of the `ActionHead`.
-        offset: Of the normaliser.
-        factor: Of the normaliser.
+        sizes: Sizes of the `ActionHead`.
+        offset: Offset of the normaliser.
+        factor: Factor of the normaliser.
         kept: See above.
         work: See above.
-        obs: [R, n_obs], of all rows; or, if they were taken, of `rows` alone.
+        obs: [R, n_obs], of all rows; or, if `taken`, of `rows` only.
         mask: As many rows as `obs`, see `act`.
-        taken: Whether `obs` and `mask` are of `rows` alone.
+        taken: Whether `obs` and `mask` hold only `rows`.
         action: [R, width]; this and the next four are fields of a `Rollout`.
         logp: [R].
         old_value: [R].
         advantage: [R].
         target: [R].
-        rows: Which of the R rows, in the order in which they are added up.
-        scale: This and the next four are `LossTerms`; of these `q_loss` has this one alone.
+        rows: Which of the R rows, in the order of summation.
+        scale: This and the next four are `LossTerms`; `q_loss` uses only this one.
         clip: How far the ratio may leave 1.
         value_clip: How far the value may leave the old one.
-        value_coef: What the value's loss counts.
-        entropy_coef: What the entropy counts.
-        grad: As long as the flat vector, is overwritten.
-        stats: float64 [5], is overwritten; by `q_loss` the first three.
+        value_coef: Weight of the value loss.
+        entropy_coef: Weight of the entropy.
+        grad: As long as the flat vector, overwritten.
+        stats: float64 [5], overwritten; with `q_loss` only the first three.
 
     Returns:
         -1, or the first of `rows` that does not exist, or whose action does not, or BAD_SHAPES.

@@ -1,18 +1,19 @@
 """The layers of a network, forwards and backwards, as parts of compiled kernels.
 
     forward:   inputs in `kept` -> every layer's output, in `kept`
-    backward:  derivatives by the last layers -> derivatives by all outputs, and grad
+    backward:  derivatives w.r.t. the last layers -> derivatives w.r.t. all outputs, and grad
 
-A block of up to 64 rows lies feature by feature, [features, rows padded to a multiple of 16]: then
-a layer multiplies torch's [out, in] weights as they are, and narrow last layers waste no lanes.
-Only the gradient of a layer's weights needs its input row by row, and transposes it.
+A block of up to 64 rows is stored feature by feature, [features, rows padded to a multiple of 16].
+Then a layer multiplies torch's [out, in] weights without rearranging them, and narrow last layers
+waste no lanes. Only the gradient of a layer's weights needs its input row by row, and transposes
+it.
 
-What is fixed for a network comes as arrays of numbers (made by `fused_plan`):
+Arrays of numbers (made by `fused_plan`) describe a network:
     layers  int64 [L, 15]: one row per Linear layer, columns below
-    plan    int64 [7]: places below
-What is written lies in two arrays of floats, at places that `layers` and `plan` name:
-    kept    what the way back needs of one block
-    work    what is of no use after it
+    plan    int64 [7]: entries below
+Results go to two arrays of floats, at offsets in `layers` and `plan`:
+    kept    data of one block that the backward pass needs
+    work    temporary data
 """
 
 import numpy as np
@@ -47,18 +48,18 @@ COLUMNS = 15
     SUMS,
     FIRST,
 ) = range(COLUMNS)
-"""Columns of `layers`: widths; where weight and bias lie in the parameters; how the layer ends;
-which layer it reads (-1: the inputs), and from which of its features on; where its output lies in
-`kept`, and the derivative by it in `work`; where weight and bias of its LayerNorm lie in the
-parameters (-1: it has none), where in `kept` what that normalised, [out, lanes], and after it
-[lanes] what it was multiplied by; where in `kept` what went into the activation, if that needs it;
-where in `work` there is room for the sums of its LayerNorm; 1 if on the way back it is the first to
-write to what it reads.
+"""Columns of `layers`: widths; offsets of weight and bias in the parameters; the activation; the
+layer that it reads (-1: the inputs), and the first feature that it reads of it; the offset of its
+output in `kept`, and of the derivative w.r.t. the output in `work`; offsets of weight and bias of
+its LayerNorm in the parameters (-1: none); the offset in `kept` of the normalised values,
+[out, lanes], followed by their factors [lanes]; the offset in `kept` of the activation's input, if
+it is needed; the offset in `work` of room for the sums of its LayerNorm; 1 if in the backward pass
+it is the first to write the derivative w.r.t. its input.
 """
 N_INPUTS, INPUTS, SCRATCH, ZERO, WANTED, N_WANTED, TO_INPUTS = range(7)
-"""Places of `plan`: numbers of an input; where in `kept` inputs lie; where in `work` a gradient of
-weights has what it needs, and where a 0; the first input whose derivative may be asked for, how
-many there are, and where in `work` these go, [n, lanes].
+"""Entries of `plan`: numbers in an input; the offset of inputs in `kept`; the offset in `work` of
+room for the gradient of weights, and of a 0; the first input whose derivative may be requested,
+their number, and their offset in `work`, [n, lanes].
 """
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
@@ -66,7 +67,7 @@ _NO_FLOOR = np.float32(-np.inf)
 
 
 def padded(n: int) -> int:
-    """Return how much room n features and a 1 after them take."""
+    """Return the room that n features followed by a 1 take."""
     return (n + LANES) // LANES * LANES
 
 
@@ -75,7 +76,7 @@ padded_in_kernels = inlined(padded)
 
 @part
 def source_of(layers: Ints, plan: Ints, n: int, lanes: int) -> int:
-    """Return where in `kept` that lies what layer n reads."""
+    """Return the offset in `kept` of the input of layer n."""
     source = layers[n, SOURCE]
     at: int = plan[INPUTS] if source < 0 else layers[source, HIDDEN]
     at += layers[n, FROM] * lanes
@@ -84,7 +85,7 @@ def source_of(layers: Ints, plan: Ints, n: int, lanes: int) -> int:
 
 @part
 def before_end(layers: Ints, n: int, kept: Floats, lanes: int) -> Floats:
-    """Return what went into the activation of layer n, if that is kept; else nothing."""
+    """Return the input of the activation of layer n, if it is kept; otherwise nothing."""
     at = layers[n, BEFORE]
     size = layers[n, OUT] * lanes if at >= 0 else at - at
     return kept[at : at + size]
@@ -92,9 +93,9 @@ def before_end(layers: Ints, n: int, kept: Floats, lanes: int) -> Floats:
 
 @part
 def forward(params: Floats, layers: Ints, plan: Ints, kept: Floats, lanes: int) -> None:
-    """Compute every layer's output [out, lanes] of the inputs in `kept`."""
+    """Compute every layer's output [out, lanes] from the inputs in `kept`."""
     noinline()
-    one = lanes // lanes  # no literal, see `multiply`
+    one = lanes // lanes  # not a literal, see `multiply`
     for n in range(layers.shape[0]):
         n_in, n_out = layers[n, IN], layers[n, OUT]
         x_at, h_at, w_at = source_of(layers, plan, n, lanes), layers[n, HIDDEN], layers[n, WEIGHT]
@@ -128,23 +129,23 @@ def weight_gradient(
     zero_at: int,
     start_step: int,
 ) -> None:
-    """Add a layer's gradient over m rows to `grad`: by weights [n_out, n_in], by biases [n_out].
+    """Add a layer's gradient over m rows to `grad`: of weights [n_out, n_in], of biases [n_out].
 
     Args:
         grad: As long as the parameters.
-        w_at: Where the layer's weights lie in it.
-        b_at: Where the layer's biases lie in it.
+        w_at: Offset of the layer's weights in it.
+        b_at: Offset of the layer's biases in it.
         n_out: Outputs of the layer.
         n_in: Inputs of the layer.
         work: Holds the following.
-        d_at: Where [n_out, lanes] lies, the derivative by what the layer gave.
+        d_at: Offset of [n_out, lanes], the derivative w.r.t. the layer's output.
         lanes: Rows, with padding.
-        x_at: Where [m, padded(n_in)] lies, what it read, and a 1 after the last input: a bias is
-            the weight of an input that is always 1.
-        tile_at: Where there is room for [n_out, LANES].
+        x_at: Offset of [m, padded(n_in)], the layer's input, with a 1 after the last input: a bias
+            is the weight of an input that is always 1.
+        tile_at: Offset of room for [n_out, LANES].
         m: Rows.
-        zero_at: Where there is a 0.
-        start_step: -1 to add to what is in `grad`, 0 to overwrite it.
+        zero_at: Offset of a 0.
+        start_step: -1 to add to `grad`, 0 to overwrite it.
     """
     one = lanes // lanes
     width = LANES * one
@@ -154,7 +155,7 @@ def weight_gradient(
         grad, w_at, n_in, work, d_at, lanes, one, work, x_at, x_row, n_out, whole, m,
         work, zero_at, start_step, _NO_FLOOR,
     )  # fmt: skip
-    # The last columns would reach into the next row of the weights: they go by way of a tile.
+    # The last columns would reach into the next row of the weights, so a tile buffers them.
     rest = n_in - whole
     if start_step < 0:
         for j in range(n_out):
@@ -184,19 +185,19 @@ def backward(
     adds: bool,
     to_inputs: bool,
 ) -> None:
-    """Write the gradient to `grad`, unless that is empty; and that by the inputs, if it is wanted.
+    """Write the gradient to `grad`, unless empty; and that w.r.t. the inputs, if requested.
 
     Args:
-        params: The flat vector.
-        grad: As long as that, or empty.
+        params: The flat parameter vector.
+        grad: As long as `params`, or empty.
         layers: See above.
         plan: See above.
-        kept: What `forward` left.
-        work: Has the derivatives by the last layers.
+        kept: As written by `forward`.
+        work: Holds the derivatives w.r.t. the last layers.
         m: Rows.
         lanes: Rows, with padding.
-        adds: Add to what is in `grad`: it is of the blocks before.
-        to_inputs: Whether derivatives by inputs are wanted.
+        adds: Whether to add to `grad`, which holds the sum of the previous blocks.
+        to_inputs: Whether to compute derivatives w.r.t. inputs.
     """
     noinline()
     one = lanes // lanes
@@ -204,7 +205,7 @@ def backward(
     work[zero_at] = _ZERO
     grad_step = -one if adds else one - one
     scratch = plan[SCRATCH]
-    transposed, transposed_from = np.int64(-2), np.int64(-1)  # what is in the scratch, row by row
+    transposed, transposed_from = np.int64(-2), np.int64(-1)  # the input that the scratch holds
     for n in range(layers.shape[0] - 1, -1, -1):
         n_in, n_out, source = layers[n, IN], layers[n, OUT], layers[n, SOURCE]
         d_at, h_at, size = layers[n, DELTA], layers[n, HIDDEN], n_out * lanes

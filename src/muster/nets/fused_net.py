@@ -1,9 +1,9 @@
-"""Networks of plain layers without torch: outputs of a batch in one compiled call, and so back.
+"""Networks of plain layers without torch: one compiled call for outputs, one for the gradient.
 
-    why_no_fused_net  the one rule for which networks go this way
-    FusedNet          the face of `TorchNet`, on the kernels of `fused_net_kernels`
+    why_no_fused_net  the rule for which networks are supported
+    FusedNet          implements `TorchNet`, with the kernels of `fused_net_kernels`
 
-For a network of two layers of 64 torch spends most of an update on bookkeeping; this has none.
+For a network with two layers of 64, torch spends most of an update on bookkeeping; this has none.
 """
 
 import threading
@@ -35,17 +35,17 @@ Array = NDArray[np.float32]
 def why_no_fused_net(
     module: nn.Module, flat: FlatParameters, nets: Sequence[nn.Module] | None = None
 ) -> str | None:
-    """Say what keeps a network from the compiled path, or None if nothing does.
+    """Return why a network cannot use the compiled path, or None if it can.
 
-    The rule: it does exactly Linear layers with biases of any width, each maybe with a LayerNorm,
-    then with ReLU, Tanh, GELU, SiLU or nothing, maybe after an encoder of numbers and categories,
-    maybe before a `DuelingHead` if it is alone; every parameter is learnt and used once. Then the
-    hand-written gradient is the whole gradient.
+    The rule: the network consists only of Linear layers with biases, of any width, each optionally
+    with a LayerNorm, then with ReLU, Tanh, GELU, SiLU or nothing; optionally after an encoder of
+    numbers and categories, and optionally before a `DuelingHead` if the network is alone; every
+    parameter is learnt and used once. Then the hand-written gradient is the whole gradient.
 
     Args:
         module: The network.
-        flat: Its parameters.
-        nets: Those that read the inputs side by side, if it is made of several.
+        flat: The parameters of `module`.
+        nets: The networks that read the inputs side by side, if the module has several.
     """
     parameters = 0
     for net in nets or [module]:
@@ -56,7 +56,7 @@ def why_no_fused_net(
         parameters += count_parameters(layers)
         if dueling is not None and nets is not None:
             return "DuelingHead has no compiled twin among several networks"
-        if dueling is not None:  # its two layers read one half each: as wide as one that reads all
+        if dueling is not None:  # its two layers read half each: as wide as one that reads all
             layers = [*layers, nn.Linear(2 * dueling.value.in_features, 1, device="meta")]
             parameters += count_parameters([dueling.value, dueling.advantage])
         reason = why_no_chain(layers)
@@ -68,7 +68,7 @@ def why_no_fused_net(
 
 
 class _Parts(NamedTuple):
-    """What a network does, in order."""
+    """The parts of a network, in order."""
 
     encoder: nn.Module | None
     layers: list[nn.Module]
@@ -85,23 +85,23 @@ def _parts(net: nn.Module) -> _Parts:
 
 
 class FusedNet:
-    """A network, or several side by side, as compiled calls. Ask `why_no_fused_net` before.
+    """One network, or several side by side, as compiled calls. Call `why_no_fused_net` first.
 
-    Reads the flat vector, so it is never out of date. May be used from several threads: each has
-    its own arrays, and `backward` belongs to the last `forward` of the same thread. What a call
-    returns is never written again.
+    It reads the flat vector, so it is never out of date. Several threads may use it: each has its
+    own arrays, and `backward` belongs to the last `forward` of the same thread. Returned arrays are
+    never written again.
 
     Args:
         flat: The parameters of a module.
-        nets: The part of it that this is: networks that read the inputs side by side; their outputs
-            come one after the other.
-        beside: Numbers that come after an observation: the last of the inputs. Derivatives by
-            these can be had.
-        releases_lock: Let other threads run Python during a call.
+        nets: The networks of the module that read the inputs side by side; their outputs are
+            concatenated.
+        beside: Numbers that follow an observation: the last of the inputs. Derivatives
+            w.r.t. these are available.
+        releases_lock: Release the GIL during a call.
     """
 
     by_torch = None
-    """It is compiled."""
+    """The network is compiled."""
 
     def __init__(
         self,
@@ -141,11 +141,11 @@ class FusedNet:
         self._local = threading.local()
 
     def network(self) -> tuple[Array, Any, Any, Any, bool]:
-        """Return what the kernels of `fused_net_kernels` take first."""
+        """Return the first arguments of the kernels of `fused_net_kernels`."""
         return (self._flat.vector, *self._network)
 
     def room(self, rows: int) -> tuple[Array, Array]:
-        """Return this thread's arrays `kept` and `work` of these kernels, for so many rows."""
+        """Return this thread's arrays `kept` and `work` of these kernels, for `rows` rows."""
         blocks = -(-rows // BLOCK)
         local = self._local.__dict__
         kept = local.get("kept")
@@ -161,12 +161,12 @@ class FusedNet:
         return self._encode(obs)
 
     def forward(self, obs: Any, beside: Array | None = None, training: bool = True) -> Array:
-        """Return outputs [B, K] of observations [B, ...], and keep what `backward` needs.
+        """Return outputs [B, K] of observations [B, ...], and keep the data for `backward`.
 
         Args:
             obs: [B, ...].
-            beside: [B, numbers] that come after them.
-            training: Makes no difference: no layer here has two modes.
+            beside: [B, numbers] that follow the observations.
+            training: Ignored: no layer here has two modes.
         """
         rows = self._encode(obs)
         out = self._compute(rows, beside, self.room(len(rows))[0])
@@ -174,7 +174,7 @@ class FusedNet:
         return out
 
     def predict(self, obs: Any, beside: Array | None = None) -> Array:
-        """Return the same, for who needs no `backward`: acting and targets."""
+        """Return the same outputs, without data for `backward`: for acting and targets."""
         local = self._local.__dict__
         kept = local.get("one")
         if kept is None:
@@ -186,16 +186,16 @@ class FusedNet:
 
         Args:
             d_out: float32 [B, K].
-            grad: float32, as long as the flat vector. What belongs to other layers stays as it is.
+            grad: float32, as long as the flat vector. The parts of other layers stay unchanged.
         """
         self._back(d_out, grad, np.zeros((0, 0), np.float32))
 
     def input_gradient(self, d_out: Array, grad: Array | None = None) -> Array:
-        """Return the gradient of sum(d_out * outputs) of the last `forward` by `beside`.
+        """Return the gradient of sum(d_out * outputs) of the last `forward` w.r.t. `beside`.
 
         Args:
             d_out: float32 [B, K].
-            grad: Also write the gradient by the weights there, as `backward` does.
+            grad: Also write the gradient of the weights there, as `backward` does.
         """
         d_in = np.empty((len(d_out), self._beside), np.float32)
         self._back(d_out, self._nothing if grad is None else grad, d_in)

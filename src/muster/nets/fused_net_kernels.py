@@ -1,14 +1,14 @@
-"""Networks without a loss as compiled code: outputs of a batch, and the gradient by weights.
+"""Networks without a loss as compiled code: outputs of a batch, and the gradient of weights.
 
-    outputs:   rows -> [block by block] every layer -> outputs; what the way back needs is kept
-    gradient:  derivatives by outputs -> every layer backwards -> grad, or derivatives by inputs
+    outputs:   rows -> [block by block] every layer -> outputs; keeps data for the backward pass
+    gradient:  derivatives w.r.t. outputs -> every layer backwards -> grad, or w.r.t. inputs
 
-Rows come from two arrays side by side: observations, and maybe the actions beside them. What the
-outputs are is said by `heads`: the numbers of last layers, one after the other; with `dueling` two
-of them, the value V and advantages A, are one output V + A - mean(A).
+Rows come from two arrays side by side: observations, and optionally actions. `heads` lists the last
+layers, whose outputs are concatenated; with `dueling`, two of them, the value V and advantages A,
+form one output V + A - mean(A).
 
-Each kernel exists twice. One keeps Python's lock, for calls of microseconds: beside a busy thread
-it would take milliseconds to get it back. The other gives it up, for threads that share a batch.
+Each kernel exists twice. One keeps the GIL, for calls of microseconds: with another busy thread it
+would take milliseconds to get the GIL back. The other releases it, for threads that share a batch.
 """
 
 from typing import Any
@@ -80,7 +80,7 @@ def take_outputs(
 def put_derivatives(
     layers: Ints, heads: Ints, dueling: bool, d_out: Floats, start: int, work: Floats, lanes: int
 ) -> None:
-    """Write the derivatives by the outputs of a block to where `backward` reads them."""
+    """Write the derivatives w.r.t. the outputs of a block to the place that `backward` reads."""
     noinline()
     m = min(BLOCK, d_out.shape[0] - start)
     for head in heads:
@@ -118,7 +118,7 @@ def compute(
     beside: Floats,
     out: Floats,
 ) -> None:
-    """As `outputs`, for other kernels."""
+    """Like `outputs`, for other kernels."""
     noinline()
     count = out.shape[0]
     for block in range((count + BLOCK - 1) // BLOCK):
@@ -146,7 +146,7 @@ def compute_gradient(
     grad: Floats,
     d_in: Floats,
 ) -> None:
-    """As `gradient`, for other kernels."""
+    """Like `gradient`, for other kernels."""
     noinline()
     count = d_out.shape[0]
     for block in range((count + BLOCK - 1) // BLOCK):
@@ -177,15 +177,15 @@ def outputs(
     """Compute the network for n rows.
 
     Args:
-        params: The flat vector.
-        layers: See `fused_layers`; so on for plan.
+        params: The flat parameter vector.
+        layers: See `fused_layers`, as for plan.
         plan: See there.
         heads: See above.
         dueling: See above.
-        kept: [blocks, room]: a row for each block of rows; or one, if there is no way back.
+        kept: [blocks, room]: a row for each block of rows; or one, if there is no backward pass.
         obs: [n, numbers].
-        beside: [n, numbers] that come after them; [n, 0] for none.
-        out: [n, outputs], is written.
+        beside: [n, numbers] that follow them; [n, 0] for none.
+        out: [n, outputs], output.
     """
     compute(params, layers, plan, heads, dueling, kept, obs, beside, out)
 
@@ -203,33 +203,33 @@ def gradient(
     grad: Floats,
     d_in: Floats,
 ) -> None:
-    """Write the gradient of sum(d_out * outputs) of what is in `kept`.
+    """Write the gradient of sum(d_out * outputs), from the data in `kept`.
 
     Args:
-        params: The flat vector; the next five are as in `outputs`.
+        params: The flat parameter vector; the next five are as in `outputs`.
         layers: See there.
         plan: See there.
         heads: See there.
         dueling: See there.
-        kept: What `outputs` kept.
+        kept: As written by `outputs`.
         work: See `fused_layers`.
         d_out: [n, outputs].
-        grad: As long as the flat vector: what belongs to these layers is overwritten. Empty if it
-            is not wanted.
-        d_in: [n, wanted inputs], is written. Empty if it is not wanted.
+        grad: As long as the flat vector: the part of these layers is overwritten. Empty if it is
+            not needed.
+        d_in: [n, wanted inputs], output. Empty if it is not needed.
     """
     compute_gradient(params, layers, plan, heads, dueling, kept, work, d_out, grad, d_in)
 
 
 @jit(absent, releases_lock=True)
 def outputs_beside(*network: Any) -> None:
-    """As `outputs`, without Python's lock."""
+    """Like `outputs`, without the GIL."""
     compute(*network)
 
 
 @jit(absent, releases_lock=True)
 def gradient_beside(*network: Any) -> None:
-    """As `gradient`, without Python's lock."""
+    """Like `gradient`, without the GIL."""
     compute_gradient(*network)
 
 

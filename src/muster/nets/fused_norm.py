@@ -1,7 +1,7 @@
 """LayerNorm, forwards and backwards, as parts of compiled kernels.
 
-A block lies feature by feature, [n, lanes], and sums go down the columns: a row's bits do not
-depend on the rows beside it.
+A block is stored feature by feature, [n, lanes], and sums go down the columns, so a row's bits do
+not depend on the rows beside it.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from muster.nets.tile import fill, noinline, part
 Floats = NDArray[np.float32]
 
 NORM_EPS = 1e-5
-"""Of every LayerNorm here: torch's default."""
+"""Eps of every LayerNorm here: torch's default."""
 
 _ZERO, _ONE, _EPS = np.float32(0), np.float32(1), np.float32(NORM_EPS)
 
@@ -23,7 +23,7 @@ def normalize(
 ) -> None:
     """Apply LayerNorm to each of `lanes` columns of [n, lanes] at h_at.
 
-    What it is before weight and bias goes to unit_at, and after it the factor of each column.
+    The values before weight and bias go to unit_at, followed by the factor of each column.
     """
     noinline()
     count = np.float32(n)
@@ -70,10 +70,10 @@ def through_norm(
     sums: int,
     adds: bool,
 ) -> None:
-    """Take the derivative at d_at in `work` back to before LayerNorm.
+    """Turn the derivative at d_at in `work` into that w.r.t. the input of LayerNorm.
 
-    What its weights get is written to `grad`, unless that is empty, or added if `adds`; `sums` is
-    where `work` has room for two numbers of each column.
+    The gradient of its weights is written to `grad`, unless empty, or added if `adds`; `sums` is
+    the offset in `work` of room for two numbers per column.
     """
     noinline()
     count = np.float32(n)

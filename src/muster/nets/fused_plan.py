@@ -1,6 +1,6 @@
-"""Turns torch layers into what the kernels of `fused_layers` read; says which layers can be.
+"""Converts torch layers for the kernels of `fused_layers`; decides which layers are supported.
 
-chains of Linear [LayerNorm] [Tanh, ReLU, GELU, SiLU] -> LayerPlan -> layers, plan, sizes
+chains of Linear [LayerNorm] [Tanh, ReLU, GELU, SiLU] -> PlanBuilder -> Plan: layers, plan, sizes
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ _ENDS: dict[type[nn.Module], int] = {
 
 
 def flattened(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield what a module does, in order: what is inside a Sequential one by one."""
+    """Yield the parts of a module in order, with those inside a Sequential one by one."""
     if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
         for part in module:
             yield from flattened(part)
@@ -38,9 +38,10 @@ def flattened(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def why_no_chain(parts: Iterable[nn.Module]) -> str | None:
-    """Say why some modules in a row are not Linear layers that end as the kernels know.
+    """Return why consecutive modules are not Linear layers that the kernels support, or None.
 
-    Each Linear layer has a bias, and maybe after it a LayerNorm, and maybe then an activation.
+    Each Linear layer has a bias, and optionally a LayerNorm after it, and then optionally an
+    activation.
     """
     parts = list(parts)
     for before, part in pairwise([None, *parts]):
@@ -59,19 +60,19 @@ def why_no_chain(parts: Iterable[nn.Module]) -> str | None:
         if isinstance(part, nn.GELU) and part.approximate != "none":
             return f"{part} is not the usual one"
     layers = [part for part in parts if isinstance(part, nn.Linear)]
-    for one, other in pairwise(layers):  # the kernels would read what is not there
+    for one, other in pairwise(layers):  # otherwise the kernels would read out of bounds
         if one.out_features != other.in_features:
             return f"a layer reads {other.in_features} numbers of {one.out_features}"
     return None
 
 
 def why_not_compiled(module: nn.Module, flat: FlatParameters, parameters: int) -> str | None:
-    """Say what keeps any network from the compiled path, whatever its layers are.
+    """Return why a network cannot use the compiled path, whatever its layers are; None if it can.
 
     Args:
         module: The network.
-        flat: Its parameters.
-        parameters: How many tensors its layers have: each is learnt, and used once.
+        flat: The parameters of `module`.
+        parameters: Number of tensors of its layers: each must be learnt, and used once.
     """
     if not flat.device.is_host:
         return f"it is computed on {flat.device.name}"
@@ -90,33 +91,33 @@ def why_not_compiled(module: nn.Module, flat: FlatParameters, parameters: int) -
 
 
 def count_parameters(parts: Iterable[nn.Module]) -> int:
-    """Return how many tensors the layers of a chain have."""
+    """Return the number of parameter tensors of the layers of a chain."""
     return 2 * sum(isinstance(part, nn.Linear | nn.LayerNorm) for part in parts)
 
 
 class Plan(NamedTuple):
-    """What the kernels are called with, and how much room they need."""
+    """The arguments of the kernels, and how much room they need."""
 
     layers: Ints
     plan: Ints
     kept: int
-    """Floats of one block that the way back needs."""
+    """Floats of one block that the backward pass needs."""
     work: int
-    """Floats that are of no use after it."""
+    """Floats of temporary data."""
 
 
 class PlanBuilder:
     """Collects the layers of a network, in the order in which they are computed.
 
     Args:
-        n_inputs: Numbers of one input.
+        n_inputs: Numbers in one input.
         flat: All parameters.
-        wanted: Which inputs a derivative may be asked for.
+        wanted: The inputs whose derivatives may be requested.
     """
 
     def __init__(self, n_inputs: int, flat: FlatParameters, wanted: range = range(0)) -> None:
         self.places = flat.places()
-        """Where each parameter begins in the flat vector, by its id."""
+        """The offset of each parameter in the flat vector, by its id."""
         self._rows: list[list[int]] = []
         self._kept = self._work = 0
         self._plan = np.zeros(7, np.int64)
@@ -126,12 +127,12 @@ class PlanBuilder:
         self._plan[shape.TO_INPUTS] = self.room(shape.BLOCK * len(wanted))
 
     def keep(self, floats: int) -> int:
-        """Return where in `kept` there is so much room."""
+        """Allocate `floats` floats in `kept`, and return their offset."""
         start, self._kept = self._kept, self._kept + -(-floats // LANES) * LANES
         return start
 
     def room(self, floats: int) -> int:
-        """Return where in `work` there is so much room."""
+        """Allocate `floats` floats in `work`, and return their offset."""
         start, self._work = self._work, self._work + -(-floats // LANES) * LANES
         return start
 
@@ -141,10 +142,10 @@ class PlanBuilder:
         """Append the layers of one chain, and return the number of the last one.
 
         Args:
-            parts: As `why_no_chain` allows.
-            source: The layer that it reads; -1 for the inputs.
-            first: From which feature of that on.
-            outputs: Room that each row of outputs has at least.
+            parts: Modules that `why_no_chain` allows.
+            source: The layer that the chain reads; -1 for the inputs.
+            first: The first feature that it reads.
+            outputs: Minimum room of each row of outputs.
         """
         for part in parts:
             if isinstance(part, nn.Linear):
@@ -172,14 +173,14 @@ class PlanBuilder:
         return source
 
     def done(self) -> Plan:
-        """Return what the kernels read."""
+        """Return the arrays that the kernels read."""
         layers = np.array(self._rows, np.int64)
         widest_in, widest_out = (int(layers[:, column].max()) for column in (shape.IN, shape.OUT))
         transposed, tile = shape.BLOCK * shape.padded(widest_in), LANES * widest_out
         self._plan[shape.SCRATCH] = self.room(transposed + tile)
         self._plan[shape.ZERO] = self.room(1)
         written: set[tuple[int, int]] = set()
-        for row in layers[::-1]:  # the order of the way back
+        for row in layers[::-1]:  # the order of the backward pass
             place = int(row[shape.SOURCE]), int(row[shape.FROM])
             row[shape.FIRST] = place not in written
             written.add(place)

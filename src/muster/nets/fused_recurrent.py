@@ -1,13 +1,13 @@
-"""A policy with a memory without torch: whole sequences, of several slots, in few compiled calls.
+"""A recurrent policy without torch: whole sequences, of several slots, in few compiled calls.
 
     obs -> [normalise] -> [layers (FusedNet)] -> LSTM or GRU, step by step, and heads
         -> loss -> the same way back
 
-    why_not_fused_recurrent  the one rule for which networks go this way
-    FusedRecurrent           the face of `RecurrentPolicy`, and `gradients` of several slots at once
+    why_not_fused_recurrent  the rule for which networks are supported
+    FusedRecurrent           implements `RecurrentPolicy`, and `gradients` of several slots at once
 
-The bits of an environment do not depend on those beside it: all of a worker's act in one call, and
-are learnt from in one.
+The bits of an environment do not depend on the environments beside it: all environments of a worker
+act in one call, and are learnt from in one.
 """
 
 import threading
@@ -34,15 +34,15 @@ from muster.nets.sequence_back_kernels import backward
 from muster.nets.torch_policy import most_likely, write_logp
 
 _MOST_ROOMS = 8
-"""Numbers of rows whose arrays are kept, per thread: of acting, learning, evaluating and others."""
+"""Numbers of rows whose arrays are kept, per thread: for acting, learning, evaluation etc."""
 _KINDS: dict[type[nn.Module], int] = {LSTM: cell_kernels.LSTM, GRU: cell_kernels.GRU}
 
 
 def why_not_fused_recurrent(module: nn.Module, flat: FlatParameters) -> str | None:
-    """Say what keeps a network with a memory from the compiled path, or None if nothing does.
+    """Return why a recurrent network cannot use the compiled path, or None if it can.
 
-    The rule: it is a `RecurrentActorCritic` whose encoder only flattens; every parameter is learnt
-    and used once.
+    The rule: the module is a `RecurrentActorCritic` whose encoder only flattens; every parameter is
+    learnt and used once.
     """
     if type(module) is not RecurrentActorCritic:
         return f"{type(module).__name__} is not the standard RecurrentActorCritic"
@@ -61,7 +61,7 @@ def why_not_fused_recurrent(module: nn.Module, flat: FlatParameters) -> str | No
 
 
 def _places(module: RecurrentActorCritic, flat: FlatParameters) -> NDArray[np.int64]:
-    """Return what the kernels need to know of the network."""
+    """Return the description of the network for the kernels."""
     cell, at = module.cell, flat.places()
     net = np.full(kernels.PLACES, -1, np.int64)
     net[kernels.KIND] = _KINDS[type(cell)]
@@ -82,18 +82,18 @@ def _linear(layer: nn.Linear, at: dict[int, int]) -> tuple[int, int]:
 
 
 class FusedRecurrent:
-    """A network with a memory, see `RecurrentPolicy`. Ask `why_not_fused_recurrent` before.
+    """A recurrent network, see `RecurrentPolicy`. Call `why_not_fused_recurrent` first.
 
     Args:
         module: The network.
-        flat: Its parameters.
-        head: What the outputs mean.
-        objective: What is made of them. None: a `ClippedObjective`.
+        flat: The parameters of `module`.
+        head: How the outputs are interpreted.
+        objective: Turns outputs into actions and a loss. None: a `ClippedObjective`.
     """
 
     row_exact = True
     by_torch = None
-    """It is compiled."""
+    """The network is compiled."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class FusedRecurrent:
         state: Floats,
         first: NDArray[np.bool_],
     ) -> None:
-        """Draw an action for each of n environments, see `RecurrentPolicy.act`."""
+        """Sample an action for each of n environments, see `RecurrentPolicy.act`."""
         outputs, value[:] = self._run(obs, state, first)
         self._objective.draw(outputs, noise, action, logp)
 
@@ -135,7 +135,7 @@ class FusedRecurrent:
         return most_likely(self._head, self._run(obs, state, first)[0])
 
     def values(self, obs: Any, value: Floats, state: Floats, first: NDArray[np.bool_]) -> None:
-        """Write the value of each of n observations. The state stays as it is."""
+        """Write the value of each of n observations. The state stays unchanged."""
         value[:] = self._run(obs, state.copy(), first)[1]
 
     def evaluate_actions(
@@ -170,20 +170,20 @@ class FusedRecurrent:
         grads: Floats,
         stats: NDArray[np.float64],
     ) -> None:
-        """Write the gradient of each of several slots, with the bits that `gradient` would give.
+        """Write the gradient of each of several slots, bitwise equal to the result of `gradient`.
 
         Args:
             rollout: See `RecurrentPolicy.gradient`.
             rows: [slots, sequences], see there.
             terms: See there.
-            grads: [slots, size of the flat vector], is overwritten.
-            stats: [slots, metrics], is overwritten.
+            grads: [slots, size of the flat vector], overwritten.
+            stats: [slots, metrics], overwritten.
         """
         slots, count = rows.shape
         steps, state, first = rows_of_sequences(rollout, rows.reshape(-1))
-        # Slot by slot, in each step by step.
+        # Slot by slot, and within a slot step by step.
         steps = np.ascontiguousarray(steps.reshape(-1, slots, count).swapaxes(0, 1))
-        first = np.take(rollout.first, steps)  # type: ignore[arg-type]  # it is there
+        first = np.take(rollout.first, steps)  # type: ignore[arg-type]  # not None here
         x = self._before(np.take(rollout.obs, steps.reshape(-1), axis=0), slots)
         room = self._room(steps.size, rows.size)
         room.x[:, 1 : 1 + x.shape[1]] = x
@@ -209,7 +209,7 @@ class FusedRecurrent:
     def _run(self, obs: Any, state: Floats, first: NDArray[np.bool_]) -> tuple[Floats, Floats]:
         """Return outputs [length * n, K] and values of n sequences; overwrite their state [n, W].
 
-        Rows are all sequences' first steps, then their second ones, and so on.
+        Rows are the first steps of all sequences, then the second steps, and so on.
         """
         x = self._before(obs, 0)
         room = self._room(len(x), len(state))
@@ -218,11 +218,11 @@ class FusedRecurrent:
         return self._read(room)
 
     def _before(self, obs: Any, slots: int) -> Floats:
-        """Return what goes into the cells, of observations [n, ...].
+        """Return the input of the cells for observations [n, ...].
 
         Args:
             obs: Slot by slot, in equal numbers.
-            slots: How many, each of which will go back; 0 if there is no way back.
+            slots: Number of slots with a backward pass; 0 for no backward pass.
         """
         obs = np.asarray(obs)
         if self._module.normalizer is not None:
@@ -239,7 +239,7 @@ class FusedRecurrent:
         return np.concatenate([trunk.forward(part) for trunk, part in parts])
 
     def _read(self, room: kernels.Room) -> tuple[Floats, Floats]:
-        """Return outputs [n, K] and values [n] that `kernels.forward` made."""
+        """Return outputs [n, K] and values [n] from the results of `kernels.forward`."""
         policy = int(self._has_value)
         outputs = room.made[:, policy : policy + self._net[kernels.OUTPUTS]]
         if self._log_std.stop:
@@ -257,7 +257,7 @@ class FusedRecurrent:
         room: kernels.Room,
         grads: Floats,
     ) -> None:
-        """Write the gradients of all parameters, from derivatives by outputs and values."""
+        """Write the gradients of all parameters, from derivatives w.r.t. outputs and values."""
         slots, count, policy = len(grads), self._net[kernels.OUTPUTS], int(self._has_value)
         if self._log_std.stop:
             by_slot = d_outputs[:, count:].reshape(slots, -1, count)
@@ -277,7 +277,7 @@ class FusedRecurrent:
                 trunk.backward(part, grad)
 
     def _room(self, rows: int, sequences: int) -> kernels.Room:
-        """Return the arrays of this thread for so many rows."""
+        """Return this thread's arrays for this many rows."""
         rooms: dict[tuple[int, int], kernels.Room] = self._local.__dict__.setdefault("rooms", {})
         room = rooms.get((rows, sequences))
         if room is None:

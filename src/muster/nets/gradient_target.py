@@ -1,4 +1,4 @@
-"""Autograd's gradients of all parameters of a module, in one vector."""
+"""Gradients of all parameters of a module by autograd, in one vector."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,13 +11,13 @@ from muster.nets.flat import FlatParameters
 
 
 class GradientTarget:
-    """Has autograd write into a vector that is as long as the flat one.
+    """Makes autograd write into a vector that is as long as the flat one.
 
     Args:
-        module: Whose parameters.
-        flat: The same as one vector.
-        keeps_views: Remember the last vector, for who always has the same. Shared memory that is
-            still referred to cannot be closed.
+        module: The module with the parameters.
+        flat: The same parameters as one vector.
+        keeps_views: Keep views of the last vector, for a caller that always passes the same one.
+            Shared memory with references cannot be closed.
     """
 
     def __init__(self, module: nn.Module, flat: FlatParameters, keeps_views: bool = False) -> None:
@@ -31,12 +31,12 @@ class GradientTarget:
         """Overwrite `grad` with the gradient of sum(derivatives * outputs).
 
         Args:
-            outputs: What a forward pass made, each good for one gradient.
+            outputs: Results of a forward pass, each usable for one gradient.
             derivatives: A tensor like each of them, on the same device.
-            grad: Is overwritten: an array on the host, else a tensor of that device.
+            grad: Overwritten: an array on the host, otherwise a tensor on that device.
         """
         grad[:] = 0
-        # Autograd adds to a gradient that is there: so it writes into the flat vector itself.
+        # Autograd adds to an existing gradient, so it writes directly into the flat vector.
         for (parameter, _), view in zip(self._pieces, self._views_of(grad), strict=True):
             parameter.grad = view
         torch.autograd.backward(outputs, derivatives)

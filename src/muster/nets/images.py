@@ -1,14 +1,14 @@
-"""How images of any layout come to a convolution: [B, channels, height, width], from 0 to 1."""
+"""Converts images of any layout for convolutions: [B, channels, height, width], from 0 to 1."""
 
 from torch import Tensor, nn
 
 
 class ImageInput(nn.Module):
-    """Brings uint8 images to the order and the range that convolutions want.
+    """Converts uint8 images to the layout and range that convolutions need.
 
     Args:
-        shape: Of one image: (height, width, channels), (channels, height, width), or
-            (height, width). The channels are the shorter of the two ends.
+        shape: Shape of one image: (height, width, channels), (channels, height, width), or (height,
+            width). The channels are the shorter of the two ends.
     """
 
     channels: int
@@ -28,7 +28,7 @@ class ImageInput(nn.Module):
 
     @property
     def channels_first(self) -> bool:
-        """Whether all of a channel comes before the next one."""
+        """Whether the channels are the first dimension of an image."""
         return not self._channels_last
 
     def forward(self, image: Tensor) -> Tensor:
@@ -36,5 +36,5 @@ class ImageInput(nn.Module):
         if self._grey:
             image = image[:, None]
         elif self._channels_last:
-            image = image.permute(0, 3, 1, 2)  # a view, and the order that convolves fastest
+            image = image.permute(0, 3, 1, 2)  # a view, and the fastest layout for convolutions
         return image.float() * (1 / 255)

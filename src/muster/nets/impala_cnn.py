@@ -10,7 +10,7 @@ from muster.nets.images import ImageInput
 from muster.nets.mlp import draw_weights
 
 CHANNELS = (16, 32, 32)
-"""Of the three sections."""
+"""Channels of the three sections."""
 
 
 class ImpalaCNN(nn.Module):
@@ -20,8 +20,8 @@ class ImpalaCNN(nn.Module):
     Half of 1 is 1 here, so every size can be read.
 
     Args:
-        shape: Of one image, as `ImageInput` reads it.
-        generator: Where the first weights come from. None: torch's global generator.
+        shape: Shape of one image, as `ImageInput` reads it.
+        generator: Draws the initial weights. None: torch's global generator.
     """
 
     def __init__(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> None:
@@ -47,8 +47,8 @@ class ResidualBlock(nn.Module):
     """x + conv(relu(conv(relu(x)))), of [B, channels, H, W].
 
     Args:
-        channels: Of what comes in and what goes out.
-        generator: Where the first weights come from. None: torch's global generator.
+        channels: Channels of input and output.
+        generator: Draws the initial weights. None: torch's global generator.
     """
 
     def __init__(self, channels: int, generator: torch.Generator | None = None) -> None:

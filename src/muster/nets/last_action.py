@@ -1,11 +1,11 @@
-"""What a network with a memory reads besides an observation: the action before it, as one-hot.
+"""The second input of a recurrent network besides an observation: the last action, as one-hot.
 
     Box, MultiBinary   one vector: the observation, then the action
     Dict               the same keys, and one more
-    others             a Dict of the two
+    others             a Dict of both
 
-An action is a whole number from 0 on, and -1 where an episode begins: then all are 0. With it a
-network knows what was done, which what it saw does not always tell.
+An action is an integer from 0 on, and -1 where an episode begins: then all entries are 0. So a
+network knows its last action, which observations do not always show.
 """
 
 from collections.abc import Mapping
@@ -22,11 +22,11 @@ SEEN, LAST_ACTION = "seen", "last_action"
 
 
 class LastActionInput:
-    """Puts observations and last actions together.
+    """Combines observations and last actions.
 
     Args:
-        obs_space: Of one observation.
-        n_actions: How many actions there are.
+        obs_space: Space of one observation.
+        n_actions: Number of actions.
     """
 
     def __init__(self, obs_space: gym.Space[Any], n_actions: int) -> None:
@@ -37,7 +37,7 @@ class LastActionInput:
         self._axes = len(obs_space.shape or ())
         self._joins = False
         self.space: gym.Space[Any]
-        """Of what comes out."""
+        """The space of the combined observations."""
         if isinstance(obs_space, gym.spaces.Dict):
             if LAST_ACTION in obs_space.spaces:
                 raise ModelError(
@@ -54,13 +54,13 @@ class LastActionInput:
             self.space = gym.spaces.Dict({SEEN: obs_space, LAST_ACTION: action})
 
     def __call__(self, obs: Any, action: NDArray[np.int64]) -> Any:
-        """Return what the network reads.
+        """Return the input of the network.
 
         Args:
-            obs: [..., *shape], or a dict of such.
-            action: int64 [...], the one before each; -1 for none.
+            obs: [..., *shape], or a dict of such arrays.
+            action: int64 [...], the action before each observation; -1 for none.
         """
-        last = self._one_hot[action]  # -1 is the last row, which is empty
+        last = self._one_hot[action]  # -1 selects the last row, which is 0
         if isinstance(obs, Mapping):
             return {**obs, LAST_ACTION: last}
         if not self._joins:

@@ -1,4 +1,4 @@
-"""Networks leave out what is illegal: its logit or value is so low that nothing takes it."""
+"""Masks illegal actions: their logits or values become so low that they are never chosen."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,11 +19,11 @@ def mask_outputs(outputs: Tensor, obs: Any) -> Tensor:
 
 
 class MaskedModel(nn.Module):
-    """A model that knows nothing of masks, with its illegal outputs left out.
+    """A model that ignores masks, with its illegal outputs masked.
 
     Args:
-        model: From observations to outputs [B, K], or to (outputs, value).
-        value_is_best: Whether the value is that of the best output, which is then a legal one.
+        model: Maps observations to outputs [B, K], or to (outputs, value).
+        value_is_best: Whether the value is the best output, which is then a legal one.
     """
 
     def __init__(self, model: nn.Module, value_is_best: bool = False) -> None:
@@ -32,7 +32,7 @@ class MaskedModel(nn.Module):
         self._value_is_best = value_is_best
 
     def forward(self, obs: Any) -> Any:
-        """Return what the model makes of observations, with `ILLEGAL` for what is illegal."""
+        """Return the model's result for observations, with `ILLEGAL` for illegal outputs."""
         made = self.model(obs)
         if isinstance(made, tuple | list):
             outputs, value = made

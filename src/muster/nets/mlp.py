@@ -31,10 +31,11 @@ def make_activation(name: str) -> nn.Module:
 
 
 def draw_weights(layer: nn.Linear | nn.Conv2d, generator: torch.Generator | None) -> None:
-    """Give a layer that was made on the device "meta" weights as torch's own, from `generator`.
+    """Initialise a layer that was made on the device "meta" like torch does, from `generator`.
 
-    On "meta" the constructor draws nothing; elsewhere it would draw from the global generator.
-    (`torch.nn.utils.skip_init` does the same, but imports sympy for it, which takes half a second.)
+    On "meta" the constructor draws nothing; on other devices it would draw from the global
+    generator. (`torch.nn.utils.skip_init` does the same, but imports sympy, which takes half a
+    second.)
     """
     bound = 1 / math.sqrt(math.prod(layer.weight.shape[1:]))
     for name in ("weight", "bias"):
@@ -51,14 +52,14 @@ def linear(in_features: int, out_features: int, generator: torch.Generator | Non
 
 
 class MLP(nn.Sequential):
-    """Linear layers, each with an activation after it; [B, in_features] to [B, hidden[-1]].
+    """Linear layers, each followed by an activation; [B, in_features] to [B, hidden[-1]].
 
     Args:
         in_features: Width of the input.
         hidden: Width of each layer.
-        out_features: Width of one more layer, without activation. None: there is none.
+        out_features: Width of one more layer, without activation. None: no such layer.
         activation: "relu", "tanh", "gelu" or "silu".
-        generator: Where the first weights come from. None: torch's global generator.
+        generator: Draws the initial weights. None: torch's global generator.
         layer_norm: Put a LayerNorm before each activation.
     """
 
@@ -84,15 +85,15 @@ class MLP(nn.Sequential):
 
 
 class DuelingHead(nn.Module):
-    """Q = V + A - mean(A) (Wang et al. 2016, eq. 9) from two streams that lie side by side.
+    """Q = V + A - mean(A) (Wang et al. 2016, eq. 9) from two streams side by side.
 
     The first half of the features is the stream of the value, the second that of the advantages: a
-    Linear layer of width 2n before it is one hidden layer of n for each of them.
+    Linear layer of width 2n before it is a hidden layer of n for each stream.
 
     Args:
         in_features: Width of both streams together, an even number.
-        n_actions: How many actions there are.
-        generator: Where the first weights come from. None: torch's global generator.
+        n_actions: Number of actions.
+        generator: Draws the initial weights. None: torch's global generator.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
-"""Networks whose weights are random: every Linear layer has a mean and a spread of each weight.
+"""Networks with random weights: Linear layers with a mean and a standard deviation per weight.
 
-    w = mean + spread * noise        noise of a weight = f(noise of its output) f(that of its input)
+    w = mean + spread * noise        noise of a weight = f(noise of output) f(noise of input)
                                      f(x) = sign(x) sqrt(|x|)
 
-Fortunato et al. 2018, with factorised Gaussian noise. A plain copy of the network holds w, so what
-compiles the plain network runs this one, too.
+Fortunato et al. 2018, with factorised Gaussian noise. A plain copy of the network holds w, so this
+network is compiled if the plain network can be.
 """
 
 import copy
@@ -22,11 +22,11 @@ from muster.nets.torch_net import make_net
 Array = NDArray[np.float32]
 
 FIRST_SPREAD = 0.5
-"""Of a weight of a layer with one input; with n inputs it is divided by sqrt(n)."""
+"""Initial spread of a weight of a layer with one input; with n inputs, divided by sqrt(n)."""
 
 
 class NoisyNetwork(nn.Module):
-    """The means of all weights of a network, and their spreads.
+    """The means and the spreads of all weights of a network.
 
     Args:
         mean: The network. Layers that are not Linear have no noise.
@@ -36,7 +36,7 @@ class NoisyNetwork(nn.Module):
         super().__init__()
         self.mean = mean
         self.spread = copy.deepcopy(mean)
-        self._plain = [copy.deepcopy(mean)]  # in a list, so it is no part of this module
+        self._plain = [copy.deepcopy(mean)]  # in a list, so that it is not a submodule
         with torch.no_grad():
             for parameter in self.spread.parameters():
                 parameter.zero_()
@@ -47,17 +47,17 @@ class NoisyNetwork(nn.Module):
 
     @property
     def plain(self) -> nn.Module:
-        """A copy of the network for weights that were drawn; who runs it writes them."""
+        """A copy of the network for drawn weights; the code that runs it writes them."""
         return self._plain[0]
 
     def forward(self, obs: Any) -> Tensor:
-        """Return what the means make of observations."""
+        """Return the result of the means for observations."""
         made: Tensor = self.mean(obs)
         return made
 
 
 class NoisyNet:
-    """Runs a `NoisyNetwork`, with the face of `FusedNet`; `draw` or `settle` comes before each use.
+    """Runs a `NoisyNetwork` like `FusedNet`; call `draw` or `settle` before each use.
 
     Args:
         module: The network.
@@ -70,11 +70,11 @@ class NoisyNet:
         self._plain = FlatParameters(plain, flat.device)
         self._net = make_net(plain, self._plain)
         self.by_torch = self._net.by_torch
-        """Why it is not compiled."""
+        """The reason why the network is not compiled."""
         self.noise = aligned(self._plain.vector.size)
-        """What the spreads are multiplied by, weight by weight."""
+        """The factor of each weight's spread."""
         self._noise: Any = self.noise
-        """The same, where the network is computed."""
+        """The same on the device of the network."""
         self._grad = self._plain.new_gradient()
         at = self._plain.places()
         self._layers = [
@@ -84,7 +84,7 @@ class NoisyNet:
         ]
 
     def draw(self, rng: np.random.Generator) -> None:
-        """Draw new noise, and use the weights that it makes."""
+        """Draw new noise, and use the resulting weights."""
         for out, inputs, weight, bias in self._layers:
             of_inputs, of_outputs = _root(rng, inputs), _root(rng, out)
             self.noise[weight : weight + out * inputs] = np.outer(of_outputs, of_inputs).reshape(-1)
@@ -110,11 +110,11 @@ class NoisyNet:
         return self._net.predict(obs)
 
     def forward(self, obs: Any) -> Array:
-        """Return outputs, [B, K], and keep what `backward` needs."""
+        """Return outputs, [B, K], and keep the data for `backward`."""
         return self._net.forward(obs)
 
     def backward(self, d_out: Array, grad: Any) -> None:
-        """Write the gradient of sum(d_out * outputs) of the last `forward` by means and spreads."""
+        """Write the gradient of sum(d_out * outputs) of the last `forward`, for mean and spread."""
         self._net.backward(d_out, self._grad)
         size = self.noise.size
         grad[:size] = self._grad

@@ -1,4 +1,4 @@
-"""Observations brought to mean 0 and spread 1, as a part of the policy that is saved with it."""
+"""Observations normalised to mean 0 and standard deviation 1, saved as part of the policy."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,25 +12,25 @@ from torch import Tensor, nn
 from muster.envs.masks import ACTION_MASK
 
 LIMIT = 10.0
-"""What is further from the mean than so many standard deviations is cut off there."""
+"""Values further from the mean than this many standard deviations are clipped."""
 
 
 class RunningNorm(nn.Module):
-    """Mean and variance of all rows so far; forward gives (x - mean) / std, cut off at `LIMIT`.
+    """Mean and variance of all rows so far; forward returns (x - mean) / std, clipped at `LIMIT`.
 
-    It changes by `merge` alone, between two rollouts: who acts and who learns on what was acted see
+    Only `merge` changes it, between two rollouts: so acting and learning from the same rollout use
     the same numbers, unless a rollout is collected ahead.
     """
 
     HOST_BUFFERS = frozenset({"count", "mean", "var"})
-    """What only `merge` reads: it stays in float64 on the host, whatever device computes."""
+    """Buffers that only `merge` reads: they stay on the host in float64, whatever the device."""
     count: Tensor
     mean: Tensor
     var: Tensor
     offset: Tensor
-    """float32 [d], the mean, as `forward` uses it."""
+    """float32 [d], the mean, for `forward`."""
     factor: Tensor
-    """float32 [d], 1 / std, as `forward` uses it."""
+    """float32 [d], 1 / std, for `forward`."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class RunningNorm(nn.Module):
         return ((flat - self.offset) * self.factor).clamp(-LIMIT, LIMIT)
 
     def merge(self, count: float, mean: NDArray[np.float64], m2: NDArray[np.float64]) -> None:
-        """Take in so many more rows, by their mean and their sum of squares around it."""
+        """Include `count` more rows, given by their mean and their sum of squared deviations."""
         before, total = self.count.item(), self.count.item() + count
         my_mean, my_var = self.mean.numpy(), self.var.numpy()
         delta = mean - my_mean
@@ -62,7 +62,7 @@ class RunningNorm(nn.Module):
         return np.concatenate([self.count.numpy().reshape(1), self.mean.numpy(), self.var.numpy()])
 
     def load(self, known: NDArray[np.float64]) -> None:
-        """Take over what `known` returned."""
+        """Restore statistics that `known` returned."""
         size = self.mean.numel()
         self.count.fill_(float(known[0]))
         self.mean.numpy()[:] = known[1 : 1 + size]
@@ -76,16 +76,16 @@ class RunningNorm(nn.Module):
 
 
 class ObsNorm(nn.Module):
-    """A `RunningNorm` for each part of an observation that is made of floats.
+    """A `RunningNorm` for each part of an observation that consists of floats.
 
     Args:
-        space: Of one observation. Images and categories pass unchanged.
+        space: Space of one observation. Images and categories pass unchanged.
     """
 
     def __init__(self, space: gym.Space[Any]) -> None:
         super().__init__()
         self.keys: list[str | None] = []
-        """Which parts of a Dict; [None] if the observation is one array of floats."""
+        """The normalised keys of a Dict; [None] if the observation is one array of floats."""
         parts = space.spaces if isinstance(space, gym.spaces.Dict) else {None: space}
         sizes = []
         for key, part in parts.items():
@@ -97,7 +97,7 @@ class ObsNorm(nn.Module):
         self.parts = nn.ModuleList(RunningNorm(size) for size in sizes)
 
     def forward(self, obs: Any) -> Any:
-        """Return the observation with its parts of floats normalised, as [B, d]."""
+        """Return the observation with its float parts normalised, as [B, d]."""
         if not isinstance(obs, Mapping):
             return self.parts[0](obs) if self.keys else obs
         pairs = zip(self.keys, self.parts, strict=True)
@@ -110,15 +110,15 @@ class ObsNorm(nn.Module):
 
     @property
     def width(self) -> int:
-        """Numbers of an observation that are normalised."""
+        """Numbers in an observation that are normalised."""
         return sum(norm.mean.numel() for norm in self.norms)
 
     def known(self) -> NDArray[np.float64]:
-        """Return what all parts know as one vector."""
+        """Return the statistics of all parts as one vector."""
         return np.concatenate([np.zeros(0), *(norm.known() for norm in self.norms)])
 
     def load(self, known: NDArray[np.float64]) -> None:
-        """Take over what `known` returned."""
+        """Restore statistics that `known` returned."""
         place = 0
         for norm in self.norms:
             size = 1 + 2 * norm.mean.numel()

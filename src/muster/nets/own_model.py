@@ -1,4 +1,4 @@
-"""What is done with a network of the user's own before it is used: built from a seed, tried out."""
+"""Builds your own network from a seed, and tests it before it is used."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -34,14 +34,14 @@ def two_of(space: gym.Space[Any]) -> Any:
 
 @contextmanager
 def global_generator_seeded(seed: int) -> Iterator[None]:
-    """Let layers built inside draw their weights from `seed`; put the global state back after."""
+    """Let layers built inside draw their weights from `seed`; then restore the global state."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield
 
 
 def built(factory: Callable[..., Any], obs_space: gym.Space[Any], outputs: int) -> nn.Module:
-    """Return the network that a class or function of the user's makes, or say why it is none."""
+    """Return the network that your class or function makes; raise ModelError if it makes none."""
     try:
         module = factory(obs_space, outputs)
     except MusterError:
@@ -62,14 +62,15 @@ def built(factory: Callable[..., Any], obs_space: gym.Space[Any], outputs: int) 
 
 
 def refuse_two_modes(module: nn.Module, outputs: Callable[[nn.Module], Any]) -> None:
-    """Refuse a network that computes something else in training mode than in evaluation mode.
+    """Raise ModelError for a network that computes different results in training and evaluation.
 
-    A policy must be the same function when it acts and when it learns, or the ratio of the two is
-    taken for a step; noise of dropout would come from torch's own generator, not from the seed; and
-    what batch norm computes for a row depends on the other rows, so on who computes which.
+    A policy must be the same function when it acts and when it learns, or the ratio of the two
+    would look like a step of the policy; dropout noise would come from torch's own generator, not
+    from the seed; and batch norm makes the result of a row depend on the other rows, and so on
+    which worker computes them.
 
     Args:
-        module: As it was built, with all its sizes.
+        module: The network, with all its sizes known.
         outputs: Runs it on some observations, and returns a tensor or a tuple of tensors.
     """
     name = first_of_two_modes(module)
@@ -84,7 +85,7 @@ def refuse_two_modes(module: nn.Module, outputs: Callable[[nn.Module], Any]) -> 
 
 
 def first_of_two_modes(module: nn.Module) -> str | None:
-    """Return the first layer with dropout, or with batch norm or its like; None if none has."""
+    """Return the first layer with dropout, batch norm or similar; None if there is none."""
     for name, layer in module.named_modules():
         if _has_two_modes(layer):
             return f"{name or 'itself'!r}, {layer}"

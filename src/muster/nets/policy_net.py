@@ -1,11 +1,12 @@
-"""What agents in step ask of a network, whatever computes it: act, value, gradient.
+"""The interface of networks for agents in step, with any implementation: act, value, gradient.
 
-module (torch) ──> FusedPolicy  small MLPs, one compiled call
-               └─> TorchPolicy  everything else, by autograd
+module (torch) ─┬─> FusedPolicy  MLPs, one compiled call
+                ├─> FusedImages  CNNs, compiled calls
+                └─> TorchPolicy  everything else, by autograd
 
-A module maps observations [B, ...] to (outputs [B, K], value [B]); `ActionHead` says what the K
-outputs mean, and an `Objective` what is done with them. Both ways work on the module's one flat
-vector of parameters.
+A module maps observations [B, ...] to (outputs [B, K], value [B]); `ActionHead` defines the meaning
+of the K outputs, and an `Objective` their use. All implementations work on the module's one flat
+parameter vector.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -18,54 +19,54 @@ Floats = NDArray[np.float32]
 
 
 class Rollout(NamedTuple):
-    """What was experienced, with T steps of N environments as T * N rows (row = t * N + env)."""
+    """Experience, with T steps of N environments as T * N rows (row = t * N + env)."""
 
     obs: Any
-    """[T * N, ...], or a dict of such."""
+    """[T * N, ...], or a dict of such arrays."""
     action: Array
-    """[T * N, width]: int64 categories, or float32 as drawn, before clipping to a Box."""
+    """[T * N, width]: int64 categories, or float32 as sampled, before clipping to a Box."""
     logp: Floats
-    """[T * N], of the action when it was drawn."""
+    """[T * N], log-probability of the action under the policy that sampled it."""
     value: Floats
-    """[T * N], of the network that acted."""
+    """[T * N], value estimates of the network that acted."""
     advantage: Floats
-    """[T * N], normalised already where that is wanted."""
+    """[T * N], already normalised if requested."""
     target: Floats
-    """[T * N], what the value should have been."""
+    """[T * N], targets of the value."""
     state: Array | None = None
-    """Of a network with a memory: [T // length, N, state_width], before each chunk's first step."""
+    """Recurrent networks: [T // length, N, state_width], before each chunk's first step."""
     first: Array | None = None
-    """Of a network with a memory: bool [T * N], where an episode begins."""
+    """Recurrent networks: bool [T * N], where an episode begins."""
 
 
 class LossTerms(NamedTuple):
-    """The numbers of PPO's loss."""
+    """The coefficients of PPO's loss."""
 
     scale: float
-    """What one row counts: 1 / rows of the whole minibatch, of all slots."""
+    """Weight of one row: 1 / rows of the whole minibatch, of all slots."""
     clip: float
     """How far the ratio may leave 1."""
     value_clip: float
-    """How far the value may leave the old one; 0 for as far as it likes."""
+    """How far the value may leave the old one; 0: no limit."""
     value_coef: float
     entropy_coef: float
 
 
 STATS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
-"""What `gradient` adds up, each as a sum over its rows times `scale`."""
+"""The metrics of `gradient`, each a sum over its rows times `scale`."""
 
 
 class Objective(Protocol):
-    """What an algorithm makes of a network's outputs: actions now, a loss later."""
+    """Turns a network's outputs into actions and a loss."""
 
     def draw(self, outputs: Floats, noise: Floats, action: Array, logp: Floats) -> None:
         """Write an action [n, width] for each row of outputs [n, K], and its log-probability [n].
 
         Args:
-            outputs: Of the network.
-            noise: [n, width], as the agent's `noise` made it.
-            action: Is written.
-            logp: Is written; 0 where actions have no probability.
+            outputs: Outputs of the network.
+            noise: [n, width], from the agent's `noise`.
+            action: Output.
+            logp: Output; 0 where actions have no probability.
         """
 
     def loss(
@@ -79,17 +80,17 @@ class Objective(Protocol):
         d_value: Floats,
         stats: NDArray[np.float64],
     ) -> int:
-        """Write the derivative of the loss of m rows by outputs [m, K] and value [m].
+        """Write the derivative of the loss of m rows w.r.t. outputs [m, K] and value [m].
 
         Args:
-            outputs: Of the network that learns.
-            value: Of the same.
+            outputs: Outputs of the network that learns.
+            value: Values of the same network.
             rollout: All rows.
-            rows: Which m of them.
-            terms: The numbers of the loss, as the agent's `terms` made them.
-            d_outputs: [m, K], is written.
-            d_value: [m], is written.
-            stats: One number for each of the agent's `stats`, is added to.
+            rows: The m rows.
+            terms: The coefficients of the loss, from the agent's `terms`.
+            d_outputs: [m, K], output.
+            d_value: [m], output.
+            stats: One number for each of the agent's `stats`, incremented.
 
         Returns:
             -1, or the first of the m rows that does not exist, or whose action does not.
@@ -97,20 +98,20 @@ class Objective(Protocol):
 
 
 class PolicyNet(Protocol):
-    """A network that acts and can be learnt."""
+    """A network that acts and learns."""
 
     row_exact: bool
-    """Whether the bits of a row do not depend on which rows are computed with it."""
+    """Whether the bits of a row do not depend on the rows computed with it."""
 
     def act(self, obs: Any, noise: Floats, action: Array, logp: Floats, value: Floats) -> None:
-        """Draw an action for each of n observations.
+        """Sample an action for each of n observations.
 
         Args:
-            obs: [n, ...], or a dict of such.
+            obs: [n, ...], or a dict of such arrays.
             noise: [n, width]: uniform in [0, 1) for categories, standard normal for a Gaussian.
-            action: [n, width], is written.
-            logp: [n], is written.
-            value: [n], is written.
+            action: [n, width], output.
+            logp: [n], output.
+            value: [n], output.
         """
 
     def best(self, obs: Any) -> Array:
@@ -123,10 +124,10 @@ class PolicyNet(Protocol):
         """Write the log-probability of given actions and the value of each of n observations.
 
         Args:
-            obs: [n, ...], or a dict of such.
+            obs: [n, ...], or a dict of such arrays.
             action: [n, width], as `act` wrote it.
-            logp: [n], is written.
-            value: [n], is written.
+            logp: [n], output.
+            value: [n], output.
         """
 
     def gradient(
@@ -137,12 +138,12 @@ class PolicyNet(Protocol):
         grad: Floats,
         stats: NDArray[np.float64],
     ) -> None:
-        """Write the gradient of the loss over some rows, and what it was made of.
+        """Write the gradient of the loss over some rows, and the sums of its metrics.
 
         Args:
             rollout: All rows.
-            rows: Which of them.
-            terms: The numbers of the loss.
-            grad: As long as the flat vector; is overwritten.
-            stats: One sum for each of the objective's metrics, is overwritten.
+            rows: The rows to use.
+            terms: The coefficients of the loss.
+            grad: As long as the flat vector; overwritten.
+            stats: One sum for each of the objective's metrics, overwritten.
         """

@@ -1,4 +1,4 @@
-"""Builds the network of a Q-learner: any observation in, one value per action out."""
+"""Builds the network of a Q-learner: from any observation to one value per action."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -32,16 +32,16 @@ def build_q_network(
     """Return a module from observations [B, ...] to Q [B, n_actions].
 
     Args:
-        obs_space: Of one observation. Images get convolutions, numbers from a finite set become
-            one-hot vectors, the parts of a Dict are encoded one by one.
-        n_actions: How many actions there are.
+        obs_space: Space of one observation. Images get convolutions, numbers from a finite set
+            become one-hot vectors, the parts of a Dict are encoded one by one.
+        n_actions: Number of actions.
         hidden: Width of each layer between the encoder and the head.
-        dueling: Separate streams for the value and the advantages. The last layer of `hidden` is
-            then each stream's own.
-        model: A registered name, or a class or function of (obs_space, n_actions), that takes the
-            place of all this. It is tried on two observations before it is returned.
+        dueling: Separate streams for the value and the advantages. Each stream then has its own
+            last layer of `hidden`.
+        model: A registered name, or a class or function of (obs_space, n_actions), that replaces
+            all this. It is tested on two observations before it is returned.
         activation: "relu", "tanh", "gelu" or "silu", after each layer of `hidden`.
-        seed: Decides the first weights, alone: torch's global generator is neither used nor moved.
+        seed: Determines the initial weights; torch's global generator is neither used nor changed.
     """
     if model is not None:
         if dueling:
@@ -76,9 +76,9 @@ def _build_own(factory: Factory, obs_space: gym.Space[Any], n_actions: int, seed
         module = built(factory, obs_space, n_actions)
         obs = as_tensors(two_of(obs_space))
         training = module.training
-        module.eval()  # or batch norm would remember these two
+        module.eval()  # or batch norm would include these two in its statistics
         with torch.no_grad():
-            q = module(obs)  # also gives lazy layers their sizes
+            q = module(obs)  # also determines the sizes of lazy layers
         module.train(training)
     shape = tuple(q.shape) if isinstance(q, Tensor) else None
     if shape != (2, n_actions):

@@ -1,4 +1,4 @@
-"""What Q-learners in step make of a network's outputs: the best action, and the squared error."""
+"""The objective of Q-learners in step: epsilon-greedy actions, and the squared error."""
 
 from typing import NamedTuple
 
@@ -10,19 +10,19 @@ from muster.rl_utils.losses.q import explore_or_best, q_loss
 
 
 class QTerms(NamedTuple):
-    """The numbers of the loss."""
+    """The coefficients of the loss."""
 
     scale: float
-    """What one row counts: 1 / rows of the whole minibatch, of all slots."""
+    """Weight of one row: 1 / rows of the whole minibatch, of all slots."""
     epsilon: float
-    """Of the rollout, for the log."""
+    """Epsilon of the rollout, for the log."""
 
 
 class QObjective:
-    """Outputs are the values of actions: the best is taken, or what `noise` names."""
+    """Outputs are the values of actions: chooses the best action, or the one `noise` selects."""
 
     def draw(self, outputs: Floats, noise: Floats, action: Array, logp: Floats) -> None:
-        """Write the best action of each row of outputs, or the one to explore with."""
+        """Write the best action of each row of outputs, or the exploring one."""
         explore_or_best(outputs, noise, action)
         logp[:] = 0
 

@@ -1,18 +1,18 @@
-"""A policy with a memory: LSTM or GRU between the encoder and the heads, and how it is learnt.
+"""A recurrent policy: LSTM or GRU between the encoder and the heads, and how it learns.
 
 obs -> [ObsNorm] -> encoder -> [layers] -> cell -+-> policy -> outputs [B, K]
                                   state --^  |   +-> value  -> [B]
                                   ^----------+
 
-What is stored so that it can learn from a sequence of `length` steps in one piece:
+The data stored to learn from sequences of `length` steps:
 
     t      0 1 2 3 | 4 5 6 7         length 4, T 8: two chunks
     first  1 . . .   . 1 . .         episodes begin at t = 0 and t = 5: the state is zero there
     state  ^         ^               of the acting network, before t = 0 and before t = 4
 
-Learning runs each sequence from its stored state with the weights of now. In the first epoch these
-are the weights that acted, and every ratio is 1. Later the stored states are those of older
-weights: that is how PPO with a memory is usually done, and a reason for few epochs.
+Learning runs each sequence from its stored state with the current weights. In the first epoch these
+are the weights that acted, and every ratio is 1. Later, the stored states are those of older
+weights: this is the usual form of recurrent PPO, and a reason for few epochs.
 """
 
 import math
@@ -47,23 +47,23 @@ from muster.nets.torch_policy import (
 )
 
 CELLS: dict[str, type[LSTM] | type[GRU]] = {"lstm": LSTM, "gru": GRU}
-"""What remembers, by the name of the model."""
+"""The recurrent layers, by the name of the model."""
 
 
 class RecurrentActorCritic(nn.Module):
-    """A network that says what to do and what it is worth, and remembers.
+    """A recurrent network that returns outputs for actions and a value.
 
     Args:
-        obs_space: Of one observation.
-        head: What the outputs mean.
-        hidden: Width of each layer after the encoder; the last one is what remembers.
+        obs_space: Space of one observation.
+        head: How the outputs are interpreted.
+        hidden: Width of each layer after the encoder; the last one is the recurrent layer.
         activation: "relu", "tanh", "gelu" or "silu", after each layer before that.
         normalize_obs: Put an `ObsNorm` in front.
-        log_std: Of a Gaussian, to begin with.
-        generator: Where the first weights come from. None: torch's global generator.
-        layer_norm: Put a LayerNorm before each activation; what remembers has none.
+        log_std: Initial log_std of a Gaussian.
+        generator: Draws the initial weights. None: torch's global generator.
+        layer_norm: Put a LayerNorm before each activation; the recurrent layer has none.
         critic: As for `ActorCritic`.
-        cell: "lstm" or "gru": what remembers.
+        cell: The recurrent layer: "lstm" or "gru".
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class RecurrentActorCritic(nn.Module):
         self.trunk = MLP(features, before, None, activation, generator, layer_norm)
         self._cell = cell
         made = CELLS[cell](before[-1] if before else features, width, generator)
-        self.add_module(cell, made)  # so its weights have its name in a checkpoint
+        self.add_module(cell, made)  # so that its weights have this name in a checkpoint
         means = head.width if head.gaussian else head.outputs
         self.policy = linear(width, means, generator)
         self.value = linear(width, 1, generator) if critic else None
@@ -102,22 +102,22 @@ class RecurrentActorCritic(nn.Module):
 
     @property
     def cell(self) -> LSTM | GRU:
-        """What remembers."""
+        """The recurrent layer."""
         found: LSTM | GRU = getattr(self, self._cell)
         return found
 
     @property
     def state_width(self) -> int:
-        """Numbers that make the state of one environment."""
+        """Numbers in the state of one environment."""
         return self.cell.state_width
 
     def forward(
         self, obs: Any, state: Tensor | None = None, first: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return outputs [B, K] and values [B] of single steps, from no memory unless it is given.
+        """Return outputs [B, K] and values [B] of single steps, from a zero state by default.
 
         Args:
-            obs: [B, ...], or a dict of such.
+            obs: [B, ...], or a dict of such arrays.
             state: [B, state_width] before the step.
             first: bool [B], where an episode begins.
         """
@@ -130,8 +130,8 @@ class RecurrentActorCritic(nn.Module):
         """Run B sequences of `length` steps.
 
         Args:
-            obs: [length * B, ...], or a dict of such: all sequences' first steps, then their second
-                ones, and so on.
+            obs: [length * B, ...], or a dict of such arrays: the first steps of all sequences, then
+                the second steps, and so on.
             state: [B, state_width] before the first step. None: zeros.
             first: bool [length * B], where an episode begins: the state is zeroed before it.
             length: Steps of each sequence.
@@ -157,14 +157,14 @@ class RecurrentActorCritic(nn.Module):
         length: int = 1,
         cut: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return what remembers after each step, [length * B, width], and the state after the last.
+        """Return the cell's output of each step, [length * B, width], and the state after the last.
 
         Args:
-            obs: As for `steps`, normalised; so on for the next three.
+            obs: As for `steps`, normalised, like the next three.
             state: See there.
             first: See there.
             length: See there.
-            cut: bool [length * B], where the gradient goes back no further than to this step.
+            cut: bool [length * B], where the gradient is not propagated further back.
         """
         features: Tensor = self.trunk(self.encoder(obs))
         n = features.shape[0] // length
@@ -175,7 +175,7 @@ class RecurrentActorCritic(nn.Module):
         return memory.flatten(0, 1), state
 
     def _draw(self, generator: torch.Generator | None) -> None:
-        # As `ActorCritic` does; 1 for what goes into gates.
+        # As in `ActorCritic`; 1 for the inputs of gates.
         gains: dict[nn.Module | None, float] = {
             self.policy: 0.01,
             self.value: 1.0,
@@ -192,16 +192,16 @@ class RecurrentActorCritic(nn.Module):
 def rows_of_sequences(
     rollout: Rollout, rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], Floats, NDArray[np.bool_]]:
-    """Return the rows of all steps of some sequences, their states before, and `first` of each row.
+    """Return the rows of all steps of some sequences, their initial states, and `first` per row.
 
     Args:
-        rollout: With `state` [T // length, N, state_width] and `first` [T * N]; `length` follows
-            from their shapes.
+        rollout: With `state` [T // length, N, state_width] and `first` [T * N], whose shapes
+            determine `length`.
         rows: Numbers of S sequences: chunk * N + env, with chunk = t // length.
 
     Returns:
-        int64 [length * S], all sequences' first steps, then their second ones, and so on;
-        [S, state_width]; bool [length * S].
+        int64 [length * S], the first steps of all sequences, then the second steps, and so on; [S,
+        state_width]; bool [length * S].
     """
     if rollout.state is None or rollout.first is None:
         raise OptionError(
@@ -224,19 +224,19 @@ def rows_of_sequences(
 
 
 class RecurrentPolicy(SlotGradients):
-    """What agents ask of a network with a memory: as `PolicyNet`, with a state per environment.
+    """A recurrent network for agents: like `PolicyNet`, with a state per environment.
 
     A state is float32 [n, state_width]. `first` is bool [n] and marks the environments whose
     episode begins with this observation: their state counts as zero, whatever it holds.
 
     Args:
         module: The network.
-        flat: Its parameters.
-        head: What the outputs mean.
-        objective: What is made of them. None: a `ClippedObjective`.
+        flat: The parameters of `module`.
+        head: How the outputs are interpreted.
+        objective: Turns outputs into actions and a loss. None: a `ClippedObjective`.
         channels_last: As for `TorchPolicy`.
         bf16: As for `TorchPolicy`.
-        compiled: As for `TorchPolicy`, but here a gradient takes half the time then: all the small
+        compiled: As for `TorchPolicy`, but here a gradient then takes half the time: all the small
             steps of a sequence become one program.
         why: As for `TorchPolicy`.
     """
@@ -256,7 +256,7 @@ class RecurrentPolicy(SlotGradients):
         why: str = "it was asked for",
     ) -> None:
         self.by_torch = why
-        """Why it is not compiled."""
+        """The reason why the network is not compiled."""
         self._module = module.eval()  # for acting and for learning, as in TorchPolicy
         self._device = flat.device
         self._head = head
@@ -276,16 +276,16 @@ class RecurrentPolicy(SlotGradients):
         state: Floats,
         first: NDArray[np.bool_],
     ) -> None:
-        """Draw an action for each of n environments, and go on to their next state.
+        """Sample an action for each of n environments, and advance their states.
 
         Args:
-            obs: [n, ...], or a dict of such.
+            obs: [n, ...], or a dict of such arrays.
             noise: [n, width]: uniform in [0, 1) for categories, standard normal for a Gaussian.
-            action: [n, width], is written.
-            logp: [n], is written.
-            value: [n], is written.
-            state: [n, state_width], is read and overwritten with the state after this step.
-            first: [n], whose episode begins here.
+            action: [n, width], output.
+            logp: [n], output.
+            value: [n], output.
+            state: [n, state_width], read and overwritten with the state after this step.
+            first: [n], True where an episode begins.
         """
         outputs, values, after = self._predict(obs, state, first)
         self._objective.draw(outputs, noise, action, logp)
@@ -293,7 +293,7 @@ class RecurrentPolicy(SlotGradients):
         state[:] = after
 
     def act_groups(self, groups: Sequence[tuple[Any, ...]]) -> None:
-        """Do as `act` for several groups of environments (see `TorchPolicy.act_groups`)."""
+        """Like `act`, for several groups of environments (see `TorchPolicy.act_groups`)."""
         made = self._predict_all([(group[0], *group[5:], 1) for group in groups])
         for (outputs, values, after), group in zip(made, groups, strict=True):
             _, noise, action, logp, value, state, _ = group
@@ -308,7 +308,7 @@ class RecurrentPolicy(SlotGradients):
         return most_likely(self._head, outputs)
 
     def values(self, obs: Any, value: Floats, state: Floats, first: NDArray[np.bool_]) -> None:
-        """Write the value of each of n observations. The state stays as it is."""
+        """Write the value of each of n observations. The state stays unchanged."""
         value[:] = self._predict(obs, state, first)[1]
 
     def evaluate_actions(
@@ -320,15 +320,15 @@ class RecurrentPolicy(SlotGradients):
         state: Floats,
         first: NDArray[np.bool_],
     ) -> None:
-        """Write log-probabilities of the actions of n sequences, and values of what they saw.
+        """Write log-probabilities of the actions of n sequences, and values of their observations.
 
         Args:
-            obs: [length * n, ...], or a dict of such: all sequences' first steps, then their second
-                ones, and so on.
+            obs: [length * n, ...], or a dict of such arrays: the first steps of all sequences, then
+                the second steps, and so on.
             action: [length * n, width], as `act` wrote it.
-            logp: [length * n], is written.
-            value: [length * n], is written.
-            state: [n, state_width], is read and overwritten with the state after the last step.
+            logp: [length * n], output.
+            value: [length * n], output.
+            state: [n, state_width], read and overwritten with the state after the last step.
             first: [length * n], where an episode begins.
         """
         outputs, value[:], after = self._predict(obs, state, first, len(first) // len(state))
@@ -341,12 +341,12 @@ class RecurrentPolicy(SlotGradients):
         """Write the gradients of the loss over some sequences of several slots.
 
         Args:
-            rollout: All rows, with `state` [T // length, N, state_width] and `first` [T * N].
-                `length` follows from their shapes.
+            rollout: All rows, with `state` [T // length, N, state_width] and `first` [T * N], whose
+                shapes determine `length`.
             rows: Numbers of sequences: chunk * N + env, with chunk = t // length; for each slot.
-            terms: The numbers of the loss. `scale` is 1 / steps, not 1 / sequences.
-            grads: For each slot, as long as the flat vector; is overwritten.
-            stats: For each slot, one sum for each of the objective's metrics, is overwritten.
+            terms: The coefficients of the loss. `scale` is 1 / steps, not 1 / sequences.
+            grads: For each slot, as long as the flat vector; overwritten.
+            stats: For each slot, one sum for each of the objective's metrics, overwritten.
         """
         sequences = [rows_of_sequences(rollout, mine) for mine in rows]
         inputs = tuple((gather(rollout.obs, s), state, first) for s, state, first in sequences)

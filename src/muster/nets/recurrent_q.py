@@ -1,12 +1,12 @@
-"""A Q-network with a memory, and how it is run over sequences of one episode each.
+"""A recurrent Q-network, and how it runs over sequences of one episode each.
 
     obs [, last action] -> encoder -> [layers] -> LSTM or GRU -+-> Q, or advantages -> [B, actions]
                                                                +-> value, if dueling:
                                                                    Q = V + A - mean(A)
 
-Sequences are [B, T, ...] here, each from a state of its own. The gradient may be cut at a step of
-each: what lies before it only makes the state (burn-in). Where the network reads the last action,
-that is the last number of a state: 1 + its number, so that an empty state has none.
+Sequences are [B, T, ...] here, each with its own initial state. The gradient may be cut at a step
+of each: the steps before it only compute the state (burn-in). If the network reads the last action,
+the last number of a state is 1 + the number of that action, so a zero state has none.
 """
 
 from collections.abc import Sequence
@@ -36,16 +36,16 @@ Ints = NDArray[np.int64]
 
 
 class RecurrentQNetwork(nn.Module):
-    """Values of actions, from what is seen and remembered.
+    """Values of actions, from observations and a recurrent state.
 
     Args:
-        obs_space: Of one observation.
-        n_actions: How many actions there are.
-        hidden: Width of each layer after the encoder; the last one is what remembers.
+        obs_space: Space of one observation.
+        n_actions: Number of actions.
+        hidden: Width of each layer after the encoder; the last one is the recurrent layer.
         activation: "relu", "tanh", "gelu" or "silu", after each layer before that.
-        dueling: Heads for the value and for advantages, both on what remembers.
-        cell: "lstm" or "gru": what remembers.
-        seed: Decides the first weights, alone.
+        dueling: Separate heads for value and advantages, both on top of the recurrent layer.
+        cell: The recurrent layer: "lstm" or "gru".
+        seed: Seed of the initial weights.
         last_action: Read the action before each observation, too.
     """
 
@@ -62,8 +62,8 @@ class RecurrentQNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.last_action = LastActionInput(obs_space, n_actions) if last_action else None
-        """Puts together what `steps` reads; None: it reads observations."""
-        with one_torch_thread():  # orthogonal weights come out of a product
+        """Makes the input of `steps`; None if it is just observations."""
+        with one_torch_thread():  # orthogonal weights involve a matrix product
             self.body = RecurrentActorCritic(
                 obs_space if self.last_action is None else self.last_action.space,
                 ActionHead.of(gym.spaces.Discrete(n_actions)),
@@ -75,7 +75,7 @@ class RecurrentQNetwork(nn.Module):
             )
 
     def forward(self, obs: Any) -> Tensor:
-        """Return Q, [B, actions], of single steps from no memory."""
+        """Return Q, [B, actions], of single steps from a zero state."""
         if self.last_action is not None:
             arrays = map_obs(as_array, obs)
             one = next(iter(arrays.values())) if isinstance(arrays, dict) else arrays
@@ -84,11 +84,11 @@ class RecurrentQNetwork(nn.Module):
 
     @property
     def state_width(self) -> int:
-        """Numbers that make the state of one environment: the last action is one of them."""
+        """Numbers in the state of one environment, including the last action."""
         return self.body.state_width + (self.last_action is not None)
 
     def taken_apart(self, state: Floats) -> tuple[Floats, NDArray[np.int64]]:
-        """Return copies of what the cell remembers, and of the last actions [n]; -1 for none."""
+        """Return copies of the cell's state, and of the last actions [n]; -1 for none."""
         width = self.body.state_width
         cell: Floats = np.array(state[:, :width], np.float32)
         if self.last_action is None:
@@ -96,7 +96,7 @@ class RecurrentQNetwork(nn.Module):
         return cell, state[:, width].astype(np.int64) - 1
 
     def read(self, obs: Any, action: NDArray[np.int64]) -> Any:
-        """Return what `steps` reads of observations and the actions before them."""
+        """Return the input of `steps` for observations and the actions before them."""
         return obs if self.last_action is None else self.last_action(obs, action)
 
     def steps(
@@ -109,7 +109,7 @@ class RecurrentQNetwork(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Return Q [length * B, actions], and the cell's state after the last step.
 
-        The arguments are those of `RecurrentActorCritic.remember`, with what `read` returned for
+        The arguments are those of `RecurrentActorCritic.remember`, with the result of `read` as
         observations.
         """
         memory, state = self.body.remember(obs, state, first, length, cut)
@@ -122,17 +122,17 @@ class RecurrentQNetwork(nn.Module):
 def make_q_sequences(
     module: RecurrentQNetwork, flat: FlatParameters
 ) -> "FusedQSequences | TorchQSequences":
-    """Return the fastest way to run a network: compiled where that is possible, else by torch."""
+    """Return the fastest way to run a network: compiled if possible, otherwise by torch."""
     why = why_not_fused_recurrent(module.body, flat)
     return FusedQSequences(module, flat) if why is None else TorchQSequences(module, flat, why)
 
 
 class FusedQSequences(FusedRecurrent):
-    """A `RecurrentQNetwork` without torch. Ask `why_not_fused_recurrent` of its body before.
+    """A `RecurrentQNetwork` without torch. Call `why_not_fused_recurrent` for its body first.
 
     Args:
         module: The network.
-        flat: Its parameters.
+        flat: The parameters of `module`.
     """
 
     def __init__(self, module: RecurrentQNetwork, flat: FlatParameters) -> None:
@@ -143,11 +143,11 @@ class FusedQSequences(FusedRecurrent):
         self._kept: tuple[kernels.Room, Floats, Bools] | None = None
 
     def step(self, obs: Any, state: Floats) -> Floats:
-        """Return Q [n, actions] of n observations, and overwrite what the cell remembers of them.
+        """Return Q [n, actions] of n observations, and overwrite the cell's part of their states.
 
         Args:
             obs: [n, ...].
-            state: [n, state_width] before the step. The last action in it is the caller's to write.
+            state: [n, state_width] before the step. The caller writes the last action in it.
         """
         cell, last = self._network.taken_apart(state)
         q = self._combined(*self._run(self._network.read(obs, last), cell, _none_begins(cell)))
@@ -155,23 +155,23 @@ class FusedQSequences(FusedRecurrent):
         return q
 
     def unroll(self, obs: Any, state: Floats, action: Ints) -> Floats:
-        """Return Q [B, T, actions] of sequences from states.
+        """Return Q [B, T, actions] of sequences from given states.
 
         Args:
             obs: [B, T, ...].
             state: [B, state_width] before the first step.
-            action: int64 [B, T - 1], from 0 on: what was done after each observation but the last.
+            action: int64 [B, T - 1], from 0 on: the actions after each observation but the last.
         """
         return self._unroll(obs, state, action)[0]
 
     def forward(self, obs: Any, state: Floats, action: Ints, cut: Bools) -> Floats:
-        """Do as `unroll`, and keep what `backward` needs.
+        """Like `unroll`, and keep the data for `backward`.
 
         Args:
-            obs: See there; so on for the next two.
+            obs: See there, like the next two.
             state: See there.
             action: See there.
-            cut: [B, T], where the gradient goes back no further than to this step.
+            cut: [B, T], where the gradient is not propagated further back than this step.
         """
         q, room, outputs = self._unroll(obs, state, action)
         self._kept = room, outputs, np.ascontiguousarray(cut.T).reshape(-1)
@@ -199,7 +199,7 @@ class FusedQSequences(FusedRecurrent):
         return np.ascontiguousarray(q.swapaxes(0, 1)), room, outputs
 
     def _combined(self, outputs: Floats, value: Floats) -> Floats:
-        """Return Q of what the heads make."""
+        """Return Q from the outputs of the heads."""
         if not self._has_value:
             return outputs
         q: Floats = value[:, None] + outputs - outputs.mean(axis=1, keepdims=True)
@@ -207,13 +207,13 @@ class FusedQSequences(FusedRecurrent):
 
 
 class TorchQSequences(TorchNet):
-    """A `RecurrentQNetwork` by torch and autograd; methods as those of `FusedQSequences`."""
+    """A `RecurrentQNetwork` by torch and autograd; the methods are those of `FusedQSequences`."""
 
     _module: RecurrentQNetwork
 
     @property
     def state_width(self) -> int:
-        """Numbers that make the state of one environment."""
+        """Numbers in the state of one environment."""
         return self._module.state_width
 
     def step(self, obs: Any, state: Floats) -> Floats:
@@ -234,7 +234,7 @@ class TorchQSequences(TorchNet):
     def forward(  # type: ignore[override]
         self, obs: Any, state: Floats, action: Ints, cut: Bools
     ) -> Floats:
-        """Do as `unroll`, and keep what `backward` needs; see `FusedQSequences.forward`."""
+        """Like `unroll`, and keep the data for `backward`; see `FusedQSequences.forward`."""
         with torch.enable_grad():
             self._q = q = self._run(obs, state, action, cut)
         return self._fetched(q)

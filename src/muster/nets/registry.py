@@ -1,6 +1,6 @@
-"""Networks by name: what `model="..."` in a config or on the command line may say.
+"""Networks by name: the values of `model="..."` in a config or on the command line.
 
-Names are checked without torch; it is loaded when a network is registered or built.
+Checking a name does not need torch; registering or building a network loads it.
 """
 
 import functools
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 Factory = Callable[..., "nn.Module"]
 """Called with (obs_space, n_outputs); returns a module from observations to outputs.
 
-These are Q [B, n_outputs] for a Q-learner, and a pair for a policy: [B, n_outputs] of which
-`ActionHead` says what they mean, and values [B].
+The outputs are Q [B, n_outputs] for a Q-learner, and a pair for a policy: [B, n_outputs], which
+`ActionHead` interprets, and values [B].
 """
 
 REMEMBERS = ("gru", "lstm")
-"""Networks that remember what they saw before."""
+"""Recurrent networks."""
 BUILT_IN = (*REMEMBERS, "impala_cnn", "mlp", "nature_cnn")
 """Functions of `muster.nets.builtin` for Q-learners; `muster.nets.build_policy` has policies."""
 
 MOST_DEPTH = 1_202
-"""Of a residual network: the deepest of He et al. 2015."""
+"""Greatest depth of a residual network: the deepest of He et al. 2015."""
 _RESNET = re.compile(r"resnet(\d{1,9})", re.ASCII)
 
 _models: dict[str, Factory] = {}
 
 
 def resnet_depth(name: str) -> int | None:
-    """Return the depth that `resnet20` and its kin name; None for any other name.
+    """Return the depth in names such as `resnet20`; None for any other name.
 
     Raises:
-        OptionError: There is no residual network of this depth; the message has the nearest.
+        OptionError: There is no residual network of this depth; the message names the nearest.
     """
     found = _RESNET.fullmatch(name)
     if found is None:
@@ -60,12 +60,12 @@ def is_built_in(name: str) -> bool:
 
 
 def register_model(name: str, factory: Factory) -> None:
-    """Let `model=name` mean the network that `factory(obs_space, n_outputs)` builds.
+    """Register the network that `factory(obs_space, n_outputs)` builds as `model=name`.
 
     Args:
-        name: Any name that is not taken by something else.
+        name: Any name that is not in use.
         factory: A class or function. It is called with torch's global generator seeded for it, so
-            layers may draw their weights as usual; the global state is put back afterwards.
+            layers may draw their weights as usual; afterwards the global state is restored.
     """
     if not name or not isinstance(name, str):
         raise OptionError(
@@ -91,7 +91,7 @@ def register_model(name: str, factory: Factory) -> None:
 
 
 def replace_model(name: str, factory: Factory) -> None:
-    """Let `model=name` mean this network from now on: a cell of a notebook may be run again."""
+    """Register a network, also under an existing name: a notebook cell may run again."""
     _models.pop(name, None)
     register_model(name, factory)
 
@@ -102,12 +102,12 @@ def is_registered(name: str) -> bool:
 
 
 def own_names() -> list[str]:
-    """Return the names that networks were registered under, but for those of module:Class."""
+    """Return the names of registered networks, except those of the form module:Class."""
     return [name for name in _models if ":" not in name]
 
 
 def check_name(name: str) -> None:
-    """Raise OptionError if no model has this name; the message has the nearest."""
+    """Raise OptionError if no model has this name; the message names the nearest."""
     if name in _models or is_built_in(name):
         return
     known = sorted((*own_names(), *BUILT_IN))
@@ -120,7 +120,7 @@ def check_name(name: str) -> None:
 
 
 def get_model(model: str | Factory) -> Factory:
-    """Return what builds a network: the factory of that name, or the one that was passed."""
+    """Return the factory of a network: the one with this name, or the one that was passed."""
     if not isinstance(model, str):
         _check_factory(model)
         return model

@@ -1,4 +1,4 @@
-"""Encoders that read images by a residual network: by its name, for any space with images in it."""
+"""Encoders that read images with a residual network, by its name, for any space with images."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ from muster.nets.registry import resnet_depth
 from muster.nets.resnet import ResNet
 
 Reader = Callable[[tuple[int, ...], torch.Generator | None], nn.Module]
-"""Makes what reads images of one shape."""
+"""Makes the encoder of images of one shape."""
 
 
 def is_residual(model: str) -> bool:
@@ -31,11 +31,11 @@ def residual_encoder(
 
     Args:
         model: `impala_cnn`, `resnet8`, `resnet20`, ...
-        space: Of one observation.
-        generator: Where the first weights come from. None: torch's global generator.
+        space: Space of one observation.
+        generator: Draws the initial weights. None: torch's global generator.
 
     Raises:
-        ModelError: There is no image in it.
+        ModelError: There is no image in the space.
     """
     depth = resnet_depth(model)
 
@@ -59,7 +59,7 @@ def _encoder(reader: Reader, space: gym.Space[Any], generator: torch.Generator |
 
 
 def check_image(model: str, space: gym.Space[Any], encoder: nn.Module) -> None:
-    """Raise ModelError unless an encoder of `space` reads an image somewhere."""
+    """Raise ModelError unless an encoder of `space` reads an image."""
     if any(isinstance(part, nn.Conv2d) for part in encoder.modules()):
         return
     raise ModelError(

@@ -4,7 +4,7 @@
 
 A block is two 3 x 3 convolutions and a shortcut without parameters ("option A" of the paper): where
 a stage halves the image and doubles the channels, it takes every second pixel and pads with zero
-channels. So 1 + 6n convolutions and the last layer are the 6n + 2 that the name counts.
+channels. So 1 + 6n convolutions and the last layer make the 6n + 2 layers of the name.
 """
 
 import math
@@ -18,17 +18,17 @@ from muster.nets.images import ImageInput
 from muster.nets.mlp import linear
 
 CHANNELS = (16, 32, 64)
-"""Of the three stages."""
+"""Channels of the three stages."""
 _GROUP = 8
 """Channels that `norm="group"` normalises together."""
 
 Norm = Literal["batch", "group", "none"]
-"""What follows each convolution.
+"""The normalisation after each convolution.
 
 batch: over the images of a batch, as in the paper; for `muster fit`, see docs/fit.md.
-group: over groups of 8 channels of one image (Wu & He 2018). What it computes for an image does not
-    depend on those beside it, so a policy is the same for any number of workers.
-none: nothing; convolutions then have biases.
+group: over groups of 8 channels of one image (Wu & He 2018). The result for an image does not
+    depend on the images beside it, so a policy is the same for any number of workers.
+none: no normalisation; convolutions then have biases.
 """
 
 
@@ -36,12 +36,12 @@ class ResNet(nn.Module):
     """A residual network over uint8 images, to features [B, self.out_features].
 
     Args:
-        shape: Of one image, as `ImageInput` reads it.
+        shape: Shape of one image, as `ImageInput` reads it.
         depth: 6n + 2 for a whole n: 8, 20, 32, 44, 56, ...
-        norm: What follows each convolution.
-        cells: Height and width of what is left of an image, at most: each cell is the mean of its
-            part. 1 forgets where things are, which classes do not need and actions do.
-        generator: Where the first weights come from. None: torch's global generator.
+        norm: The normalisation after each convolution.
+        cells: Maximum height and width of the final feature map: each cell is the mean of its part.
+            1 discards positions, which classes do not need but actions do.
+        generator: Draws the initial weights. None: torch's global generator.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class BasicBlock(nn.Module):
     """relu(shortcut(x) + norm(conv(relu(norm(conv(x)))))), of [B, channels, H, W].
 
     Args:
-        before: Channels of what comes in.
-        channels: Of what goes out.
+        before: Channels of the input.
+        channels: Channels of the output.
         stride: 2 halves height and width.
-        norm: What follows each convolution.
-        generator: Where the first weights come from. None: torch's global generator.
+        norm: The normalisation after each convolution.
+        generator: Draws the initial weights. None: torch's global generator.
     """
 
     def __init__(
@@ -120,11 +120,11 @@ def resnet_classifier(
     """Return a network from images [B, *shape] to one output per class, [B, classes].
 
     Args:
-        shape: Of one image, as `ImageInput` reads it.
+        shape: Shape of one image, as `ImageInput` reads it.
         depth: 6n + 2 for a whole n.
-        classes: How many there are.
-        norm: What follows each convolution.
-        generator: Where the first weights come from. None: torch's global generator.
+        classes: Number of classes.
+        norm: The normalisation after each convolution.
+        generator: Draws the initial weights. None: torch's global generator.
     """
     encoder = ResNet(shape, depth, norm, cells=1, generator=generator)
     head = linear(encoder.out_features, classes, generator)
@@ -135,7 +135,7 @@ def resnet_classifier(
 
 
 def count_layers(module: nn.Module) -> int:
-    """Return how many layers with weights a network has; what normalises is none."""
+    """Return the number of layers with weights of a network, without normalisation layers."""
     return sum(isinstance(part, nn.Conv2d | nn.Linear) for part in module.modules())
 
 
@@ -143,7 +143,7 @@ def _convolution(
     before: int, after: int, stride: int, norm: Norm, generator: torch.Generator | None
 ) -> nn.Sequential:
     layer = nn.Conv2d(before, after, 3, stride, 1, bias=norm == "none", device="meta")
-    # He et al. 2015, eq. 10: what comes out varies as much as what goes in, behind a ReLU.
+    # He et al. 2015, eq. 10: keeps the variance from input to output, after a ReLU.
     values = torch.empty(layer.weight.shape)
     values.normal_(0, math.sqrt(2 / (9 * before)), generator=generator)
     layer.weight = nn.Parameter(values)

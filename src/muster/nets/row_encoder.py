@@ -1,8 +1,8 @@
-"""Observations as rows of floats without torch: what compiled networks read.
+"""Observations as rows of floats without torch: the input of compiled networks.
 
 Box, MultiBinary        the numbers themselves
-Discrete, MultiDiscrete a 1 at each number's place
-Dict of these           one after the other, in the order of the encoder; not the action mask
+Discrete, MultiDiscrete one-hot vectors
+Dict of these           one after another, in the order of the encoder; without the action mask
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ Floats = NDArray[np.float32]
 
 
 def why_no_rows(encoder: nn.Module) -> str | None:
-    """Say which part of an encoder does more than put numbers in rows, or None if none does."""
+    """Return which part of an encoder does more than arrange numbers in rows, or None."""
     if type(encoder) is DictEncoder:
         reasons = [why_no_rows(part) for part in encoder.parts]
         return next((reason for reason in reasons if reason is not None), None)
@@ -30,15 +30,15 @@ def why_no_rows(encoder: nn.Module) -> str | None:
 
 
 class RowEncoder:
-    """Does what a torch encoder does, in NumPy. Ask `why_no_rows` before.
+    """Does the work of a torch encoder in NumPy. Call `why_no_rows` first.
 
     Args:
-        encoder: Of a network.
+        encoder: The encoder of a network.
     """
 
     def __init__(self, encoder: nn.Module) -> None:
         self.width = int(encoder.out_features)  # type: ignore[arg-type]  # every encoder has it
-        """Numbers of one row."""
+        """Numbers in one row."""
         self._places: NDArray[np.int64] | None = None
         self._parts: list[tuple[str, RowEncoder]] = []
         if isinstance(encoder, OneHot):
@@ -47,10 +47,10 @@ class RowEncoder:
             pairs = zip(encoder.keys, encoder.parts, strict=True)
             self._parts = [(key, RowEncoder(part)) for key, part in pairs]
         self.copies = self._places is not None or bool(self._parts)
-        """Whether rows are made, so that some are better taken first; else they are just there."""
+        """Whether rows are computed, so select them first if possible; otherwise they are views."""
 
     def __call__(self, obs: Any) -> Floats:
-        """Return float32 [n, width], the very same array if it is that already."""
+        """Return float32 [n, width]; the same array if it already has this form."""
         if self._parts:
             return np.concatenate([part(obs[key]) for key, part in self._parts], axis=1)
         if self._places is not None:
@@ -81,9 +81,9 @@ def mask_of(obs: Any, outputs: int) -> Floats | None:
 
 
 def take_rows(obs: Any, rows: NDArray[np.int64]) -> Any:
-    """Return some rows of observations, an array or a dict of them; the nearest if there is none.
+    """Return some rows of observations, an array or a dict of them; clip numbers out of range.
 
-    The kernels refuse rows that do not exist.
+    The kernels reject rows that do not exist.
     """
     if isinstance(obs, Mapping):
         return {key: take_rows(part, rows) for key, part in obs.items()}

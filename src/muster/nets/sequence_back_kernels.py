@@ -1,8 +1,8 @@
-"""The way back through what `sequence_kernels.forward` did, as compiled code.
+"""The backward pass of `sequence_kernels.forward`, as compiled code.
 
-    derivatives by heads -> step by step, last first: by gates, by h before -> weights, inputs
+    d_heads -> step by step, last first: d_gates, d_h of the step before -> weights, inputs
 
-Steps go back for the sequences of all groups together; weights are summed up group by group.
+Steps go back for the sequences of all groups together; weights are summed group by group.
 """
 
 import numpy as np
@@ -41,7 +41,7 @@ _NO_FLOOR = np.float32(-np.inf)
 def _pad_parts(
     params: Floats, at: int, net: Ints, padded: Floats, n_in: int, by_inputs: bool
 ) -> None:
-    """Write the weights of all gates, [gates * width, n_in], with room after each row and part."""
+    """Write the weights of all gates, [gates * width, n_in], with each row and part padded."""
     noinline()
     kind, width, row, zero = net[KIND], net[WIDTH], padded.shape[0] // PARTS, n_in - n_in
     for i in range(padded.shape[0]):
@@ -55,7 +55,7 @@ def _pad_parts(
 
 @part
 def _through_heads(params: Floats, net: Ints, made: Floats, heads: Floats, d_h: Floats) -> None:
-    """Write derivatives by the outputs, of those by the heads."""
+    """Write derivatives w.r.t. the outputs, from those w.r.t. the heads."""
     noinline()
     width = net[WIDTH]
     zero, zeros = width - width, np.zeros(1, np.float32)
@@ -93,7 +93,7 @@ def _sum_products(
 def _recurrent_of_group(
     net: Ints, gates: Floats, before: Floats, sums: Floats, first: int, last: int, grad: Floats
 ) -> None:
-    """Write the gradient by the recurrent weights over the rows of one group."""
+    """Write the gradient of the recurrent weights over the rows of one group."""
     noinline()
     kind, width, row = net[KIND], net[WIDTH], before.shape[1]
     zero, flat, at = kind - kind, sums.reshape(-1), net[RECURRENT]
@@ -116,7 +116,7 @@ def _recurrent_of_group(
 
 @part
 def _others_of_group(net: Ints, room: Room, first: int, last: int, grad: Floats) -> None:
-    """Write the gradient by the weights of inputs and heads over the rows of one group."""
+    """Write the gradient of the weights of inputs and heads over the rows of one group."""
     noinline()
     kind, inputs, width, row = net[KIND], net[INPUTS], net[WIDTH], room.before.shape[1]
     zero, x_row, h_row, sums = kind - kind, room.x.shape[1], room.h.shape[1], room.sums.reshape(-1)
@@ -140,7 +140,7 @@ def _others_of_group(net: Ints, room: Room, first: int, last: int, grad: Floats)
 
 @part
 def _to_inputs(params: Floats, net: Ints, room: Room, d_x: Floats) -> None:
-    """Write derivatives by the inputs. After that `room.sums` and `room.padded` are others."""
+    """Write derivatives w.r.t. the inputs. Overwrites `room.sums` and `room.padded`."""
     noinline()
     rows, four, inputs, row = d_x.shape[0], room.gates.shape[1], net[INPUTS], room.padded.shape[1]
     zero, zeros = rows - rows, np.zeros(1, np.float32)
@@ -159,16 +159,16 @@ def _to_inputs(params: Floats, net: Ints, room: Room, d_x: Floats) -> None:
 def backward(
     params: Floats, net: Ints, room: Room, first: Bools, groups: int, grads: Floats, d_x: Floats
 ) -> None:
-    """Go back through what `forward` did.
+    """Compute the backward pass of `forward`.
 
     Args:
-        params: As in `forward`; so on for net, first and groups.
+        params: As in `forward`, like net, first and groups.
         net: See there.
-        room: What `forward` left, with derivatives by the heads in `made`.
+        room: As left by `forward`, with derivatives w.r.t. the heads in `made`.
         first: See there.
         groups: See there.
-        grads: [groups, size of the flat vector]; what belongs to these layers is overwritten.
-        d_x: [T * S, inputs], is written: derivatives by the inputs. Empty if they are not wanted.
+        grads: [groups, size of the flat vector]; the part of these layers is overwritten.
+        d_x: [T * S, inputs], output: derivatives w.r.t. the inputs. Empty if they are not needed.
     """
     _, before, gates, cell_before, _, out, _, made, d_h = room[:9]
     now, d_after, d_cell = room.now, room.d_after, room.d_cell

@@ -1,16 +1,16 @@
-"""A layer of LSTM or GRU and the heads after it over whole sequences, as compiled code.
+"""An LSTM or GRU layer and the heads after it, over whole sequences, as compiled code.
 
     step by step: [1, inputs, h] -> gates -> cell, h; then h of all steps -> heads
 
-The way back is in `sequence_back_kernels`.
+The backward pass is in `sequence_back_kernels`.
 
-Sequences come in groups of the same number, the slots, and rows lie group by group: row = (group *
-T + t) * S + sequence. A step is one product for the sequences of all groups, copied side by side;
-only the gradient of the weights is summed up group by group. A sequence is a row of each product,
-so its bits do not depend on the others, and those of a group's gradient not on other groups.
+Sequences come in groups of equal size, the slots, and rows are stored group by group: row = (group
+* T + t) * S + sequence. A step is one product for the sequences of all groups, copied side by side;
+only the gradient of the weights is summed group by group. A sequence is a row of each product, so
+its bits do not depend on the others, and the bits of a group's gradient not on other groups.
 
-Widths are padded to a multiple of `LANES`, and so is each of a cell's parts (see `cell_kernels`).
-The numbers in the padding are 0 from the beginning, and stay 0.
+Widths are padded to a multiple of `LANES`, and so is each part of a cell (see `cell_kernels`). The
+padding is initially 0, and stays 0.
 """
 
 from typing import NamedTuple
@@ -50,9 +50,10 @@ PLACES = 12
     VALUE,
     VALUE_BIAS,
 ) = range(PLACES)
-"""Places of `net`: the kind of cell; numbers that go in; its width; where in the parameters lie the
-weights and biases of inputs, the recurrent weights, and (GRU) the bias of the recurrent part of
-new; outputs of the policy; where weights and biases of the policy and of the value (-1: none) lie.
+"""Entries of `net`: the kind of cell; numbers in an input; the cell's width; offsets in the
+parameters of the weights and biases of inputs, the recurrent weights, and (GRU) the bias of the
+recurrent part of new; outputs of the policy; offsets of weights and biases of the policy and of the
+value (-1: none).
 """
 
 _ZERO = np.float32(0)
@@ -60,43 +61,43 @@ _NO_FLOOR = np.float32(-np.inf)
 
 
 def wide(n: int) -> int:
-    """Return how much room a row of n numbers takes."""
+    """Return the room that a row of n numbers takes."""
     return -(-n // LANES) * LANES
 
 
 class Room(NamedTuple):
-    """What is kept for the way back, and what is of no use after it; R rows, S sequences."""
+    """Data for the backward pass, and temporary data; R rows, S sequences."""
 
     x: Floats
-    """[R, wide(1 + inputs)]: a 1, and what goes in."""
+    """[R, wide(1 + inputs)]: a 1, and the inputs."""
     before: Floats
     """[R, wide(width)]: the output before each step."""
     gates: Floats
-    """[R, 4 * wide(width)]: gates; then the derivatives by what went into them."""
+    """[R, 4 * wide(width)]: gates; later the derivatives w.r.t. their inputs."""
     cell_before: Floats
-    """[R, wide(width)] of an LSTM; so on for the next two."""
+    """[R, wide(width)] of an LSTM, like the next two."""
     cell: Floats
     out: Floats
     """The tanh of the cell."""
     h: Floats
     """[R, wide(width + 1)]: outputs, and a 1 after them."""
     made: Floats
-    """[R, wide(heads)]: the value, if there is one, then outputs of the policy; then derivatives by
-    them."""
+    """[R, wide(heads)]: the value, if there is one, then outputs of the policy; later derivatives
+    by them."""
     d_h: Floats
     """[R, wide(width)]."""
     now: Floats
     """[wide(S), 4 * wide(width)]: gates of all sequences in one step."""
     read: Floats
-    """[S, 2 + inputs + width]: what they read: 1, inputs, 1 again for a GRU, the output before."""
+    """[S, 2 + inputs + width]: their inputs: 1, inputs, 1 again for a GRU, the previous output."""
     d_after: Floats
     """[S, wide(width)]."""
     d_cell: Floats
     """[S, wide(width)]."""
     turned: Floats
-    """[2 + inputs + width, 4 * wide(width)]: weights by what is read."""
+    """[2 + inputs + width, 4 * wide(width)]: the weights of `read`."""
     heads: Floats
-    """[width, wide(heads)]: weights, turned round."""
+    """[width, wide(heads)]: weights, transposed."""
     bias: Floats
     """[wide(heads)]."""
     padded: Floats
@@ -106,11 +107,11 @@ class Room(NamedTuple):
     sums: Floats
     """[4 * wide(width) or heads, wide(inputs + 1 or width + 1)]: a gradient of weights."""
     lanes: Floats
-    """[4 * wide(width) + inputs + width, wide(S)], for a single step: gates, then what is read."""
+    """[4 * wide(width) + inputs + width, wide(S)], for a single step: gates, then their inputs."""
 
 
 def make_room(net: Ints, rows: int, sequences: int) -> Room:
-    """Return new arrays for so many rows."""
+    """Return new arrays for this many rows and sequences."""
     inputs, width = int(net[INPUTS]), int(net[WIDTH])
     heads = int(net[OUTPUTS] + (net[VALUE] >= 0))
     row, four, of_cell = wide(width), PARTS * wide(width), rows if net[KIND] == LSTM else 0
@@ -145,13 +146,13 @@ def make_room(net: Ints, rows: int, sequences: int) -> Room:
 
 @part
 def part_of(kind: int, gate: int) -> int:
-    """Return which part of a row of gates the inputs of a gate go to: of a GRU new is the last."""
+    """Return the part of a row of gates that a gate's inputs go to; new of a GRU is the last."""
     return gate if kind == LSTM or gate < 2 else gate + 1
 
 
 @part
 def _turn(to: Floats, at: int, row: int, params: Floats, w_at: int, n_out: int, n_in: int) -> None:
-    """Write weights [n_out, n_in] turned round, [n_in, n_out]."""
+    """Write weights [n_out, n_in] transposed, [n_in, n_out]."""
     noinline()
     if n_out % LANES == 0 and n_in % LANES == 0:
         transpose(to, at, row, params, w_at, n_in, n_out, n_in)
@@ -163,7 +164,7 @@ def _turn(to: Floats, at: int, row: int, params: Floats, w_at: int, n_out: int, 
 
 @part
 def _turn_cell(params: Floats, net: Ints, turned: Floats) -> None:
-    """Write the weights of a cell and its biases as rows, in the order of what is read."""
+    """Write the weights of a cell and its biases as rows, in the order of `read`."""
     noinline()
     kind, inputs, width, four = net[KIND], net[INPUTS], net[WIDTH], turned.shape[1]
     row, flat = four // PARTS, turned.reshape(-1)
@@ -184,7 +185,7 @@ def _turn_cell(params: Floats, net: Ints, turned: Floats) -> None:
 
 @part
 def _turn_heads(params: Floats, net: Ints, heads: Floats, bias: Floats) -> None:
-    """Write the weights of the heads turned round, and their biases."""
+    """Write the weights of the heads transposed, and their biases."""
     noinline()
     width, row, flat = net[WIDTH], heads.shape[1], heads.reshape(-1)
     zero = width - width
@@ -210,7 +211,7 @@ def copy(to: Floats, at: int, x: Floats, x_at: int, count: int) -> None:
 def _recall(
     before: Floats, begins: bool, t: int, state: Floats, at: int, past: Floats, width: int
 ) -> None:
-    """Write what was before a step: nothing, the state from `at` on, or that after the one past."""
+    """Write the values before a step: zeros, the state from `at` on, or those of the last step."""
     noinline()
     zero = width - width
     if begins:
@@ -224,7 +225,7 @@ def _recall(
 
 @part
 def _gates(net: Ints, now: Floats, read: Floats, turned: Floats) -> None:
-    """Multiply what all sequences read in one step: what goes into their gates."""
+    """Compute the gates' inputs of all sequences in one step, as a product."""
     noinline()
     count, four, depth = read.shape[0], now.shape[1], read.shape[1]
     row, inputs, width = four // PARTS, net[INPUTS], net[WIDTH]
@@ -253,7 +254,7 @@ def _gates(net: Ints, now: Floats, read: Floats, turned: Floats) -> None:
 
 @part
 def _gates_once(params: Floats, net: Ints, now: Floats, read: Floats, lanes: Floats) -> None:
-    """Do as `_gates`, with weights where they lie: for one step it does not pay to turn them."""
+    """Like `_gates`, with weights in place: for one step it does not pay to transpose them."""
     noinline()
     kind, inputs, width, row = net[KIND], net[INPUTS], net[WIDTH], now.shape[1] // PARTS
     count, flat, four = lanes.shape[1], lanes.reshape(-1), now.shape[1]
@@ -284,7 +285,7 @@ def _gates_once(params: Floats, net: Ints, now: Floats, read: Floats, lanes: Flo
 
 @part
 def _heads(net: Ints, h: Floats, heads: Floats, bias: Floats, made: Floats) -> None:
-    """Write what the heads make of all outputs."""
+    """Write the outputs of the heads for all outputs of the cell."""
     noinline()
     row = made.shape[1]
     zero = row - row
@@ -301,16 +302,16 @@ def _heads(net: Ints, h: Floats, heads: Floats, bias: Floats, made: Floats) -> N
 def forward(
     params: Floats, net: Ints, room: Room, state: Floats, first: Bools, groups: int
 ) -> None:
-    """Run S sequences of T steps, and what reads their outputs.
+    """Run S sequences of T steps, and the heads on their outputs.
 
     Args:
-        params: The flat vector.
+        params: The flat parameter vector.
         net: See `PLACES`.
         room: `x` is read, with its rows group by group; the results are in `made`.
-        state: [S, width or 2 * width] before the first step: output, then the cell of an LSTM; is
-            overwritten with that after the last.
+        state: [S, width or 2 * width] before the first step: output, then the cell of an LSTM;
+            overwritten with the state after the last step.
         first: [T * S], where an episode begins: the state before it counts as zero.
-        groups: Into which sequences are cut.
+        groups: Number of groups of sequences.
     """
     x, before, gates, cell_before, cell, out, h = room[:7]
     now, read = room.now, room.read

@@ -1,4 +1,4 @@
-"""Gradient descent with momentum over one flat vector, and the decay of weights."""
+"""Gradient descent with momentum over one flat vector, and weight decay."""
 
 import math
 from typing import Any
@@ -13,12 +13,12 @@ Array = NDArray[np.float32]
 
 
 class Sgd:
-    """Gradient descent with momentum: v = momentum * v + g, weights -= lr * v, as torch's SGD.
+    """Gradient descent with momentum: v = momentum * v + g, weights -= lr * v, like torch's SGD.
 
     Args:
         vector: float32, the weights. Changed in place.
         lr: Learning rate. May be set between steps.
-        momentum: How much of the last step is kept.
+        momentum: Share of the last step that is kept.
     """
 
     def __init__(self, vector: Array, lr: float, momentum: float = 0.9) -> None:
@@ -26,18 +26,18 @@ class Sgd:
         self._vector = vector
         self._momentum = np.float32(momentum)
         self.velocity = aligned(vector.size)
-        """What is moved along, before the learning rate."""
+        """The current step, before multiplication by the learning rate."""
         self._scratch = aligned(vector.size)
 
     def step(self, grad: Array) -> float:
         """Move the weights against `grad` and return its norm.
 
-        If the norm is NaN or infinite, nothing is changed at all: look at what is returned.
+        If the norm is NaN or infinite, nothing is changed: the caller must check the result.
 
         Args:
             grad: float32, as long as the weights.
         """
-        # No BLAS: how it adds depends on how many threads this process may have.
+        # No BLAS: its order of summation depends on the number of threads of this process.
         norm = math.sqrt(float(np.square(grad, dtype=np.float64).sum()))
         if math.isfinite(norm):
             self.velocity *= self._momentum
@@ -51,14 +51,14 @@ class Sgd:
         return {"velocity": self.velocity.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Restore a state that `state_dict` returned."""
         self.velocity[:] = state["velocity"]
 
 
 def decaying(flat: FlatParameters) -> Array:
     """Return 1 for every weight of a product or convolution, and 0 for all other parameters.
 
-    Biases and what norms scale and shift by do not make a network more complicated, so they do not
+    Biases, and the scales and shifts of norms, do not make a network more complex, so they do not
     decay.
     """
     chosen = np.zeros(flat.vector.size, np.float32)

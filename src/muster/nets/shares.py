@@ -1,11 +1,12 @@
-"""Shares of one batch: each has a gradient of its own, and these are added up in their order.
+"""Shares of one batch: each has its own gradient, and these are summed in order.
 
-    Shares      what an agent asks: have some shares computed, and their gradients added up
-    SharesInTurn      one after the other, in this thread
-    SideBySide  spread over threads of this process, each share always in the same one
+    Shares        the interface for agents: compute some shares, and sum their gradients
+    SharesInTurn  one after another, in this thread
+    SideBySide    spread over threads of this process, each share always in the same one
 
-Who computes a share changes no bit of it, and the order of the sum does not depend on who is ready
-first. `muster.workers.replicas` has shares that are computed by several processes.
+No bit of a share depends on which thread or process computes it, and the order of the sum does not
+depend on which share is ready first. `muster.workers.replicas` has shares that several processes
+compute.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,11 +19,11 @@ T = TypeVar("T", bound=tuple[Any, ...])
 
 
 class Shares(Protocol):
-    """Has the shares of a batch computed."""
+    """Computes the shares of a batch."""
 
     @property
     def members(self) -> int:
-        """How many there are at most."""
+        """Maximum number of shares."""
 
     @property
     def threads(self) -> int:
@@ -31,25 +32,25 @@ class Shares(Protocol):
     def __call__(
         self, call: Callable[[int], T], count: int, gradients: Sequence[Any]
     ) -> list[tuple[Any, ...]]:
-        """Return what call(0) to call(count - 1) return, wherever they are called.
+        """Return the results of call(0) to call(count - 1), wherever they run.
 
         Args:
-            call: Computes a share. Writes its gradient to the one of that number, and returns plain
+            call: Computes a share. Writes the gradient with the share's number, and returns plain
                 values and arrays.
-            count: Of shares.
-            gradients: One for each share. The first is the sum of all when this returns.
+            count: Number of shares.
+            gradients: One for each share. When this returns, the first is the sum of all.
         """
 
 
 class SharesInTurn:
-    """Computes shares one after the other."""
+    """Computes shares one after another."""
 
     threads = 1
-    """This one."""
+    """Only the calling thread."""
 
     def __init__(self, members: int) -> None:
         self.members = members
-        """How many there are at most."""
+        """Maximum number of shares."""
 
     def __call__(
         self, call: Callable[[int], T], count: int, gradients: Sequence[Any]
@@ -61,34 +62,34 @@ class SharesInTurn:
 
 
 class SideBySide:
-    """Calls for some shares, spread over threads.
+    """Computes shares spread over threads.
 
-    Most of a call is spent in compiled code that leaves Python to others. What a share is does not
-    depend on the number of threads: each call runs in one thread, always the same one for a share,
-    so networks keep the arrays that they work in.
+    Most of a call runs in compiled code that releases the GIL. A share does not depend on the
+    number of threads: each call runs in one thread, always the same one for a share, so networks
+    keep their temporary arrays.
 
     Args:
-        members: How many shares there are at most.
-        threads: Threads to use, this one included.
+        members: Maximum number of shares.
+        threads: Threads to use, including this one.
     """
 
     def __init__(self, members: int, threads: int) -> None:
         threads = max(1, min(members, threads))
-        # torch asks each thread how many it may use in turn.
+        # torch has a separate number of threads for each thread that calls it.
         each = torch.get_num_threads()
         self._pools = [
             ThreadPoolExecutor(1, f"muster-beside-{k}", torch.set_num_threads, (each,))
             for k in range(1, threads)
         ]
         self.members = members
-        """How many shares there are at most."""
+        """Maximum number of shares."""
         self.threads = threads
-        """That are used, this one included."""
+        """Threads that are used, including this one."""
 
     def __call__(
         self, call: Callable[[int], T], count: int, gradients: Sequence[Any]
     ) -> list[tuple[Any, ...]]:
-        """Call for all shares, and return when the last has ended; see `Shares`."""
+        """Compute all shares, and return when the last has ended; see `Shares`."""
         threads = self.threads
         pending: dict[int, Future[T]] = {}
         for share in range(count):
@@ -98,7 +99,7 @@ class SideBySide:
         try:
             for share in range(0, count, threads):
                 done[share] = call(share)
-        finally:  # nobody is at work any more when this returns, also where one has failed
+        finally:  # no thread may still be working when this returns, even after a failure
             for future in pending.values():
                 future.exception()
         found = [done[k] if k in done else pending[k].result() for k in range(count)]
@@ -107,13 +108,13 @@ class SideBySide:
 
 
 def add_up(gradients: Sequence[Any]) -> None:
-    """Make the first gradient the sum of all, added in their order."""
+    """Make the first gradient the sum of all, added in order."""
     total = gradients[0]
     for other in gradients[1:]:
         total += other
 
 
 def rows_of_shares(rows: int, shares: int) -> list[slice]:
-    """Return the rows of each share of a batch, as equal in number as can be."""
+    """Return the rows of each share of a batch, divided as evenly as possible."""
     count = max(1, min(shares, rows))
     return [slice(rows * k // count, rows * (k + 1) // count) for k in range(count)]

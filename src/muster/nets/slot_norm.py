@@ -1,14 +1,14 @@
-"""Batch norm whose statistics do not depend on who computes which part of a batch.
+"""Batch norm whose statistics do not depend on which process computes which part of a batch.
 
-A batch is cut into slots. In training, a slot is normalised by its own mean and spread ("ghost
-batches", Hoffer et al. 2017), and leaves both behind:
+A batch is divided into slots. In training, a slot is normalised by its own mean and standard
+deviation ("ghost batches", Hoffer et al. 2017), and both are recorded:
 
     collect        after a slot's forward pass: its means and variances, as one row
     take_over      the running averages move towards the mean of all rows, weighted by samples and
-                   added up in the order of slots
+                   summed in the order of slots
 
-So the numbers are the same for any number of processes, and those that evaluation goes by are held
-by all of them alike.
+So the numbers are the same for any number of processes, and all processes hold the same running
+averages for evaluation.
 """
 
 from typing import Any
@@ -22,11 +22,11 @@ Array = NDArray[np.float32]
 
 
 class SlotStatistics:
-    """What the batch norms of a network know.
+    """The statistics of a network's batch norms.
 
     Args:
-        module: The network. A batch norm of it writes the statistics of the last batch alone into
-            its buffers, from now on: its `momentum` is what they are averaged with here.
+        module: The network. From now on, its batch norms write only the statistics of the last
+            batch to their buffers; their `momentum` is used for averaging here.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -41,9 +41,9 @@ class SlotStatistics:
             each for norm in self._norms for each in (norm.running_mean, norm.running_var)
         ]
         self.size = sum(each.numel() for each in self._buffers)
-        """Numbers of a row."""
+        """Numbers in a row."""
         self.running = np.zeros(self.size, np.float32)
-        """Running averages: what evaluation goes by."""
+        """Running averages, for evaluation."""
         self._share = np.zeros(self.size, np.float32)
         self.collect(self.running)
         start = 0
@@ -53,7 +53,7 @@ class SlotStatistics:
             start += width
 
     def collect(self, row: Array) -> None:
-        """Write the statistics of the slot that was last passed forward into a row."""
+        """Write the statistics of the last slot that was passed forward to a row."""
         start = 0
         for buffer in self._buffers:
             row[start : start + buffer.numel()] = buffer.numpy()
@@ -63,8 +63,8 @@ class SlotStatistics:
         """Move the running averages towards those of a batch.
 
         Args:
-            rows: [slots, size], of which those without samples do not count.
-            samples: Of each slot.
+            rows: [slots, size]; rows without samples are ignored.
+            samples: Number of samples of each slot.
         """
         if not self.size:
             return
@@ -82,4 +82,4 @@ class SlotStatistics:
             buffer.copy_(torch.from_numpy(piece))
             start += buffer.numel()
         for norm in self._norms:
-            norm.num_batches_tracked.zero_()  # it would count the slots of this process
+            norm.num_batches_tracked.zero_()  # it would count only the slots of this process

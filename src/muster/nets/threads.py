@@ -6,10 +6,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """Have torch compute with one thread in this block.
+    """Make torch compute with one thread in this block.
 
     Small networks lose more by waiting for threads than they gain, and large ones train on several
-    workers. What the caller had is put back.
+    workers. Afterwards the previous number of threads is restored.
     """
     import torch
 

@@ -7,16 +7,16 @@
         for r in range(6):          unrolled
             C[r, 0:16] = fma(A[r, k], b, C[r, 0:16])
 
-Loops that numba compiles by itself load and store C at every k, and are 3 to 8 times as slow. 6
-rows are what fits into the 16 registers of AVX2; 8 would be spilled there. AVX-512 has 32 registers
-of twice the width: a tile of 6 x 64 reads each number of A once for 64 sums, and runs at the speed
-of the multipliers, not of the loads; one of 12 x 16 takes the columns that are left.
+Loops that numba compiles on its own load and store C at every k, and are 3 to 8 times as slow. 6
+rows fit into the 16 registers of AVX2; 8 would be spilled there. AVX-512 has 32 registers of twice
+the width: a tile of 6 x 64 reads each number of A once for 64 sums, and runs at the speed of the
+multipliers, not of the loads; a tile of 12 x 16 computes the remaining columns.
 
 Every element of C is one chain of fused multiply-adds in the order of k, whatever the number of
 rows, the place in the tile, or the width of the CPU's vectors: its bits depend on nothing else.
 
-What begins with an underscore or is an `intrinsic` writes LLVM code directly, at compile time. All
-matrices are pieces of flat float32 arrays: where they begin, and how far apart their rows are.
+The `intrinsic` functions write LLVM code directly, at compile time. All matrices are parts of flat
+float32 arrays, given by their offset and the distance between rows.
 """
 
 import hashlib
@@ -33,26 +33,26 @@ from muster.nets.vector_code import LANES, VectorCode, has_wide_registers
 
 Array = NDArray[np.float32]
 
-# Of the wide tile and of the narrow one; AVX2 has registers for the narrow one alone, so there the
+# Sizes of the wide and the narrow tile; AVX2 has registers only for the narrow one, so there the
 # wide one is no wider. No bit depends on these.
 WIDE, WIDE_ROWS, NARROW_ROWS = (4 * LANES, 6, 12) if has_wide_registers() else (LANES, 6, 6)
 _NO_FLOOR = np.float32(-np.inf)
 FEW = 2
-"""Rows that have a tile of their own: last layers are often that narrow."""
+"""Rows that have a separate tile: last layers are often this narrow."""
 
 _FITS = 2**16
-"""Numbers of A that stay in the second cache, beside B, while columns of B go by; and how far apart
-in memory the first and the last number of a column may be where A is read across its rows: further
-apart, lines of the cache push each other out before the next rows use the rest of them."""
+"""Numbers of A that stay in the second cache, beside B, while columns of B are processed; also the
+largest distance in memory between the first and the last number of a column where A is read across
+its rows: beyond it, cache lines are evicted before the next rows use the rest of them."""
 _SHORTEST = 64
-"""Depth of a piece of A at least: sums are loaded and stored once for each piece."""
+"""Least depth of a piece of A: sums are loaded and stored once for each piece."""
 
 
 def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
     """Return two wide and two narrow tiles, and the other intrinsics; None without numba."""
     try:
         code = VectorCode()
-    except ImportError:  # `muster.jit` says it in the log
+    except ImportError:  # `muster.jit` logs it
         return None
     intrinsic, types, cgutils, ir = code.intrinsic, code.types, code.cgutils, code.ir
     data, at, load, store = code.data, code.at, code.load, code.store
@@ -81,9 +81,9 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
         ) -> Any:
             """C[count, width] = max(S + A[count, depth] @ B[depth, width], floor).
 
-            A[r, k] is at a_at + r * a_row + k * a_k, so that A may lie either way round. S is what
-            is in C; or, if start_step is not negative, start[start_at + r * start_step] all along
-            row r. If `count` is less than `rows`, the last row is computed several times.
+            A[r, k] is at a_at + r * a_row + k * a_k, so A may be stored in either order. S is the
+            content of C; or, if start_step is not negative, start[start_at + r * start_step] all
+            along row r. If `count` is less than `rows`, the last row is computed several times.
             """
 
             def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -101,7 +101,7 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
                 columns = [ir.Constant(size, j) for j in range(0, width, LANES)]
                 c_rows = [at(builder, to_c, builder.mul(r, c_row)) for r in numbers]
                 a_rows = [at(builder, to_a, builder.mul(r, a_row)) for r in numbers]
-                # LLVM turns these variables into registers.
+                # LLVM keeps these variables in registers.
                 sums = [[cgutils.alloca_once(builder, vector) for _ in columns] for _ in numbers]
                 adds = builder.icmp_signed("<", start_step, ir.Constant(size, 0))
                 with builder.if_else(adds) as (then, otherwise):
@@ -165,7 +165,7 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
 
     @intrinsic  # type: ignore[untyped-decorator]
     def spread16(typing: Any, c: Any, c_at: Any, x: Any) -> Any:
-        """C[16] = x. The loop that numba makes of it takes steps of 32, and 16 single ones here."""
+        """C[16] = x. numba's own loop takes steps of 32, which here means 16 single ones."""
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             to_c = at(builder, data(context, builder, signature, args, 0), args[1])
@@ -195,7 +195,7 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
 
     @intrinsic  # type: ignore[untyped-decorator]
     def noinline(typing: Any) -> Any:
-        """Keep the kernel that calls this one function: inlined everywhere it compiles for long."""
+        """Do not inline the calling kernel: inlined everywhere, it takes long to compile."""
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             builder.function.attributes.add("noinline")
@@ -209,12 +209,12 @@ def _intrinsics() -> tuple[Callable[..., Any], ...] | None:
 
 
 def absent(*_: Any) -> Any:
-    """Stand where a kernel would, if it could be compiled."""
+    """Replace a kernel that cannot be compiled."""
     raise RuntimeError("this kernel has no NumPy twin: look at muster.nets.tile.FUSED first")
 
 
 def _probe() -> None:
-    """Do nothing: whether `muster.jit` would compile this is what we ask."""
+    """Do nothing: only tests whether `muster.jit` would compile it."""
 
 
 _made = _intrinsics()
@@ -222,16 +222,16 @@ _wide, _wide_few, _narrow, _narrow_few, *_others = _made or (absent,) * 9
 _transpose16, _spread16, fma, power_of_two, noinline = _others
 
 FUSED: bool = _made is not None and jit(absent)(_probe) is not absent
-"""Whether the kernels of this module can be had: numba compiles, and can keep what it compiled."""
+"""Whether the kernels of this module are available: numba compiles, and can cache the result."""
 
 
 def part(function: Kernel) -> Kernel:
-    """Compile a function as a part of the kernels that call it, not kept on disk for itself."""
+    """Compile a function as a part of the kernels that call it, without its own cache on disk."""
     return _njit(function, "never")
 
 
 def inlined(function: Kernel) -> Kernel:
-    """Put a function's code where it is called: compiles faster, if that is one place only."""
+    """Inline a function at its call: compiles faster, if there is only one."""
     return _njit(function, "always")
 
 
@@ -245,13 +245,13 @@ def _njit(function: Kernel, inline: str) -> Kernel:
 
 
 def keep_with(kernel: Any, *parts: Any) -> None:
-    """Have a kernel compiled again when a file changes that one of its parts is from.
+    """Recompile a kernel when a file that one of its parts comes from has changed.
 
-    numba asks only whether the kernel's own file is the same. What it took from other files it
-    would go on running as it was, after an update of muster as well.
+    numba checks only the kernel's own file. It would continue to run old code from other files,
+    even after an update of muster.
     """
     kept = getattr(getattr(kernel, "_cache", None), "_cache_file", None)
-    if not hasattr(kept, "_source_stamp"):  # the twin; or a numba that does it another way
+    if not hasattr(kept, "_source_stamp"):  # not compiled; or a numba with another kind of cache
         return
     functions = [getattr(x, "py_func", x) for x in (*parts, VectorCode.load)]
     files = sorted({function.__code__.co_filename for function in functions})
@@ -336,39 +336,39 @@ def multiply(
 
     S is C itself, or a number for each row: a bias, or 0.
 
-    Give all places and sizes as variables: for each literal number numba would compile it again.
+    Pass all offsets and sizes as variables: numba would compile again for each literal number.
 
     Args:
-        c: Holds C; so on for a and b.
-        c_at: Where C begins.
-        c_row: From one row of C to the next.
+        c: Holds C, like a and b below.
+        c_at: Offset of C.
+        c_row: Distance between rows of C.
         a: Holds A.
-        a_at: Where A begins.
-        a_row: From one row of A to the next.
-        a_k: From one column of A to the next.
+        a_at: Offset of A.
+        a_row: Distance between rows of A.
+        a_k: Distance between columns of A.
         b: Holds B.
-        b_at: Where B begins.
-        b_row: From one row of B to the next.
+        b_at: Offset of B.
+        b_row: Distance between rows of B.
         m: Rows of C.
         n: Columns of C.
         depth: Columns of A.
-        start: Holds what to start from.
-        start_at: Where the number of the first row is.
-        start_step: From one row's number to the next: 1; 0 if all rows have the same; -1 to start
-            from what is in C.
-        floor: What is lower becomes this: 0 for ReLU, minus infinity for nothing.
+        start: Holds the initial values.
+        start_at: Offset of the first row's initial value.
+        start_step: Distance between the initial values of rows: 1; 0 if all rows have the same; -1
+            to start from the content of C.
+        floor: Lower values become this: 0 for ReLU, minus infinity for no limit.
     """
     noinline()
-    piece = max(depth, 1)  # without depth, too, C becomes what it starts from
+    piece = max(depth, 1)  # even without depth, C gets its initial values
     if a_row < a_k and depth * a_k > _FITS:
         piece = min(depth, max(_FITS // a_k, _SHORTEST))
-    # One strip of columns at a time while all of A stays in the cache; else A goes by only once.
+    # One strip of columns at a time while all of A stays in the cache; otherwise pass A only once.
     strip = WIDE if m * depth <= _FITS else max(n, WIDE)
     for k in range(0, max(depth, 1), piece):
         more = min(piece, depth - k)
         step, low = start_step, floor
         if k > 0:
-            step = start_step - start_step - 1  # go on from what is in C; no literal, see above
+            step = start_step - start_step - 1  # continue from C; not a literal, see above
         if k + piece < depth:
             low = _NO_FLOOR
         for first in range(0, n, strip):

@@ -1,4 +1,4 @@
-"""Any torch module behind the face of `FusedNet`: NumPy in and out, gradient in a flat vector."""
+"""Any torch module with the interface of `FusedNet`: NumPy in and out, flat gradient."""
 
 import threading
 from typing import Any
@@ -22,12 +22,12 @@ Array = NDArray[np.float32]
 def make_net(
     module: nn.Module, flat: FlatParameters, releases_lock: bool = False
 ) -> "FusedNet | MaskedNet | TorchNet":
-    """Return the fastest way to run a module: compiled where that is possible, else by torch.
+    """Return the fastest way to run a module: compiled if possible, otherwise by torch.
 
     Args:
-        module: From observations to outputs [B, K].
-        flat: Its parameters.
-        releases_lock: Let other threads run Python during a compiled call.
+        module: Maps observations to outputs [B, K].
+        flat: The parameters of `module`.
+        releases_lock: Release the GIL during a compiled call.
     """
     plain = module.model if type(module) is MaskedModel else module
     why = why_no_fused_net(plain, flat)
@@ -38,21 +38,21 @@ def make_net(
 
 
 class MaskedNet:
-    """A compiled network whose illegal outputs are left out, as `MaskedModel` does.
+    """A compiled network with illegal outputs masked, like `MaskedModel`.
 
     Args:
-        net: Knows nothing of masks.
+        net: The network, which ignores masks.
     """
 
     by_torch = None
-    """It is compiled."""
+    """The network is compiled."""
 
     def __init__(self, net: FusedNet) -> None:
         self._net = net
         self._local = threading.local()
 
     def forward(self, obs: Any) -> Array:
-        """Return q, [B, actions], and keep what `backward` needs."""
+        """Return q, [B, actions], and keep the data for `backward`."""
         q = self._net.forward(obs)
         self._local.illegal = _illegal(obs, q)
         q[self._local.illegal] = ILLEGAL
@@ -80,16 +80,16 @@ class TorchNet:
     """A module run by torch and autograd.
 
     Args:
-        module: From observations to q [B, actions].
-        flat: Its parameters.
-        why: What keeps it from the compiled path.
+        module: Maps observations to q [B, actions].
+        flat: The parameters of `module`.
+        why: The reason why the compiled path is not used.
     """
 
     def __init__(
         self, module: nn.Module, flat: FlatParameters, why: str = "it was asked for"
     ) -> None:
         self.by_torch = why
-        """Why it is not compiled."""
+        """The reason why the network is not compiled."""
         self._module = module
         self._flat = flat
         self._device = flat.device
@@ -98,11 +98,11 @@ class TorchNet:
         self._gradient = GradientTarget(module, flat, keeps_views=True)
 
     def forward(self, obs: Any, beside: Array | None = None, training: bool = True) -> Array:
-        """Return q, [B, actions], and keep what `backward` needs.
+        """Return q, [B, actions], and keep the data for `backward`.
 
         Args:
-            obs: [B, ...], or a dict of such; arrays, or tensors that are staged already.
-            beside: [B, numbers] that the module reads with them: it then gets a pair.
+            obs: [B, ...], or a dict of such arrays; arrays, or tensors that are already staged.
+            beside: [B, numbers] that the module reads with them: it then receives a pair.
             training: Whether dropout and batch norm are in training mode.
         """
         self._set_mode(training)
@@ -115,7 +115,7 @@ class TorchNet:
         return self._fetched(q)
 
     def predict(self, obs: Any, beside: Array | None = None) -> Array:
-        """Return q, [B, actions], in evaluation mode: dropout is off, batch norm does not learn."""
+        """Return q, [B, actions], in evaluation mode: without dropout, with fixed batch norm."""
         self._set_mode(training=False)
         with torch.no_grad():
             q = self._module(self._device.stage(obs if beside is None else (obs, beside)))
@@ -126,13 +126,13 @@ class TorchNet:
 
         Args:
             dq: float32 [B, actions].
-            grad: float32, as long as the flat vector; an array, or a tensor of the same device.
+            grad: float32, as long as the flat vector; an array, or a tensor on the same device.
         """
         q = self._take_last(dq)
         self._gradient.write([q], [self._device.stage(dq)], grad)
 
     def input_gradient(self, dq: Array) -> Array:
-        """Return the gradient of sum(dq * q) of the last `forward` by `beside`.
+        """Return the gradient of sum(dq * q) of the last `forward` w.r.t. `beside`.
 
         Args:
             dq: float32 [B, actions].
@@ -147,7 +147,7 @@ class TorchNet:
         return found
 
     def _take_last(self, dq: Array) -> Tensor:
-        """Return what the last `forward` put out, which is good for one gradient."""
+        """Return the output of the last `forward`, which is usable for one gradient."""
         if self._q is None or dq.shape != tuple(self._q.shape):
             raise OptionError(
                 f"backward got dq of shape {dq.shape}",

@@ -4,8 +4,8 @@ rows -> gathered observations -> module -> outputs, value -> loss -> d_outputs, 
                                                                         |
 flat gradient <------------------------ autograd <----------------------+
 
-The loss is always computed on the host. Where the module is on another device, each arrow between
-the two is one copy, for all slots at once.
+The loss is always computed on the host. If the module is on another device, each arrow between the
+two is one copy, for all slots at once.
 """
 
 from abc import ABC, abstractmethod
@@ -31,7 +31,7 @@ from muster.rl_utils.losses.ppo import best_actions
 
 
 class SlotGradients(ABC):
-    """The gradients of several slots: with one copy for all of them where there are copies."""
+    """The gradients of several slots, with one copy to and from a device for all of them."""
 
     _device: Device
 
@@ -47,21 +47,21 @@ class SlotGradients(ABC):
 
         Args:
             rollout: All rows.
-            rows: Which of them; for a network with a memory, which sequences.
-            terms: The numbers of the loss.
-            grad: As long as the flat vector; is overwritten. An array, or a tensor of the device.
-            stats: One sum for each of the objective's metrics, is overwritten.
+            rows: The rows to use; for a recurrent network, the sequences.
+            terms: The coefficients of the loss.
+            grad: As long as the flat vector; overwritten. An array, or a tensor on the device.
+            stats: One sum for each of the objective's metrics, overwritten.
         """
         self.write_gradients(rollout, (rows,), terms, (grad,), (stats,))
 
     def gradients(
         self, rollout: Rollout, rows: Array, terms: Any, out: Array, stats: Array
     ) -> None:
-        """Write the gradients of several slots, each with the bits that `gradient` gives it."""
+        """Write the gradients of several slots, each bitwise equal to the result of `gradient`."""
         if not self._device.is_host:
             self.write_gradients(rollout, rows, terms, out, stats)
             return
-        # One after the other: each is then still in the caches on its way back.
+        # One after another, so that each is still in the caches for its backward pass.
         for mine, grad, sums in zip(rows, out, stats, strict=True):
             self.write_gradients(rollout, (mine,), terms, (grad,), (sums,))
 
@@ -69,31 +69,31 @@ class SlotGradients(ABC):
     def write_gradients(
         self, rollout: Rollout, rows: Any, terms: Any, grads: Any, stats: Any
     ) -> None:
-        """Do as `gradient` for each of several slots, with a forward pass for each."""
+        """Like `gradient`, for each of several slots, with one forward pass per slot."""
 
 
 class TorchPolicy(SlotGradients):
-    """A module run by torch and autograd, with the face of `PolicyNet`.
+    """A module run by torch and autograd; implements `PolicyNet`.
 
-    Acting and learning are both in evaluation mode: PPO for one divides the probability of an
-    action now by that when it was drawn, and dropout or the batch norm of another batch would be
-    taken for a step of the policy.
+    Both acting and learning use evaluation mode: PPO, for instance, divides the current probability
+    of an action by that when it was sampled, and dropout or batch norm over another batch would
+    look like a step of the policy.
 
     Args:
-        module: From observations to (outputs [B, K], value [B] or [B, 1]).
-        flat: Its parameters.
-        head: What the outputs mean.
-        objective: What is made of them. None: a `ClippedObjective`.
-        channels_last: Convolve with the channels innermost (Conv2d alone). On a CPU this takes two
-            thirds of the time, and the images of most environments lie so already.
-        bf16: Convolve in bfloat16, when acting as well, or the first ratios would be off by more
-            than rounding. All the rest, and the gradient of every weight, is float32. It is for
-            processors with instructions for it (avx512_bf16, amx_bf16): others take three times as
-            long with it, or more.
-        compiled: Run the module through torch.compile. That needs a C++ compiler, takes 15 to 45
-            seconds at the first gradient and some more for each other number of rows, and the CNNs
-            of muster are no faster by it: it is for long runs of networks of many small layers.
-        why: What keeps it from the compiled path.
+        module: Maps observations to (outputs [B, K], value [B] or [B, 1]).
+        flat: The parameters of `module`.
+        head: How the outputs are interpreted.
+        objective: Turns outputs into actions and a loss. None: a `ClippedObjective`.
+        channels_last: Convolve with the channels innermost (Conv2d only). On a CPU this takes two
+            thirds of the time, and the images of most environments already have this layout.
+        bf16: Convolve in bfloat16, also when acting, or the first ratios would be off by more than
+            rounding. Everything else, and the gradient of every weight, is float32. For processors
+            with instructions for it (avx512_bf16, amx_bf16): others take three times as long with
+            it, or more.
+        compiled: Run the module through torch.compile. It needs a C++ compiler, takes 15 to 45
+            seconds at the first gradient and more for each other number of rows, and does not speed
+            up muster's CNNs: use it for long runs of networks with many small layers.
+        why: The reason why the compiled path is not used.
     """
 
     row_exact = False
@@ -111,7 +111,7 @@ class TorchPolicy(SlotGradients):
         why: str = "it was asked for",
     ) -> None:
         self.by_torch = why
-        """Why it is not compiled."""
+        """The reason why the network is not compiled."""
         self._module = module.eval()
         self._device = flat.device
         self._head = head
@@ -121,18 +121,18 @@ class TorchPolicy(SlotGradients):
         self._forward: Any = torch.compile(module) if compiled else module
 
     def act(self, obs: Any, noise: Floats, action: Array, logp: Floats, value: Floats) -> None:
-        """Draw an action for each of n observations (see `PolicyNet`)."""
+        """Sample an action for each of n observations (see `PolicyNet`)."""
         outputs, values = self._predict(obs)
         self._objective.draw(outputs, noise, action, logp)
         value[:] = values
 
     def act_groups(self, groups: Sequence[tuple[Any, ...]]) -> None:
-        """Do as `act` for several groups of environments, each with the bits of a call of its own.
+        """Like `act`, for several groups of environments, each with the bits of a separate call.
 
-        All together are one copy to the device, and one back.
+        All groups together need one copy to the device, and one back.
 
         Args:
-            groups: What `act` is called with, for each group.
+            groups: The arguments of `act`, for each group.
         """
         if self._device.is_host:
             for group in groups:
@@ -160,7 +160,7 @@ class TorchPolicy(SlotGradients):
     def write_gradients(
         self, rollout: Rollout, rows: Any, terms: Any, grads: Any, stats: Any
     ) -> None:
-        """Do as `gradient` for each of several slots, with a forward pass for each."""
+        """Like `gradient`, for each of several slots, with one forward pass per slot."""
         obs = self._device.stage(tuple(gather(rollout.obs, mine) for mine in rows), own=True)
         with torch.enable_grad():
             made = [self._run(each) for each in obs]
@@ -188,13 +188,13 @@ class TorchPolicy(SlotGradients):
 
 
 class FlatGradient:
-    """The gradient of a loss, by autograd, into one vector for all parameters.
+    """The gradient of a loss, by autograd, in one vector for all parameters.
 
     Args:
-        module: Whose parameters.
-        flat: The same as one vector.
-        head: What the module's outputs mean.
-        objective: Whose loss.
+        module: The module with the parameters.
+        flat: The same parameters as one vector.
+        head: How the outputs are interpreted.
+        objective: Provides the loss.
     """
 
     def __init__(
@@ -219,8 +219,8 @@ class FlatGradient:
         Args:
             made: Outputs [B, K] and values [B] of B rows, for each slot.
             rollout: All rows.
-            rows: Which B of them, for each slot.
-            terms: The numbers of the loss.
+            rows: The B rows of each slot.
+            terms: The coefficients of the loss.
             grads: A flat vector for each slot.
             stats: One sum for each of the objective's metrics, for each slot.
         """
@@ -248,7 +248,7 @@ class FlatGradient:
         terms: Any,
         stats: NDArray[np.float64],
     ) -> tuple[Floats, Floats]:
-        """Return the loss's derivatives by outputs and values, and overwrite `stats`."""
+        """Return the derivatives of the loss w.r.t. outputs and values, and overwrite `stats`."""
         d_outputs, d_value = np.empty_like(outputs), np.empty_like(value)
         stats[:] = 0
         wrong = self._objective.loss(
@@ -264,15 +264,15 @@ class FlatGradient:
 
 
 class Convolutions(TorchFunctionMode):
-    """Within it, conv2d has its channels innermost, or computes in bfloat16, or both.
+    """Within this mode, conv2d has its channels innermost, or computes in bfloat16, or both.
 
-    The weights stay where they are, in the flat vector, float32 and in torch's usual order. This is
-    no `torch.autocast`, which has the Linear layers in bfloat16 as well: a value of 100 would then
-    be known to the nearest half.
+    The weights stay in the flat vector, in float32 and in torch's usual order. Unlike
+    `torch.autocast`, this leaves the Linear layers in float32: in bfloat16 a value of 100 would
+    only be known to the nearest half.
 
     Args:
-        channels_last: Innermost channels.
-        bf16: In bfloat16; what comes out is float32.
+        channels_last: Whether channels are innermost.
+        bf16: Whether to compute in bfloat16; the output is float32.
     """
 
     def __init__(self, channels_last: bool, bf16: bool) -> None:
@@ -283,7 +283,7 @@ class Convolutions(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Call `func`, or the faster form of it."""
+        """Call `func`, or its faster form."""
         if func is not torch.conv2d:
             return func(*args, **(kwargs or {}))
         image, *rest = args

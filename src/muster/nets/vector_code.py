@@ -1,10 +1,10 @@
-"""What the products in `tile` and `conv_tile` write as LLVM code: vectors of 16 float32."""
+"""The LLVM code generation that `tile` and `conv_tile` share: vectors of 16 float32."""
 
 import importlib
 from typing import Any
 
 LANES = 16
-"""Floats of a vector: one register of AVX-512, two of AVX2. Matrices that a tile reads or writes
+"""Floats in a vector: one register of AVX-512, two of AVX2. Matrices that a tile reads or writes
 are padded to a multiple of it."""
 
 
@@ -18,7 +18,7 @@ def has_wide_registers() -> bool:
 
 
 class VectorCode:
-    """Writes code at compile time. Raises ImportError where there is no numba."""
+    """Generates code at compile time. Raises ImportError without numba."""
 
     def __init__(self) -> None:
         self.intrinsic = importlib.import_module("numba.extending").intrinsic
@@ -37,7 +37,7 @@ class VectorCode:
 
     @staticmethod
     def at(builder: Any, pointer: Any, *places: Any) -> Any:
-        """Return the pointer so many elements further on."""
+        """Return the pointer `places` elements further on."""
         for place in places:
             pointer = builder.gep(pointer, [place])
         return pointer
@@ -56,17 +56,17 @@ class VectorCode:
         return builder.shuffle_vector(first, second, mask)
 
     def everywhere(self, builder: Any, x: Any) -> Any:
-        """Return a vector of one number."""
+        """Return a vector with one number in all lanes."""
         first = builder.insert_element(self.undefined, x, self.ir.Constant(self.lane, 0))
         return self.shuffle(builder, first, self.undefined, [0] * LANES)
 
     def fma_of(self, builder: Any, kind: Any, suffix: str) -> Any:
-        """Return LLVM's fused multiply-add of a kind of value."""
+        """Return LLVM's fused multiply-add for a type of value."""
         function = self.ir.FunctionType(kind, [kind] * 3)
         return self.cgutils.get_or_insert_function(builder.module, function, f"llvm.fma.{suffix}")
 
     def rows_below(self, builder: Any, count: Any, rows: int) -> list[Any]:
-        """Return the numbers 0 to rows - 1, none above count - 1: the last may come repeatedly."""
+        """Return the numbers 0 to rows - 1, limited to count - 1: the last may be repeated."""
         last = builder.sub(count, self.ir.Constant(count.type, 1))
         numbers = [self.ir.Constant(count.type, 0)]
         for r in range(1, rows):
@@ -76,6 +76,6 @@ class VectorCode:
         return numbers
 
     def store_above(self, builder: Any, value: Any, lowest: Any, pointer: Any) -> None:
-        """Write a vector whose lanes are not below `lowest`; NaN stays NaN."""
+        """Write a vector, with lanes below `lowest` raised to it; NaN stays NaN."""
         is_low = builder.fcmp_ordered("<", value, lowest)
         self.store(builder, builder.select(is_low, lowest, value), pointer)

@@ -13,9 +13,9 @@ def get_epsilon_greedy_fn(
 
     Args:
         start: Probability at step 0.
-        end: Probability that it goes to.
-        decay: In environment steps. `exp`: the distance to `end` shrinks by a factor of e in each.
-            `linear`: `end` is reached after so many.
+        end: Final probability.
+        decay: In environment steps. `exp`: the time constant, in which the distance to `end`
+            shrinks by a factor of e. `linear`: the steps after which `end` is reached.
         type: `exp` or `linear`.
     """
     for name, value in (("start", start), ("end", end)):

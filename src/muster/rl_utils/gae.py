@@ -1,4 +1,4 @@
-"""Generalised advantage estimation (Schulman et al. 2016, eq. 16): how good an action was.
+"""Generalised advantage estimation (Schulman et al. 2016, eq. 16).
 
 delta_t = r_t + gamma * next_t - v_t;  advantage_t = delta_t + gamma * lambda * advantage_{t+1}
 
@@ -27,7 +27,7 @@ def gae_numpy(
     first: int,
     last: int,
 ) -> None:
-    """Twin of `gae`."""
+    """NumPy equivalent of `gae`."""
     discount, decay = np.float32(gamma), np.float32(gamma * lam)
     mine = slice(first, last)
     carried = np.zeros(last - first, np.float32)
@@ -55,20 +55,20 @@ def gae(
 ) -> None:
     """Write the advantages of T steps of the environments first..last - 1.
 
-    Whole C-contiguous arrays and two numbers, not slices of columns: numba would compile once more
-    for arrays with gaps.
+    Takes whole C-contiguous arrays and two column numbers, not slices of columns: numba would
+    compile again for arrays with gaps.
 
     Args:
         reward: [T, N].
         value: [T + 1, N], of the observations before each step, and after the last one.
-        terminated: bool [T, N], the episode ended with this step.
-        truncated: bool [T, N], the episode was cut off after this step.
-        final_value: [T, N], the value of the true final observation; read where truncated only.
+        terminated: bool [T, N], whether the episode ended with this step.
+        truncated: bool [T, N], whether the episode was truncated after this step.
+        final_value: [T, N], the value of the true final observation; read only where truncated.
         gamma: Discount per step.
-        lam: 0 trusts the values, 1 the rewards alone.
-        advantage: [T, N], is written.
-        first: The first column to do.
-        last: The column after the last one to do.
+        lam: 0 trusts only the value estimates, 1 only the rewards.
+        advantage: [T, N], output.
+        first: The first column to compute.
+        last: The column after the last one to compute.
     """
     zero, discount, decay = np.float32(0), np.float32(gamma), np.float32(gamma * lam)
     steps = reward.shape[0]

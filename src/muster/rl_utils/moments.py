@@ -1,4 +1,4 @@
-"""Means and spreads of numbers that lie in several places, added up in a fixed order."""
+"""Means and standard deviations of numbers in several places, summed in a fixed order."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ Doubles = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Count, mean and sum of squares around it, of one or several columns of numbers."""
+    """Count, mean and sum of squared deviations, of one or several columns of numbers."""
 
     count: float
     mean: Doubles
@@ -21,7 +21,7 @@ class Moments:
 
     @classmethod
     def of(cls, rows: NDArray[np.floating]) -> "Moments":
-        """Return those of the columns of rows [count, ...], taken as float64."""
+        """Return the moments of the columns of rows [count, ...], computed in float64."""
         wide = rows.astype(np.float64)
         mean = wide.mean(axis=0)
         wide -= mean
@@ -29,7 +29,7 @@ class Moments:
         return cls(float(len(rows)), np.asarray(mean), np.asarray(wide.sum(axis=0)))
 
     def merged(self, other: "Moments") -> "Moments":
-        """Return those of both sets together (Chan et al. 1979, eq. 2.1)."""
+        """Return the moments of both sets together (Chan et al. 1979, eq. 2.1)."""
         total = self.count + other.count
         delta = other.mean - self.mean
         mean = self.mean + delta * (other.count / total)
@@ -43,7 +43,7 @@ class Moments:
 
 
 NOTHING = Moments(0.0, np.zeros(()), np.zeros(()))
-"""The moments of no numbers at all."""
+"""The moments of an empty set."""
 
 
 def running_returns_numpy(
@@ -55,7 +55,7 @@ def running_returns_numpy(
     returns: Doubles,
     first: int,
 ) -> None:
-    """Twin of `running_returns`."""
+    """NumPy equivalent of `running_returns`."""
     mine = slice(first, first + len(carried))
     for t in range(len(reward)):
         carried *= gamma
@@ -74,17 +74,17 @@ def running_returns(
     returns: Doubles,
     first: int,
 ) -> None:
-    """Write the discounted sum of the rewards so far in each episode, whose spread scales rewards.
+    """Write the discounted reward sums so far in each episode; their std scales rewards.
 
     Args:
         reward: [T, N].
         terminated: bool [T, N].
         truncated: bool [T, N].
         gamma: Discount per step.
-        carried: [n], the sums before the first step, of columns first .. first + n - 1; afterwards
-            those to go on with.
-        returns: [T, n], is written.
-        first: The first column to do.
+        carried: [n], the sums before the first step, of columns first .. first + n - 1; updated to
+            the sums after the last step.
+        returns: [T, n], output.
+        first: The first column to compute.
     """
     for t in range(reward.shape[0]):
         for i in range(carried.size):

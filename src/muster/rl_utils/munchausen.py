@@ -1,4 +1,4 @@
-"""Munchausen targets (Vieillard et al. 2020): soft Q-learning that also earns a share of log pi.
+"""Munchausen targets (Vieillard et al. 2020): soft Q-learning with a share of log pi as reward.
 
 pi = softmax(q / tau)
 target = r + alpha tau [log pi(a|s)] + gamma sum_a' pi(a'|s') (q(s', a') - tau log pi(a'|s'))
@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 Floats = NDArray[np.floating[Any]]
 
 LOWEST = -1.0
-"""tau log pi counts as no less: an action that was all but impossible would outweigh any reward."""
+"""Lower limit of tau log pi: a nearly impossible action would outweigh any reward."""
 
 
 def munchausen_terms(
     q: Floats, action: NDArray[np.int64], next_q: Floats, alpha: float, tau: float
 ) -> tuple[Floats, Floats]:
-    """Return what is added to the reward, [B], and the soft value of what follows, [B, M].
+    """Return the addition to the reward, [B], and the soft value of the next state, [B, M].
 
     Args:
-        q: [B, actions], of the target network, in the observation that was acted on.
-        action: [B], what was done.
+        q: [B, actions], of the target network, for the current observation.
+        action: [B], the actions taken.
         next_q: [B, actions, M], of the target network, M numbers (quantiles, or 1) for each action.
-        alpha: Share of tau log pi that is earned.
+        alpha: Share of tau log pi that is added to the reward.
         tau: Temperature of the policy.
     """
     earned = _tau_log_pi(q, tau)[np.arange(len(action)), action]

@@ -1,11 +1,11 @@
-"""What an action turned out to be worth: n-step sums and the targets of Q-learning.
+"""n-step returns and the targets of Q-learning.
 
     rewards and ends of T steps -> n_step -> reward sum, discount, steps taken
-    reward sum, discount, Q of the next observation -> td_targets -> what Q should have said
+    reward sum, discount, Q of the next observation -> td_targets -> targets of Q
 
-Ends come in two kinds. After a *terminated* episode nothing can be earned, so nothing is added for
-the next observation. A *truncated* one was cut off: the sum stops there, but the value of its true
-final observation counts.
+Ends come in two kinds. After a *terminated* episode no reward is possible, so nothing is added for
+the next observation. A *truncated* episode was cut off: the sum stops there, but the value of its
+true final observation counts.
 """
 
 from typing import Any
@@ -27,8 +27,8 @@ def td_targets(
         reward: [B], the sum over the steps taken.
         discount: [B], gamma^k after k steps; 0 where the episode terminated.
         next_q: [B, actions], the target network's values of the observation after these steps.
-        choose_by: [B, actions], whose best action is valued. None: `next_q` itself (Mnih et al.
-            2015). The learning network's values: double DQN (van Hasselt et al. 2016, eq. 4).
+        choose_by: [B, actions], the values that choose the action. None: `next_q` itself (Mnih et
+            al. 2015). The online network's values: double DQN (van Hasselt et al. 2016, eq. 4).
     """
     best = (next_q if choose_by is None else choose_by).argmax(axis=1)
     targets: Floats = reward + discount * next_q[np.arange(len(best)), best]
@@ -43,15 +43,15 @@ def n_step_targets(
     gamma: float,
     n: int,
 ) -> Floats:
-    """Return the rewards of up to `n` steps and the value of what follows them, [T, N].
+    """Return the rewards of up to `n` steps plus the value of the state after them, [T, N].
 
     Args:
         reward: [T, N], of consecutive steps of N environments.
-        terminated: bool [T, N], the episode ended with this step: nothing follows.
-        truncated: bool [T, N], the episode was cut off after this step: its last value follows.
-        after: [T, N], the value of what each step led to, in its own episode.
+        terminated: bool [T, N], whether the episode ended with this step: no value is added.
+        truncated: bool [T, N], whether the episode was truncated: its final value is added.
+        after: [T, N], the value of the state after each step, in the same episode.
         gamma: Discount per step.
-        n: How many steps to sum over at most. A sum stops at the end of its episode, and at T.
+        n: Maximum number of steps to sum. A sum stops at the end of its episode, and at T.
     """
     one = reward + gamma * np.where(terminated, 0, after)
     last = terminated | truncated
@@ -69,18 +69,18 @@ def n_step(
     gamma: float,
     n: int,
 ) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    """Return the discounted reward sum over up to `n` steps from each step on, and what follows it.
+    """Return the discounted reward sum over up to `n` steps from each step, and its discount.
 
     Args:
-        reward: [T], of consecutive steps of one environment; episodes follow one another.
-        terminated: bool [T], the episode ended with this step.
-        truncated: bool [T], the episode was cut off after this step.
+        reward: [T], of consecutive steps of one environment, over one or more episodes.
+        terminated: bool [T], whether the episode ended with this step.
+        truncated: bool [T], whether the episode was truncated after this step.
         gamma: Discount per step.
-        n: How many steps to sum over at most. A sum stops at the end of its episode, and at T.
+        n: Maximum number of steps to sum. A sum stops at the end of its episode, and at T.
 
     Returns:
-        The sums [T]; the discounts [T] of the value that follows, gamma^k or 0 where the sum ends
-        in a terminated step; and k [T], the number of steps that were summed.
+        The sums [T]; the discounts [T] of the next value, gamma^k or 0 where the sum ends in a
+        terminated step; and k [T], the number of steps in each sum.
     """
     if n < 1:
         raise OptionError(f"n={n!r} is not possible", "it counts steps, from one on", "n=3")

@@ -1,12 +1,12 @@
-"""V-trace (Espeholt et al. 2018, section 4.1): values and advantages of what another policy did.
+"""V-trace (Espeholt et al. 2018, section 4.1): off-policy targets of values, and advantages.
 
     ratio_t = pi(a_t | x_t) / mu(a_t | x_t);  rho_t = min(rho_bar, ratio_t)
     c_t = lambda min(c_bar, ratio_t);  delta_t = rho_t (r_t + gamma next_t - V_t)
-    v_t = V_t + delta_t + gamma c_t (v_{t+1} - V_{t+1})              what the value should be
+    v_t = V_t + delta_t + gamma c_t (v_{t+1} - V_{t+1})              target of the value
     advantage_t = rho_t (r_t + gamma v_{t+1} - V_t)                  of the policy gradient
 
 next_t and v_{t+1} are 0 after a terminated step, the value of the true final observation after a
-truncated one, and at the edge of an unroll the value of what follows. The sums stop there.
+truncated one, and at the edge of an unroll the value of the next state. The sums stop there.
 """
 
 import math
@@ -35,7 +35,7 @@ def vtrace_numpy(
     target: Floats,
     advantage: Floats,
 ) -> None:
-    """Twin of `vtrace`."""
+    """NumPy equivalent of `vtrace`."""
     discount, decay = np.float32(gamma), np.float32(gamma * lam)
     with np.errstate(over="ignore"):
         ratio = np.exp(log_ratio.astype(np.float64)).astype(np.float32)
@@ -77,18 +77,18 @@ def vtrace(
         reward: [T, N].
         value: [T + 1, N], by the policy that learns, of the observations before each step, and
             after the last one.
-        terminated: bool [T, N], the episode ended with this step.
-        truncated: bool [T, N], the episode was cut off after this step.
-        final_value: [T, N], the value of the true final observation; read where truncated only.
-        log_ratio: [T, N], log-probability of the action by the policy that learns, less that by
-            the policy that acted.
+        terminated: bool [T, N], whether the episode ended with this step.
+        truncated: bool [T, N], whether the episode was truncated after this step.
+        final_value: [T, N], the value of the true final observation; read only where truncated.
+        log_ratio: [T, N], log-probability of the action under the policy that learns, minus that
+            under the policy that acted.
         gamma: Discount per step.
         lam: 1 as in the paper; less trusts the values more.
-        rho_bar: Largest weight of a step; decides which policy's value is learnt.
-        c_bar: Largest weight of what follows; decides how fast.
-        weigh: Whether advantages are multiplied by rho; not if the loss does so itself.
-        target: [T, N], is written.
-        advantage: [T, N], is written.
+        rho_bar: Limit of rho; determines which policy's value is learnt.
+        c_bar: Limit of c; determines the speed of convergence.
+        weigh: Whether advantages are multiplied by rho; False if the loss does so itself.
+        target: [T, N], output.
+        advantage: [T, N], output.
     """
     zero, discount, decay = np.float32(0), np.float32(gamma), np.float32(gamma * lam)
     most_rho, most_c = np.float32(rho_bar), np.float32(c_bar)
@@ -107,7 +107,7 @@ def vtrace(
             if terminated[t, i]:
                 following = corrected = carried = zero
             ratio = np.float32(math.exp(np.float64(log_ratio[t, i])))
-            rho = most_rho if ratio > most_rho else ratio  # NaN comes through
+            rho = most_rho if ratio > most_rho else ratio  # propagates NaN
             c = most_c if ratio > most_c else ratio
             delta = rho * ((reward[t, i] + discount * following) - value[t, i])
             gain = (reward[t, i] + discount * corrected) - value[t, i]

@@ -1,4 +1,4 @@
-"""The nouns of a training program: who collects, who learns, who evaluates."""
+"""The nouns of a training program: the classes that collect, learn and evaluate."""
 
 from muster.workers.collector import Collector
 from muster.workers.evaluator import (

@@ -1,10 +1,10 @@
-"""`Actor`: steps environments, and has every column of a block written in place.
+"""`Actor`: steps environments, and writes every column of a block in place.
 
-    each step:  choose(t) -> actions, and whatever the policy writes besides
+    each step:  choose(t) -> actions, and any columns that the policy writes itself
                 envs.step -> reward, ends and the next observation, straight into their rows
 
-It knows no policy and no block: who collects gives it the rows, and says how to act. So a rollout
-in memory that workers share and a fragment that goes to replay are filled by the same loop.
+`Actor` knows neither policy nor block: the caller passes the rows and a function that chooses
+actions. So the same loop fills a rollout in shared memory and a fragment for replay.
 """
 
 import time
@@ -20,42 +20,42 @@ Array = NDArray[Any]
 
 
 class StepRows(NamedTuple):
-    """Where one step of N environments is written."""
+    """The destination of one step of N environments."""
 
     next_obs: Any
-    """[N, ...], or a dict of such: what the step led to, or what a new episode begins with."""
+    """[N, ...], or a dict of such arrays: the next observation, or the first of a new episode."""
     reward: Array
     terminated: Array
-    """[N]; False before: written only where some episode ends."""
+    """[N]; must be False before: written only in steps where an episode ends."""
     truncated: Array
 
 
 Ended = Callable[[int, Any, Array, Array], None]
-"""Called for a step in which episodes ended: its number, what the environments told (`final_obs`,
-`episodes`), terminated, truncated."""
+"""Called for a step in which episodes ended: its number, the `info` of the environments
+(`final_obs`, `episodes`), terminated, truncated."""
 
 
 class Actor:
     """Steps environments.
 
     Args:
-        envs: Where to act; they have been reset.
+        envs: The environments, already reset.
     """
 
     def __init__(self, envs: VectorEnv) -> None:
         self.envs = envs
         self.act_seconds = 0.0
-        """Spent on choosing actions."""
+        """Seconds spent on choosing actions."""
         self.env_seconds = 0.0
-        """Spent in the environments."""
+        """Seconds spent in the environments."""
 
     def fill(self, steps: Iterable[StepRows], choose: Callable[[int], Any], ended: Ended) -> None:
         """Take these steps.
 
         Args:
-            steps: Where each is written.
-            choose: From the number of a step to its actions, as environments take them.
-            ended: Called after steps in which an episode ended.
+            steps: The destination of each step.
+            choose: Maps the number of a step to its actions, as environments accept them.
+            ended: Called after each step in which an episode ended.
         """
         env_step, clock = self.envs.step, time.perf_counter
         acted = stepped = 0.0

@@ -1,13 +1,14 @@
-"""`Ahead`: something that is done while the caller does something else."""
+"""`Ahead`: runs a function in the background while the caller does something else."""
 
 import threading
 from collections.abc import Callable
 
 
 class Ahead:
-    """Runs a function on a thread of its own, from now on.
+    """Runs a function on its own thread, starting now.
 
-    Environments in C and torch let both go on at once; Python's own work takes turns.
+    Environments in C and torch release the GIL, so both sides make progress at once; Python code
+    takes turns.
     """
 
     def __init__(self, work: Callable[[], object]) -> None:
@@ -17,7 +18,7 @@ class Ahead:
         self._thread.start()
 
     def join(self) -> None:
-        """Wait until it is done, and raise what it raised."""
+        """Wait until the function has returned, and raise its exception if it raised one."""
         self._thread.join()
         if self._failure is not None:
             raise self._failure

@@ -1,10 +1,10 @@
-"""Evaluation on a node of its own: the learner asks, and goes on learning.
+"""Evaluation on a separate node: the learner asks, and continues to learn.
 
     learner:   ask(weights, state) -> newest only        answers() -> the state that was asked about
     evaluator: next_question() -> weights -> answer(...) -> channel, none lost
 
-A question that the evaluator was too slow for is replaced by the next. The learner keeps the state
-that belongs to an open question, so what an answer praises can be saved as it was.
+If the evaluator is too slow for a question, the next question replaces it. The learner keeps the
+state of every open question, so it can save the state that an answer belongs to.
 """
 
 from dataclasses import dataclass
@@ -17,27 +17,27 @@ from muster.workers.evaluator import Evaluation
 @register_dataclass
 @dataclass(frozen=True, slots=True)
 class EvaluationAnswer:
-    """What came of the evaluation of one version."""
+    """The result of evaluating one version."""
 
     version: int
     returns: tuple[float, ...]
-    """Of its episodes; none if there was no time for one of every environment."""
+    """Returns of the episodes; empty if time ran out before every environment ended one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """An answer, with what the learner had when it asked."""
+    """An answer, with the learner's state when it asked."""
 
     state: Any
     evaluation: Evaluation | None
-    """None if there was no time for one episode of every environment."""
+    """None if time ran out before every environment ended an episode."""
 
 
 class EvaluationApart:
-    """The questions and answers of one program; made on the learner and on the evaluator.
+    """The questions and answers of one program; created on the learner and on the evaluator.
 
     Args:
-        learner: Who asks.
+        learner: The node that asks.
     """
 
     def __init__(self, learner: str | int = "role.learner") -> None:
@@ -49,30 +49,30 @@ class EvaluationApart:
     # ---- on the learner
 
     def ask(self, weights: Any, state: Any, seconds: float) -> int:
-        """Have these weights evaluated, and return the question's number.
+        """Request an evaluation of these weights, and return the question's number.
 
         Args:
-            weights: What the evaluator gets.
+            weights: Sent to the evaluator.
             state: Kept here, and returned with the answer.
-            seconds: That the evaluation may take.
+            seconds: Time limit of the evaluation.
         """
         number = self._questions.push(weights, seconds=seconds)
         self._open[number] = state
         return number
 
     def answers(self, wait_for: int | None = None) -> list[Judged]:
-        """Return what was answered since this was called last.
+        """Return the answers that arrived since the last call.
 
         Args:
-            wait_for: The number of a question whose answer is worth waiting for. If the run is
-                told to finish meanwhile, there is none.
+            wait_for: The number of a question to wait for. The wait ends without an answer if the
+                run is told to finish.
         """
         found = []
         while len(self._answers) or (wait_for is not None and wait_for in self._open):
             answer = self._answers.get()
             if answer is None:
                 break
-            if answer.version in self._open:  # else it was answered twice: by a replaced evaluator
+            if answer.version in self._open:  # else a replaced evaluator answered twice
                 evaluation = Evaluation.of(answer.returns) if answer.returns else None
                 found.append(Judged(self._open[answer.version], evaluation))
                 for older in [number for number in self._open if number <= answer.version]:
@@ -82,11 +82,11 @@ class EvaluationApart:
     # ---- on the evaluator
 
     def next_question(self) -> Weights | None:
-        """Wait for weights that were not evaluated yet; None when the run finishes."""
+        """Wait for weights that have not been evaluated; return None when the run finishes."""
         return self._questions.pull(newer_than=self._answered)
 
     def answer(self, question: Weights, evaluation: Evaluation | None) -> None:
-        """Tell the learner; None that there was no time for it."""
+        """Send the result to the learner; None if there was no time for it."""
         self._answered = question.version
         self._answers.put(
             EvaluationAnswer(question.version, evaluation.returns if evaluation else ())

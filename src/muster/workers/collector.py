@@ -1,9 +1,10 @@
-"""`Collector`: acts in the environments and brings back what it saw.
+"""`Collector`: acts in the environments and returns the experience.
 
     obs -> policy.explore -> Actor -> StepBlock [T, N, ...], written in place
 
-Its state is the environments' (which episode each is in, and the actions since it began) and its
-counters, so a collector that was saved goes on with the very step it would have taken.
+Its state consists of its counters and the state of the environments (the episode of each, and the
+actions since the episode began). So a restored collector continues with exactly the step that it
+would have taken.
 """
 
 from collections.abc import Mapping
@@ -20,12 +21,12 @@ from muster.workers.actor import Actor, StepRows
 
 
 class ExploringPolicy(Protocol):
-    """What a collector asks for actions.
+    """The policy of a collector.
 
-    One that writes columns besides has a `schema`, the `Column`s, and a method `write(rows)`, which
-    is called after `explore` and fills `rows[name]` [N, ...] for each of them. What is known only
-    later it writes in `complete(block)`, which is called with a full block. One that has
-    `remembers` set also gets `first`, bool [N]: whose episode begins here.
+    A policy that writes extra columns has a `schema` of `Column`s, and a method `write(rows)`. It
+    is called after `explore` and fills `rows[name]` [N, ...] for each column. `complete(block)` is
+    called with a full block, for columns that need all of it. A policy with `remembers` set also
+    receives `first`, bool [N]: True where an episode begins.
     """
 
     def explore(self, obs: Any, epsilon: Any) -> Any:
@@ -36,8 +37,8 @@ class Collector:
     """Steps vector environments with a policy.
 
     Args:
-        policy: Gives the actions.
-        envs: Where to act; they are reset here.
+        policy: Chooses the actions.
+        envs: The environments; reset here.
         steps: Vector steps in one `collect`.
     """
 
@@ -49,8 +50,8 @@ class Collector:
         self.envstep = 0
         """Environment steps so far, of all environments together."""
         self.restarted: NDArray[np.bool_] = np.zeros(envs.num_envs, np.bool_)
-        """Which environments began a new episode in `load_state_dict`, as they could not go on
-        with theirs: what is collected next does not follow what was collected before."""
+        """Environments that `load_state_dict` could not restore and that began a new episode: their
+        next steps do not follow the steps collected before."""
         self._policy = policy
         self._schema = getattr(policy, "schema", ())
         self._complete = getattr(policy, "complete", None)
@@ -60,7 +61,7 @@ class Collector:
         self._steps = steps
         envs.reset()
         self.actor = Actor(envs)
-        """Takes the steps, and counts the seconds."""
+        """Steps the environments and measures the time."""
         self._episodes: list[Episode] = []
 
     def collect(
@@ -70,8 +71,8 @@ class Collector:
 
         Args:
             train_iter: The learner's counter; nothing here depends on it.
-            policy_kwargs: `eps`, the probability of a random action, one number or [N]; none
-                without it.
+            policy_kwargs: `eps`, the probability of a random action, one number or [N]; 0 by
+                default.
         """
         eps = (policy_kwargs or {}).get("eps", 0.0)
         block, finals = self._new_block(), []
@@ -109,9 +110,9 @@ class Collector:
         return self._policy.explore(obs, eps, first=first)  # type: ignore[call-arg]
 
     def _new_block(self) -> StepBlock:
-        """Return a block that begins with the present observation."""
+        """Return a block that begins with the current observation."""
         steps, lead = self._steps, (self._steps, self._envs.num_envs)
-        # A new one each time: whoever gets it may keep it.
+        # Always a new block: the receiver may keep it.
         now = self._envs.obs
         seen = map_obs(lambda each: np.empty((steps + 1, *each.shape), each.dtype), now)
         put(seen, 0, now)
@@ -126,17 +127,17 @@ class Collector:
         )
 
     def take_episodes(self) -> list[Episode]:
-        """Return the episodes that ended since this was called last."""
+        """Return the episodes that ended since the last call."""
         ended, self._episodes = self._episodes, []
         return ended
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that decides the next step, as plain values and arrays."""
+        """Return the state that determines the next step, as plain values and arrays."""
         state = {"envstep": self.envstep, "envs": self._envs.state_dict()}
         return state | ({"first": self._first.copy()} if self._remembers else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Restore a state that `state_dict` returned."""
         self._envs.load_state_dict(state["envs"])
         self.restarted = self._envs.state_dict()["episodes"] != state["envs"]["episodes"]
         self.envstep = int(state["envstep"])

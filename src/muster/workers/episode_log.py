@@ -1,10 +1,10 @@
-"""`EpisodeLog`: every episode that ends in training counts in exactly one line of metrics.
+"""`EpisodeLog`: counts every training episode in exactly one line of metrics.
 
     loop:  add(episodes that ended in it)      line is due:  take() -> their number, means
     any time:  window()  mean return of the last 100
 
-Its state is one small vector, so that it can be kept in a checkpoint, and in memory that outlives
-a worker which is killed between two lines.
+The state is one small vector. It fits into a checkpoint, and into memory that outlives a worker
+that is killed between two lines.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from muster.flow import register_dataclass
 
 WINDOW = 100
-"""Episodes that the mean return beside each line is of."""
+"""Episodes in the mean return of each line."""
 
 _COUNT, _RETURNS, _LENGTHS, _SEEN, _FIRST = range(5)
-"""Of the state: number, sum of returns and sum of lengths since the last line; how many were ever
-in the window; where the window begins."""
+"""Layout of the state: number, sum of returns and sum of lengths since the last line; how many
+episodes the window has ever seen; where the window begins."""
 SIZE = _FIRST + WINDOW
 
 
@@ -31,15 +31,15 @@ class EndedEpisodes:
     """Episodes that ended in one loop."""
 
     returns: Sequence[float]
-    """The last of their returns, up to `WINDOW` of each part that was collected by itself."""
+    """Their last returns, at most `WINDOW` of each part that was collected separately."""
     count: int
-    """How many there were."""
+    """Number of episodes."""
     return_sum: float
     length_sum: float
 
     @classmethod
     def of(cls, episodes: Sequence[tuple[float, float]]) -> "EndedEpisodes":
-        """Return what (return, length) of each amount to."""
+        """Return the summary of episodes given as (return, length)."""
         returns = [each[0] for each in episodes]
         return cls(returns, len(returns), sum(returns), sum(each[1] for each in episodes))
 
@@ -59,7 +59,7 @@ class EpisodeLog:
 
     def __init__(self) -> None:
         self.state: NDArray[np.float64] = np.zeros(SIZE)
-        """All that it knows."""
+        """The complete state."""
 
     def add(self, ended: EndedEpisodes) -> None:
         """Count the episodes of a loop."""
@@ -72,14 +72,14 @@ class EpisodeLog:
             state[_SEEN] += 1
 
     def window(self) -> dict[str, float]:
-        """Return the mean return of the last 100 episodes; nothing before the first one ended."""
+        """Return the mean return of the last 100 episodes; empty before the first one has ended."""
         known = min(int(self.state[_SEEN]), WINDOW)
         if not known:
             return {}
         return {"collect/return_100": float(self.state[_FIRST : _FIRST + known].mean())}
 
     def take(self) -> dict[str, float]:
-        """Return what the episodes since the last line came to, and begin to count anew."""
+        """Return the means of the episodes since the last line, and reset these counts."""
         count, returns, lengths = self.state[:_SEEN].tolist()
         self.state[:_SEEN] = 0.0
         if not count:
@@ -91,9 +91,9 @@ class EpisodeLog:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that it knows, for a checkpoint."""
+        """Return the complete state, for a checkpoint."""
         return {"state": self.state.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Restore a state that `state_dict` returned."""
         self.state[:] = state["state"]

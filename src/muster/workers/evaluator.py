@@ -1,7 +1,7 @@
-"""`Evaluator`: how good the policy is when it does not explore.
+"""`Evaluator`: measures the policy without exploration.
 
 Every environment plays a fixed number of episodes from fixed seeds, and none is dropped: counting
-the first ones to end would prefer short episodes. The same seeds in every evaluation make them
+the first episodes to end would favour short ones. All evaluations use the same seeds, so they are
 comparable.
 """
 
@@ -20,51 +20,51 @@ from muster.framework.node import advance
 from muster.seeding import derive_seed
 
 MOST_ENVS = 20
-"""Environments that one evaluation steps at once."""
+"""Maximum number of environments that one evaluation steps at once."""
 MOST_STEPS = 100_000
-"""Steps after which an episode of an evaluation is cut, where nothing else is said."""
+"""Default number of steps after which an evaluation cuts an episode."""
 
 
 class GreedyPolicy(Protocol):
-    """What an evaluation asks for actions."""
+    """The policy of an evaluation."""
 
     def act(self, obs: Any) -> Any:
         """Return the action for each of N observations.
 
-        A policy with `remembers` set also gets `first`, bool [N]: whose episode begins here.
+        A policy with `remembers` set also receives `first`, bool [N]: True where an episode begins.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What came of one evaluation."""
+    """The result of one evaluation."""
 
     mean: float
     """Mean return of the episodes."""
     std: float
-    """Their standard deviation (of the population)."""
+    """Standard deviation of the returns (of the population)."""
     returns: tuple[float, ...]
-    """The return of each."""
+    """The return of each episode."""
 
     @classmethod
     def of(cls, returns: tuple[float, ...]) -> "Evaluation":
-        """Return what these returns amount to."""
+        """Return the evaluation with these returns."""
         mean = math.fsum(returns) / len(returns)
         std = math.sqrt(math.fsum((value - mean) ** 2 for value in returns) / len(returns))
         return cls(mean, std, returns)
 
     @property
     def episodes(self) -> int:
-        """How many were played."""
+        """Number of episodes played."""
         return len(self.returns)
 
 
 class EvaluationAbandoned(MusterError):
-    """Somebody asked an evaluation to stop before all its episodes were played."""
+    """The evaluation was asked to stop before all its episodes were played."""
 
 
 class EvaluationUnfinished(MusterError):
-    """Not one episode of every environment ended in the time that the evaluation had."""
+    """Time ran out before every environment ended an episode."""
 
 
 def evaluate_policy(
@@ -77,25 +77,26 @@ def evaluate_policy(
     seconds: float | None = None,
     **env_kwargs: Any,
 ) -> Evaluation:
-    """Play `episodes` episodes greedily in new environments and return what came of it.
+    """Play `episodes` episodes greedily in new environments and return the result.
 
-    Environments play the same number of episodes each. Where time is up, the result is of as many
-    as all of them have ended: a fixed set, which does not prefer short ones. A warning says so.
+    Every environment plays the same number of episodes. When time runs out, the result covers as
+    many episodes as every environment has ended: a fixed set that does not favour short ones. A
+    warning then says so.
 
     Args:
-        policy: Gives the actions.
+        policy: Chooses the actions.
         env: Id of the environment, or a function that makes one.
-        episodes: How many; the same ones for the same seed.
-        seed: Decides where they start.
-        abandon: Asked before every step; True ends it without a result.
-        max_steps: An episode that has not ended by then counts with its return so far, and its
-            environment plays no other.
-        seconds: No step is begun after so long; None for no limit.
-        **env_kwargs: For each environment; and `backend`, as for `make_envs`.
+        episodes: Number of episodes; the same episodes for the same seed.
+        seed: Determines the start states.
+        abandon: Called before every step; True ends the evaluation without a result.
+        max_steps: An episode that reaches this length counts with its return so far, and its
+            environment plays no further episodes.
+        seconds: No step begins after this time; None for no limit.
+        **env_kwargs: Arguments of each environment; and `backend`, as for `make_envs`.
 
     Raises:
-        EvaluationAbandoned: `abandon` said so.
-        EvaluationUnfinished: Time was up before every environment had ended an episode.
+        EvaluationAbandoned: `abandon` returned True.
+        EvaluationUnfinished: Time ran out before every environment had ended an episode.
     """
     if episodes < 1:
         raise OptionError(
@@ -130,9 +131,9 @@ class _Games:
     """The episodes of one evaluation.
 
     Args:
-        count: Environments.
-        each: Episodes that each of them is to play.
-        max_steps: Of an episode.
+        count: Number of environments.
+        each: Episodes that each of them plays.
+        max_steps: Maximum length of an episode.
     """
 
     def __init__(self, count: int, each: int, max_steps: int) -> None:
@@ -149,7 +150,7 @@ class _Games:
         return bool(self._playing.any())
 
     def note(self, ended: list[Episode], envs: VectorEnv) -> None:
-        """Take note of a step of all environments, and of the episodes that ended with it."""
+        """Record one step of all environments, and the episodes that ended with it."""
         self._lengths += 1
         for episode in ended:
             self._lengths[episode.env] = 0
@@ -162,7 +163,7 @@ class _Games:
                 self._add(env, float(returns[env]), is_last=True)
 
     def evaluation(self, env_id: str, seconds: float | None) -> Evaluation:
-        """Return what came of it, and say what had to be cut."""
+        """Return the result, and warn about episodes that were cut."""
         played = min(len(each) for each in self._returns)
         if not played:
             raise EvaluationUnfinished(
@@ -193,19 +194,19 @@ class _Games:
 
 
 class Evaluator:
-    """Evaluates a policy now and then, and says when it is good enough.
+    """Evaluates a policy at intervals, and decides when it is good enough.
 
     Args:
-        policy: What to evaluate.
+        policy: The policy to evaluate.
         env: Id of the environment, or a function that makes one.
-        every: Updates from one evaluation to the next, for `should_eval`.
-        episodes: Episodes in each.
+        every: Updates between evaluations, for `should_eval`.
+        episodes: Episodes in each evaluation.
         stop_at: Mean return at which training may stop; None for never.
-        seed: Decides where the episodes start.
-        abandon: Asked before every step; True ends an evaluation with EvaluationAbandoned.
-        max_steps: After so many an episode is cut.
-        seconds: Returns how long the next evaluation may take; None for no limit.
-        env_kwargs: For each environment; and `backend`, as for `make_envs`.
+        seed: Determines the start states.
+        abandon: Called before every step; True ends an evaluation with EvaluationAbandoned.
+        max_steps: Maximum length of an episode.
+        seconds: Returns the time limit of the next evaluation; None for no limit.
+        env_kwargs: Arguments of each environment; and `backend`, as for `make_envs`.
     """
 
     def __init__(
@@ -225,7 +226,7 @@ class Evaluator:
         self.last: Evaluation | None = None
         """The last evaluation."""
         self.last_seconds = 0.0
-        """How long it took."""
+        """Duration of the last evaluation, in seconds."""
         self._policy = policy
         self._env = env
         self._every = every
@@ -247,10 +248,10 @@ class Evaluator:
         train_iter: int = 0,
         envstep: int = 0,
     ) -> tuple[bool, float]:
-        """Evaluate, and return whether it is good enough to stop, and the mean return.
+        """Evaluate, and return whether the policy is good enough to stop, and the mean return.
 
         Args:
-            save_checkpoint: Called if it is good enough.
+            save_checkpoint: Called if the policy is good enough.
             train_iter: Updates so far.
             envstep: Environment steps so far; nothing here depends on it.
         """

@@ -1,4 +1,4 @@
-"""Values of what follows an unroll: its edge, and the last sight of cut episodes."""
+"""Values of the states after an unroll, and of the last states of truncated episodes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,11 +19,11 @@ def value_what_follows(
     """Write the last row of `value`, and `final_value` where episodes were truncated.
 
     Args:
-        net: A `PolicyNet`, or a `RecurrentPolicy`.
-        slots: Some unrolls, a slot for each.
-        cut: The truncated episodes of each.
-        memory: Of a network that remembers: its state after the last step, and whose episode is
-            over then.
+        net: A `PolicyNet` or a `RecurrentPolicy`.
+        slots: Unrolls, one per slot.
+        cut: The truncated episodes of each unroll.
+        memory: For a recurrent network: its state after the last step, and where an episode has
+            ended.
     """
     last = slots.plan.steps
     net.values(at(slots.obs, last), slots.value[last], *memory)

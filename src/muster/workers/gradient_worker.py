@@ -1,8 +1,8 @@
-"""`GradientWorker`: collects a short rollout of its own, and turns it into one gradient.
+"""`GradientWorker`: collects its own short rollouts, and computes one gradient from each.
 
-    weights of somebody else -> rollout -> advantages -> Contribution: gradient, steps, episodes
+    weights of the learner -> rollout -> advantages -> Contribution: gradient, steps, episodes
 
-It changes no weight.
+A worker changes no weights.
 """
 
 import time
@@ -26,44 +26,44 @@ from muster.workers.unroll_collector import UnrollCollector, unroll_plan
 @register_dataclass
 @dataclass(frozen=True)
 class Contribution:
-    """What a worker made of one rollout."""
+    """The result of one rollout of a worker."""
 
     gradient: Any
-    """As who applies it takes it, here a flat vector; None if there was nothing to learn from."""
+    """In the form that the learner applies, here a flat vector; None if nothing is to be learnt."""
     stats: NDArray[np.float64]
     """Means of the agent's `stats`."""
     steps: int
-    """Environment steps that it is made of."""
+    """Environment steps of the rollout."""
     episodes: EndedEpisodes
-    """Those that ended in them."""
+    """Episodes that ended in these steps."""
     train_iter: int
-    """Updates of the weights that it was computed for."""
+    """Update count of the weights that the gradient was computed for."""
 
 
 class GradientWorker:
-    """Collects and differentiates.
+    """Collects rollouts and computes gradients.
 
     Args:
-        agent: Acts, and computes the gradient. Somebody else changes its weights.
-        envs: Where it acts; they are reset here.
-        seed: Of this worker.
+        agent: Acts, and computes the gradient. The learner changes its weights.
+        envs: The environments; reset here.
+        seed: Seed of this worker.
     """
 
     def __init__(self, agent: InStepAgent, envs: VectorEnv, seed: int) -> None:
         self.agent = agent
         self.plan = unroll_plan(agent, agent.cfg.rollout, envs.num_envs, 1)
-        """One slot of all environments."""
+        """One slot with all environments."""
         self._slots = make_slots(self.plan)
         self.collector = UnrollCollector(agent, envs, self._slots, seed)
-        """Takes the steps."""
+        """Collects the steps."""
         self._rollout = rollout_of(self._slots)
-        # A network that remembers learns from whole sequences: a row is then a sequence's number.
+        # A recurrent network learns from whole sequences, so each row is a sequence number.
         rows = envs.num_envs if self.plan.state_width else self.steps
         self._rows = np.arange(rows)
         self._gradient = np.zeros(agent.weights.vector.size, np.float32)
         self._stats = np.zeros(len(agent.stats))
         self.learn_seconds = 0.0
-        """Spent on gradients."""
+        """Seconds spent on gradients."""
 
     @property
     def steps(self) -> int:
@@ -71,7 +71,7 @@ class GradientWorker:
         return self.plan.steps * self.plan.envs
 
     def follow(self, weights: dict[str, Any], train_iter: int) -> None:
-        """Go on with weights that others changed, after so many updates of all together."""
+        """Load weights that the learner changed, after `train_iter` updates in all."""
         self.agent.load_policy(weights)
         self.agent.train_iter = train_iter
 
@@ -90,16 +90,16 @@ class GradientWorker:
         agent.gradient(self._rollout, self._rows, terms, self._gradient, self._stats)
         self.learn_seconds += time.perf_counter() - started
         ended = EndedEpisodes.of(episodes)
-        # Copies: they may wait to be sent while the next ones are computed.
+        # Copies, because they may wait to be sent while the next ones are computed.
         gradient, stats = self._gradient.copy(), self._stats.copy()
         return Contribution(gradient, stats, self.steps, ended, agent.train_iter)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that decides the next rollout but the weights."""
+        """Return the state that determines the next rollout, except the weights."""
         return self.collector.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Restore a state that `state_dict` returned."""
         self.collector.load_state_dict(dict(state))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""`Learner`: changes the policy's weights, and counts how often."""
+"""`Learner`: updates the policy's weights, and counts the updates."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from muster.errors import TaskError
 
 
 class LearningPolicy(Protocol):
-    """What a learner trains."""
+    """The policy that a learner trains."""
 
     train_iter: int
 
@@ -26,9 +26,9 @@ class Learner:
     """Trains a policy on batches.
 
     Args:
-        policy: What is trained.
+        policy: The policy to train.
         save: Called by `save_checkpoint`.
-        announce: Called with what is learnt from, before that: for learners that do the same.
+        announce: Called with the data before each update, so that replicas can take the same step.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Learner:
     ) -> None:
         self.policy = policy
         self.learn_seconds = 0.0
-        """Spent on gradients and updates."""
+        """Seconds spent on gradients and updates."""
         self._save = save
         self._announce = announce
 
@@ -58,14 +58,14 @@ class Learner:
         started = time.perf_counter()
         if self._announce is not None:
             self._announce(data)
-        # By the weights: a sequence has a reward for each of its steps, and one weight.
+        # Decide by the weights: a sequence has a reward for each of its steps, but one weight.
         update = self.policy.update if data.weight.ndim == 1 else self.policy.update_many
         metrics = update(data)
         self.learn_seconds += time.perf_counter() - started
         return metrics
 
     def save_checkpoint(self) -> None:
-        """Save the policy, in the way that was given to the constructor."""
+        """Save the policy, with the function that the constructor received."""
         if self._save is None:
             raise TaskError(
                 "this learner does not know how to save",

@@ -3,9 +3,9 @@
     prepare    reward scale from all slots' books -> advantages of own slots -> their moments
     learn      for each minibatch: gradient rows of own slots -> barrier -> sum rows 0..S-1 -> Adam
 
-Every member has all weights and applies every update, so nothing has to be sent back. What a member
-has become after an update is written to one of two pages of shared memory: a member that is killed
-leaves a whole page behind, and the one that takes its place goes on from it.
+Every member has all weights and applies every update, so nothing has to be sent back. After each
+update a member writes its state to one of two pages of shared memory. So a killed member leaves one
+complete page behind, from which its replacement continues.
 """
 
 import time
@@ -29,30 +29,30 @@ from muster.workers.rollouts import OBS, REWARD_M2, REWARD_MEAN, ended_in
 Array = NDArray[Any]
 
 _NORM, _COUNT, _WATCHED = range(-3, 0)
-"""Last of the sums: that of gradient norms, the updates they are of, and what is watched, in this
-epoch alone. The others are those of the agent's `stats`."""
+"""The last entries of the sums: gradient norms, the number of updates in them, and the watched
+metric, which covers this epoch only. The others are the agent's `stats`."""
 _SMALL = 1e-8
 
 
 class LearnerGroup:
-    """One member of it.
+    """One member of the group.
 
     Args:
-        agent: What learns. The same weights on every member.
-        plan: Of the slots.
-        team: Has the arrays.
-        pace: Of this member.
-        mine: Its slots.
-        seed: Of the run.
+        agent: The agent that learns, with the same weights on every member.
+        plan: Layout of the slots.
+        team: Holds the shared arrays.
+        pace: Position of this member in its loop.
+        mine: The slots of this member.
+        seed: Seed of the run.
     """
 
     def __init__(
         self, agent: InStepAgent, plan: SlotPlan, team: Team, pace: Pace, mine: range, seed: int
     ) -> None:
         self.learn_seconds = 0.0
-        """Spent on gradients and updates."""
+        """Seconds spent on gradients and updates."""
         self.wait_seconds = 0.0
-        """Spent on waiting for other members."""
+        """Seconds spent on waiting for other members."""
         self._agent = agent
         self._plan = plan
         self._pace = pace
@@ -70,13 +70,13 @@ class LearnerGroup:
         self._versions, self._version = team["version"], team["version"][member]
         self._start: Array = team["start"]
         self._total = np.empty(agent.weights.vector.size, np.float32)
-        # A network that remembers learns from whole sequences: a row is then a sequence's number.
+        # A recurrent network learns from whole sequences, so each row is a sequence number.
         rows = np.arange(plan.steps // plan.chunk * plan.envs).reshape(-1, plan.envs)
         self._rows = {slot: rows[:, plan.columns(slot)].reshape(-1) for slot in mine}
 
     @staticmethod
     def fields(agent: InStepAgent, plan: SlotPlan, members: int) -> Fields:
-        """Return what a team needs for this."""
+        """Return the shared arrays that a group needs."""
         size = agent.weights.vector.size
         return {
             "advantage_books": ((2, plan.slots, 2), np.float64),
@@ -84,7 +84,7 @@ class LearnerGroup:
             "stats": ((2, plan.slots, len(agent.stats)), np.float64),
             "reward_scale": ((2, 3), np.float64),
             "obs_norm": ((2, len(_known(agent))), np.float64),
-            # Before what it is the version of, so that in a copy of all this it is never newer.
+            # Before the weights, so that in a copy of all fields the version is never newer.
             "version": ((members, 8), np.int64),
             "weights": ((2, members, 3, size), np.float32),
             "sums": ((2, members, len(_no_sums(agent))), np.float64),
@@ -94,10 +94,10 @@ class LearnerGroup:
     # ---- beginning, or taking over
 
     def begin(self, loop: int, reward_scale: Array | None = None) -> None:
-        """Show what this member has before rollout `loop`.
+        """Publish the state of this member before rollout `loop`.
 
         Args:
-            loop: The first one of this run.
+            loop: The first rollout of this run.
             reward_scale: Of a resumed run: count, mean and m2 of its returns.
         """
         self._reward[loop % 2] = 0.0 if reward_scale is None else reward_scale
@@ -105,7 +105,7 @@ class LearnerGroup:
         self._show(_no_sums(self._agent))
 
     def restore(self, loop: int) -> None:
-        """Become what the member before had become in rollout `loop`."""
+        """Load the state that the previous incarnation had reached in rollout `loop`."""
         if self._team.moved:
             self._become_like_others(self._pace.updates_before)
         else:
@@ -114,10 +114,10 @@ class LearnerGroup:
             self._agent.normalizer.load(self._norm[loop % 2])
 
     def restore_start(self, loop: int) -> None:
-        """Become what all members were at the start of rollout `loop`, to collect it again."""
+        """Load the state of all members at the start of rollout `loop`, to collect it again."""
         updates = self._pace.first_update
         member = self._member_after(updates, or_more=0)
-        if member is None:  # they are further on, and have noted it
+        if member is None:  # the others have moved on, and have noted their start
             self._agent.weights.load(self._start[loop % 2])
         else:
             self._become(member, updates)
@@ -125,12 +125,12 @@ class LearnerGroup:
             self._agent.normalizer.load(self._norm[loop % 2])
 
     def note_start(self, loop: int) -> None:
-        """Note what all members are at the start of a rollout, where one may move."""
+        """Note the weights at the start of a rollout, if a member may move to another machine."""
         if self._team.is_spread:
             self._start[loop % 2] = self._agent.weights.vector
 
     def _become(self, member: int, updates: int) -> None:
-        """Become what a member was after so many updates: the last ones or those before."""
+        """Load the state of a member after `updates` updates: its latest or the one before."""
         agent = self._agent
         weights, mean, square = self._team["weights"][updates % 2, member]
         agent.weights.load(weights)
@@ -138,12 +138,12 @@ class LearnerGroup:
         agent.train_iter = updates
 
     def _become_like_others(self, updates: int) -> None:
-        """Become what all members are after so many updates, of which this one knows nothing.
+        """Load the common state of all members after `updates` updates; this one does not have it.
 
-        Others can not have done more than one update more: they wait for this member. One that is
-        an update behind is caught up with.
+        Other members cannot be more than one update ahead, because they wait for this member. If
+        the state that is found is one update behind, apply that update here.
         """
-        if not updates:  # what it is made with, or was at the start of the rollout
+        if not updates:  # the agent's initial state, or the state at the start of the rollout
             self._show(_no_sums(self._agent))
             return
         member, behind = self._member_after(updates), 0
@@ -158,7 +158,7 @@ class LearnerGroup:
         self._become(member, updates - behind)
         sums = self._team["sums"][(updates - behind) % 2, member].copy()
         if behind:
-            self._team.wait(behind=1)  # then all rows of that update are here
+            self._team.wait(behind=1)  # afterwards all rows of that update have arrived
             if updates - 1 == self._pace.first_update:
                 sums[:] = 0
             in_epoch = (updates - 1 - self._pace.first_update) % self._agent.cfg.passes()[1]
@@ -167,11 +167,11 @@ class LearnerGroup:
             self._show(sums)
 
     def _member_after(self, updates: int, or_more: int = 1) -> int | None:
-        """Return a member on this machine, now or once, that still knows an update.
+        """Return a member, on this machine now or earlier, whose pages still hold an update.
 
         Args:
-            updates: How many there were.
-            or_more: How many more it may have done.
+            updates: Number of the update.
+            or_more: How many further updates the member may have applied.
         """
         for member, (version, is_there) in enumerate(self._versions[:, :2]):
             if is_there and updates <= version <= updates + or_more:
@@ -186,7 +186,7 @@ class LearnerGroup:
     # ---- one rollout
 
     def prepare(self, loop: int) -> None:
-        """Compute advantages and targets of own slots, and what all need to normalise them."""
+        """Compute advantages and targets of own slots, and the moments that normalise them."""
         cfg, plan, page = self._agent.cfg, self._plan, loop % 2
         slots = self._slots[loop % plan.buffers]
         reward = slots.reward
@@ -220,7 +220,7 @@ class LearnerGroup:
         rollout = self._rollouts[loop % plan.buffers]
         sums = _no_sums(self._agent)
         update = self._pace.first_update
-        if agent.train_iter > update:  # by the previous incarnation
+        if agent.train_iter > update:  # applied by the previous incarnation
             sums = self._sums[agent.train_iter % 2].copy()
         shuffled = np.stack([self._shuffled(slot, loop) for slot in self._mine])
         for epoch in range(epochs):
@@ -237,7 +237,7 @@ class LearnerGroup:
                 update += 1
                 if agent.train_iter < update:
                     self._apply(page, sums, begins_epoch=part == 0)
-            is_last = agent.train_iter == update  # else the previous incarnation went on
+            is_last = agent.train_iter == update  # else the previous incarnation continued
             if is_last and agent.learnt_enough(sums[_WATCHED] / minibatches):
                 break
         self._learn_norm(loop)
@@ -252,10 +252,10 @@ class LearnerGroup:
     # ---- parts of it
 
     def _apply(self, page: int, sums: Array, begins_epoch: bool) -> None:
-        """Take one step along the sum of all slots' gradients."""
+        """Apply the sum of all slots' gradients as one update."""
         started = time.perf_counter()
         total = self._total
-        add_rows(self._grads[page], total)  # in the order of slots, whoever adds
+        add_rows(self._grads[page], total)  # in the order of slots on every member
         stats = self._stats[page].sum(axis=0)
         sums[:_NORM] += stats
         watched = stats[self._agent.stats.index(self._agent.watched)]
@@ -266,16 +266,16 @@ class LearnerGroup:
         self.learn_seconds += time.perf_counter() - started
 
     def _show(self, sums: Array) -> None:
-        """Write what this member has become to the page that does not count, and make it count."""
+        """Write this member's state to the page that is not valid, and make that page valid."""
         version = self._agent.train_iter
-        if not self._team.is_alone:  # else nobody takes this member's place
+        if not self._team.is_alone:  # an only member is never replaced
             page, adam = self._weights[version % 2], self._agent.adam
             page[0], page[1], page[2] = self._agent.weights.vector, adam.mean, adam.square
         self._sums[version % 2] = sums
         self._version[:2] = version, True
 
     def meet(self, loop: int, point: int, number: int = 0) -> None:
-        """Wait until every member is at a point."""
+        """Wait until every member has reached a point."""
         started = time.perf_counter()
         self._pace.meet(loop, point, number, self._agent.train_iter)
         self.wait_seconds += time.perf_counter() - started
@@ -289,7 +289,7 @@ class LearnerGroup:
         return orders.reshape(epochs, minibatches, -1)
 
     def _reward_std(self, loop: int) -> float:
-        """Take this rollout's returns into account, and return what rewards are divided by."""
+        """Include this rollout's returns, and return the divisor of rewards."""
         count, mean, m2 = self._reward[loop % 2]
         known = Moments(count, mean, m2)
         size = self._plan.steps * self._plan.width
@@ -299,7 +299,7 @@ class LearnerGroup:
         return float(np.sqrt(known.m2 / known.count + _SMALL))
 
     def _learn_norm(self, loop: int) -> None:
-        """Let the normaliser know the observations of this rollout, for the next one."""
+        """Update the normaliser with the observations of this rollout, for the next one."""
         agent, rows = self._agent, self._plan.steps * self._plan.width
         norms = [] if agent.normalizer is None else agent.normalizer.norms
         for book in self._books[loop % 2]:
@@ -312,10 +312,10 @@ class LearnerGroup:
 
 
 def _known(agent: InStepAgent) -> Array:
-    """Return what an agent's normaliser knows, as one vector."""
+    """Return the statistics of an agent's normaliser, as one vector."""
     return np.zeros(0) if agent.normalizer is None else agent.normalizer.known()
 
 
 def _no_sums(agent: InStepAgent) -> Array:
-    """Return the sums of no update."""
+    """Return sums over zero updates."""
     return np.zeros(len(agent.stats) + 3)

@@ -1,8 +1,8 @@
-"""How fast training could be here: what a step costs at the least, and where time went instead.
+"""The speed limit of training here: the least cost of a step, and where time was spent instead.
 
     Calibration.spend(seconds)   steps bare envs, multiplies, copies: in pieces of milliseconds
     Limits                       seconds per step of each -> the bound, rho and eta
-    Split                        seconds of training by what was done -> what limits it
+    Split                        seconds of training by activity -> the limiting one
 
 With c the seconds of a bare environment step, F the FLOPs of one forward pass, G the rate of matrix
 products at the shapes of the network, E the epochs (with replay: the samples that updates take per
@@ -29,91 +29,91 @@ from muster.nets.flops import Product
 
 _PIECE_SECONDS = 0.002
 _ACTIONS = 64
-"""Steps for which random actions are drawn beforehand: drawing one can cost more than a step."""
+"""Steps of random actions drawn in advance: drawing one can cost more than a step."""
 _MOST_FLOPS = 1e8
 _MOST_NUMBERS = 4_000_000
-"""Of a product that is timed, and of one of its factors: larger ones are not faster."""
+"""Limits of a timed product, and of one of its factors: larger ones are not faster."""
 _ONE_THREAD = 2**18
-"""Multiplications up to which NumPy's BLAS stays on one thread whatever it is told."""
+"""Multiplications up to which NumPy's BLAS always uses one thread."""
 _BLOCKS = (1 << 20, 32 << 20)
-"""Least and most bytes that are copied at once."""
+"""Least and most bytes of one timed copy."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one step of training costs one core at the least."""
+    """The least cost of one training step on one core."""
 
     env_step_s: float
-    """Of a bare environment, in seconds, its share of resets included."""
+    """Seconds of a bare environment step, including its share of resets."""
     flops: int
-    """Of the network's forward pass for one observation."""
+    """FLOPs of the network's forward pass for one observation."""
     gemm_flops_per_s: float
-    """Of one thread, at the shapes of the network; 0 if it has no products."""
+    """Rate of one thread at the shapes of the network; 0 if the network has no products."""
     row_bytes: int
-    """That a step writes."""
+    """Bytes that a step writes."""
     copy_bytes_per_s: float
     passes: float = 3.0
-    """Forward passes of the network that learning from one sample costs: one, and twice that much
-    backward; more where other networks learn with it."""
+    """Cost of learning from one sample, in forward passes of the network: one, plus twice that for
+    backward; more if other networks learn with it."""
 
     def bare_steps_per_s(self, cores: int) -> float:
-        """Return the environment's own speed, with random actions."""
+        """Return the speed of the environments alone, with random actions."""
         return cores / self.env_step_s
 
     def bound_steps_per_s(self, cores: int, epochs: float) -> float:
-        """Return what training could not exceed: no waiting, no bookkeeping, no small products."""
+        """Return the upper bound of training: no waiting, no bookkeeping, no small products."""
         forward = self.flops / self.gemm_flops_per_s if self.flops else 0.0
         learning = self.passes * forward * epochs
         moving = self.row_bytes / self.copy_bytes_per_s
         return cores / (self.env_step_s + forward + learning + moving)
 
     def rho(self, steps_per_s: float, cores: int) -> float:
-        """Return trained steps per step of the bare environments on the same cores."""
+        """Return trained steps relative to steps of the bare environments on the same cores."""
         return steps_per_s / self.bare_steps_per_s(cores)
 
     def eta(self, steps_per_s: float, cores: int, epochs: float) -> float:
-        """Return the part of the bound that was reached."""
+        """Return the fraction of the bound that was reached."""
         return steps_per_s / self.bound_steps_per_s(cores, epochs)
 
 
 @dataclass(frozen=True)
 class Split:
-    """Seconds of one worker's training, by what it did."""
+    """Seconds of one worker's training, by activity."""
 
     env: float
-    """Stepping environments and storing what they returned."""
+    """Stepping environments and storing their results."""
     act: float
     """Choosing actions."""
     learn: float
     """Gradients and updates."""
     exchange: float
-    """Waiting for other workers, whatever for: nothing else is spent on exchanging."""
+    """Waiting for other workers, for any reason: exchanging costs nothing else."""
     rest: float
-    """Advantages, shuffling, random numbers, metrics: all that has no name of its own."""
+    """Everything else: advantages, shuffling, random numbers, metrics."""
 
     @classmethod
     def of(cls, wall: float, env: float, act: float, learn: float, exchange: float) -> "Split":
-        """Return a split of `wall` seconds, of which some were spent on what has a name."""
+        """Return a split of `wall` seconds; `rest` is the time that the other parts leave."""
         return cls(env, act, learn, exchange, max(0.0, wall - env - act - learn - exchange))
 
     @property
     def limited_by(self) -> str:
-        """The part that takes longest."""
+        """The largest part."""
         parts = asdict(self)
         return max(parts, key=parts.__getitem__)
 
     @property
     def shares(self) -> dict[str, float]:
-        """Each part of the whole, from 0 to 1."""
+        """Each part as a fraction of the whole, from 0 to 1."""
         parts = asdict(self)
         whole = sum(parts.values())
         return {name: seconds / whole if whole else 0.0 for name, seconds in parts.items()}
 
 
 def waited_for_a_core() -> float:
-    """Return the seconds in which this thread could have run, but others had the cores.
+    """Return the seconds in which this thread was ready to run but had no core.
 
-    0 where the kernel does not say.
+    0 if the kernel does not report it.
     """
     try:
         return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
@@ -125,12 +125,12 @@ class Calibration:
     """Measures `Limits`, a few milliseconds at a time.
 
     Args:
-        make: Makes the environments, of the kind and number that one worker has.
-        products: Of the network, from `count_products`.
-        rows: Of one gradient: how many observations a product is done for at once.
-        row_bytes: That one step writes.
-        block_bytes: That one worker writes in a rollout.
-        passes: Of the network, that learning from one sample costs.
+        make: Makes the environments of one worker.
+        products: The products of the network, from `count_products`.
+        rows: Rows of one gradient: observations in one product.
+        row_bytes: Bytes that one step writes.
+        block_bytes: Bytes that one worker writes in a rollout.
+        passes: Cost of learning from one sample, in forward passes of the network.
     """
 
     def __init__(
@@ -148,15 +148,15 @@ class Calibration:
         self._copying = _Copying(min(max(block_bytes, _BLOCKS[0]), _BLOCKS[1]))
         self._timed = [_TimedProduct(product, rows) for product in products]
         self._stepping = _Stepping(make())
-        # Environments vary from step to step and are given most of the time; the others are
-        # measured by their best.
+        # Environments vary from step to step and get most of the time; the other parts are measured
+        # by their best time.
         self._parts: list[tuple[float, Callable[[], None]]] = [(0.6, self._stepping.piece)]
         self._parts += [(0.25 / len(self._timed), timed.piece) for timed in self._timed]
         self._parts.append((0.15, self._copying.piece))
         self._spent = [0.0] * len(self._parts)
 
     def spend(self, seconds: float) -> None:
-        """Measure for about so long: at least a piece of each kind."""
+        """Measure for about this long, at least one piece of each kind."""
         until = time.perf_counter() + seconds
         while time.perf_counter() < until or not all(self._spent):
             at = min(range(len(self._parts)), key=lambda i: self._spent[i] / self._parts[i][0])
@@ -166,7 +166,7 @@ class Calibration:
             advance()
 
     def limits(self) -> Limits:
-        """Return what was found so far."""
+        """Return the results so far."""
         arithmetic = sum(timed.seconds_per_observation for timed in self._timed)
         return Limits(
             env_step_s=self._stepping.seconds / self._stepping.steps,
@@ -183,19 +183,19 @@ class Calibration:
 
 
 class _Stepping:
-    """Steps environments with random actions; their mean speed, because resets belong to it."""
+    """Steps environments with random actions; reports their mean speed, which includes resets."""
 
     def __init__(self, envs: VectorEnv) -> None:
         self.envs = envs
         self.steps = 0
         self.seconds = 0.0
-        space = copy.deepcopy(envs.single_action_space)  # or those who share it would draw others
+        space = copy.deepcopy(envs.single_action_space)  # do not seed a space that others share
         space.seed(0)
         drawn = [[space.sample() for _ in range(envs.num_envs)] for _ in range(_ACTIONS)]
         self._actions = cycle([np.array(row) for row in drawn])
         envs.reset()
         first = legal_actions(next(self._actions), envs.obs, envs.single_action_space)
-        envs.step(first)  # the first one may also build something
+        envs.step(first)  # the first step may also build something
 
     def piece(self) -> None:
         envs, step, actions, clock = self.envs, self.envs.step, self._actions, time.perf_counter
@@ -206,13 +206,13 @@ class _Stepping:
         while (ended := clock()) < started + _PIECE_SECONDS or not count:
             step(next(actions) if space is None else legal_actions(next(actions), envs.obs, space))
             count += 1
-        # What others do on this machine is no property of the environment.
+        # Time lost to other processes on this machine is no property of the environment.
         self.seconds += max(1e-9, ended - started - (waited_for_a_core() - lost))
         self.steps += count * self.envs.num_envs
 
 
 class _TimedProduct:
-    """One product of a network, by whichever of torch and NumPy is faster at this size."""
+    """One product of a network, timed with torch or NumPy, whichever is faster at this size."""
 
     def __init__(self, product: Product, rows: int) -> None:
         inner, outer = product.inner, product.outer
@@ -256,7 +256,7 @@ class _Copying:
 
 
 def _best_of(work: Callable[[], object]) -> float:
-    """Return the least time of one call, of as many as fit into a piece, two at the least."""
+    """Return the shortest time of one call, of as many as fit into a piece, at least two."""
     best, until = float("inf"), time.perf_counter() + _PIECE_SECONDS / 4
     calls = 0
     while True:

@@ -1,14 +1,14 @@
-"""Shares of a batch that several learners compute: one leads, its replicas follow.
+"""Shares of a batch computed by several learners: a leader, and replicas that follow it.
 
     leader                                  replica
     begin(work) ──work──────────────────>   next() -> work, and the same update begins there
     shares(...)   own shares                shares(...)   own shares
                 <──gradients of shares───
-                  sum in order ──sum────>   goes on with the sum
+                  sum in order ──sum────>   continues with the sum
 
-Both hold everything that learns and take the same steps. A replica says hello when it starts, and
-is told the leader's state before its first work. One that was replaced says hello again: then the
-leader computes the shares that the lost one was to compute, which are the same whoever does.
+All of them hold the complete agent and take the same steps. A replica says hello when it starts,
+and receives the leader's state before its first work. A replacement of a replica says hello again;
+the leader then computes the shares of the lost replica itself, with the same result.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,11 +25,11 @@ _LEADER = 0
 _HELLO, _SHARES = "hello", "shares"
 _STATE, _WORK, _SUM = "state", "work", "sum"
 _LOOK_AGAIN_S = 0.2
-"""Seconds after which a replica that waits looks whether the leader was replaced."""
+"""Interval in seconds at which a waiting replica checks whether the leader was replaced."""
 
 
 class NewLeaderError(Exception):
-    """The leader was replaced: what is being computed is of no use any more."""
+    """The leader was replaced, so the current computation is useless."""
 
 
 class RunOverError(Exception):
@@ -40,36 +40,36 @@ class LeadingShares:
     """The leader's side; see `muster.nets.shares.Shares`.
 
     Args:
-        replicas: Nodes that follow.
-        slots: Shares that a batch is cut into.
-        state: Returns all that a replica has to know to take the same steps.
+        replicas: The nodes that follow.
+        slots: Number of shares of a batch.
+        state: Returns the state that a replica needs to take the same steps.
     """
 
     threads = 1
-    """Of this process."""
+    """Threads of this process."""
 
     def __init__(self, replicas: Sequence[int], slots: int, state: Callable[[], Any]) -> None:
         self.members = slots
-        """Shares that a batch is cut into."""
+        """Number of shares of a batch."""
         self._of_replicas = self._of_all = 0
         self._nodes = list(replicas)
         self._state = state
         self._up = Channel("replicas.up", _HOME, capacity=4)
         self._down = {node: Channel(f"replicas.{node}", node, capacity=8) for node in replicas}
         self._new: dict[int, int] = {}
-        """Incarnations that have said hello, and know nothing yet."""
+        """Incarnations that have said hello, but have no state yet."""
         self._following: dict[int, int] = {}
-        """Incarnations that take part in the present work."""
+        """Incarnations that take part in the current work."""
         self._number = 0
         self._phase = 0
 
     @property
     def by_replicas(self) -> float:
-        """What part of all shares so far replicas have computed."""
+        """The fraction of all shares so far that replicas have computed."""
         return self._of_replicas / max(1, self._of_all)
 
     def begin(self, work: Any) -> None:
-        """Tell the replicas what is learnt from next, so that they begin the same update."""
+        """Send the data of the next update to the replicas, so that they begin the same update."""
         while len(self._up):
             self._receive(0)
         self._number += 1
@@ -86,7 +86,7 @@ class LeadingShares:
     def __call__(
         self, call: Callable[[int], T], count: int, gradients: Sequence[Any]
     ) -> list[tuple[Any, ...]]:
-        """Compute own shares, gather those of replicas, and give them the sum."""
+        """Compute own shares, gather those of the replicas, and send them the sum."""
         self._phase += 1
         learners = [_LEADER, *self._nodes]
         owners = {share: owner_of(share, count, learners) for share in range(count)}
@@ -98,7 +98,7 @@ class LeadingShares:
         missing = {share for share in range(count) if share not in found}
         while missing:
             theirs = self._receive(None)
-            if theirs is None:  # the run is over, but for this update
+            if theirs is None:  # the run is over, except for this update
                 self._following.clear()
                 theirs = {}
             for share, (gradient, result) in theirs.items():
@@ -132,34 +132,34 @@ class LeadingShares:
         is_awaited = (number, phase) == (self._number, self._phase)
         if is_awaited and self._following.get(parcel.sender) == parcel.incarnation:
             return dict(shares)
-        return {}  # of a replica that was replaced meanwhile
+        return {}  # from a replica that has since been replaced
 
 
 class FollowingShares:
     """A replica's side; see `muster.nets.shares.Shares`.
 
     Args:
-        node: This replica.
-        replicas: All of them.
-        slots: Shares that a batch is cut into.
-        incarnation: Which process of this replica this is.
+        node: The node of this replica.
+        replicas: The nodes of all replicas.
+        slots: Number of shares of a batch.
+        incarnation: Incarnation of this replica.
     """
 
     threads = 1
-    """Of this process."""
+    """Threads of this process."""
 
     def __init__(self, node: int, replicas: Sequence[int], slots: int, incarnation: int) -> None:
         self.members = slots
-        """Shares that a batch is cut into."""
+        """Number of shares of a batch."""
         self._node = node
         self._learners = [_LEADER, *replicas]
         self._incarnation = incarnation
         self._up = Channel("replicas.up", _HOME, capacity=4)
         self._down = Channel(f"replicas.{node}", node, capacity=8)
         self._greeted = -1
-        """Which process of the leader was told that this replica is there."""
+        """The incarnation of the leader that this replica has said hello to."""
         self._session = -1
-        """Which process of the leader has told its state."""
+        """The incarnation of the leader that has sent its state."""
         self._number = 0
         self._phase = 0
         self._state_to_load: Any = None
@@ -168,8 +168,8 @@ class FollowingShares:
         """Wait for the next work, and return it; None when the run is over.
 
         Args:
-            load: Takes over the leader's state; called before the first work, and again when the
-                leader was replaced.
+            load: Loads the leader's state; called before the first work, and again after the leader
+                was replaced.
         """
         while True:
             if self._state_to_load is not None:
@@ -211,7 +211,7 @@ class FollowingShares:
         raise RunOverError
 
     def _receive(self) -> tuple[Any, ...] | None:
-        """Return the next message that is meant for this process; None when the run is over."""
+        """Return the next message for this process; None when the run is over."""
         while True:
             leader = self._down.incarnation_of(_LEADER)
             if leader != self._greeted:
@@ -234,5 +234,5 @@ class FollowingShares:
 
 
 def owner_of(share: int, count: int, learners: Sequence[int]) -> int:
-    """Return the learner that computes a share: neighbours go to the same one."""
+    """Return the learner that computes a share; adjacent shares go to the same learner."""
     return learners[share * len(learners) // count] if count >= len(learners) else learners[share]

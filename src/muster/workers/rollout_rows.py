@@ -1,11 +1,11 @@
-"""Slots as the rows that networks learn from."""
+"""Slots viewed as the rows that networks learn from."""
 
 from muster.data.slots import Slots, rows_of
 from muster.nets.policy_net import Rollout
 
 
 def rollout_of(slots: Slots) -> Rollout:
-    """Return slots as rows, without a copy."""
+    """Return slots as rows, without copying."""
     plan = slots.plan
     count = plan.steps * plan.envs
     return Rollout(

@@ -1,9 +1,10 @@
-"""`Rollouts`: one worker's share of the environments, stepped into the slots that all see.
+"""`Rollouts`: steps one worker's share of the environments, into slots that all workers see.
 
     each step:   obs[t] -> net.act -> action, logp, value; `Actor` -> reward, ends, obs[t + 1]
-    at the end:  values of what follows, the slots' moments, where the environments stand
+    at the end:  values of the next states, moments of the slots, states of the environments
 
-Random numbers are those of (seed, slot, loop), so it does not matter who collects a slot.
+Random numbers derive from (seed, slot, loop), so the result does not depend on which worker
+collects a slot.
 """
 
 from typing import Any, NamedTuple
@@ -31,7 +32,7 @@ EPISODES, RETURN_SUM, LENGTH_SUM, REWARD_MEAN, REWARD_M2, OBS = range(6)
 
 
 def book_fields(plan: SlotPlan, normalizer: ObsNorm | None) -> Fields:
-    """Return what a team needs for the slots' books: two pages, a row for each slot."""
+    """Return the shared arrays of the slots' books: two pages, a row for each slot."""
     width = 0 if normalizer is None else normalizer.width
     return {
         "books": ((2, plan.slots, OBS + 2 * width), np.float64),
@@ -40,7 +41,7 @@ def book_fields(plan: SlotPlan, normalizer: ObsNorm | None) -> Fields:
 
 
 def ended_in(team: Team, loop: int) -> EndedEpisodes:
-    """Return the episodes that ended in a rollout, slot by slot, as a team's books say."""
+    """Return the episodes that ended in a rollout, slot by slot, from a team's books."""
     books, returns = team["books"][loop % 2], team["ended_returns"][loop % 2]
     counts = books[:, EPISODES].astype(int).tolist()
     return EndedEpisodes(
@@ -59,12 +60,12 @@ class Rollouts:
     """Collects some slots.
 
     Args:
-        agent: Acts.
+        agent: Chooses the actions.
         envs: The environments of these slots.
-        plan: Of all slots.
-        team: Has the arrays.
-        mine: Which slots.
-        seed: Of the run.
+        plan: Layout of all slots.
+        team: Holds the shared arrays.
+        mine: The slots to collect.
+        seed: Seed of the run.
     """
 
     def __init__(
@@ -77,9 +78,9 @@ class Rollouts:
         seed: int,
     ) -> None:
         self.actor = Actor(envs)
-        """Takes the steps, and counts the seconds."""
+        """Steps the environments and measures the time."""
         self.standing = Standing(plan, {name: team[name] for name in Standing.fields(plan)})
-        """Where all environments stand."""
+        """The states of all environments."""
         self._agent = agent
         self._envs = envs
         self._plan = plan
@@ -90,7 +91,7 @@ class Rollouts:
         self._books: Array = team["books"]
         self._returns: Array = team["ended_returns"]
         self._slots = slots_in(plan, team)
-        # A network whose rows depend on their neighbours is asked slot by slot.
+        # A network whose rows depend on their neighbours computes each slot separately.
         whole = [self._columns]
         groups = whole if agent.net.row_exact else [plan.columns(slot) for slot in mine]
         self._groups = groups
@@ -111,12 +112,12 @@ class Rollouts:
         self._steps = [step_views(slots, self._columns, acting) for slots in self._slots]
 
     def remember(self, loop: int) -> None:
-        """Have a recurrent network remember what it did before rollout `loop`, as the books say."""
+        """Load the recurrent state before rollout `loop`, from the shared state."""
         self._state[:] = self.standing.state[self.standing.page(loop), self._columns]
         self._first[:] = np.equal(self._envs.books().lengths, 0)
 
     def collect(self, loop: int) -> None:
-        """Collect rollout `loop` and write it, its books, and where the environments stand then."""
+        """Collect rollout `loop`; write its steps, its books, and the environments' states."""
         buffer = loop % self._plan.buffers
         slots, steps = self._slots[buffer], self._steps[buffer]
         agent, envs = self._agent, self._envs
@@ -155,14 +156,14 @@ class Rollouts:
         self.standing.state[self.standing.page(loop + 1), self._columns] = self._state
 
     def show(self, loop: int) -> None:
-        """Have the other members see the books of a rollout, and where the environments stand."""
+        """Show the books of a rollout, and the environments' states, to the other members."""
         mine = slice(self._mine.start, self._mine.stop)
         self._team.show("books", (loop % 2, mine))
         self._team.show("ended_returns", (loop % 2, mine))
         self.show_standing(loop + 1)
 
     def show_standing(self, loop: int) -> None:
-        """Have the other members see where the environments stand before a rollout."""
+        """Show the environments' states before a rollout to the other members."""
         for name, index in self.standing.written(loop, self._columns):
             self._team.show(name, index)
 
@@ -178,14 +179,14 @@ class Rollouts:
             self._noise[group][:, first : first + plan.width] = drawn
 
     def _note_memory(self, slots: Slots, t: int) -> None:
-        """Write what a recurrent network remembers before step `t`."""
+        """Write the recurrent state before step `t`."""
         assert slots.first is not None and slots.state is not None
         slots.first[t, self._columns] = self._first
         if t % self._plan.chunk == 0:
             slots.state[t // self._plan.chunk, self._columns] = self._state
 
     def _value_what_follows(self, slots: Slots, cut: list["_Cut"]) -> None:
-        """Write the values of what follows the last step, and of the ends of cut episodes."""
+        """Write the values after the last step, and of the last states of truncated episodes."""
         values, last, first = self._agent.net.values, self._plan.steps, self._columns.start
         slots.final_value[:, self._columns] = 0
         for group, memory in zip(self._groups, self._memory, strict=True):
@@ -204,7 +205,7 @@ class Rollouts:
                     slots.final_value[each.step, first + each.env] = value
 
     def _keep_books(self, loop: int, slots: Slots, ended: list[tuple[int, float, int]]) -> None:
-        """Write what others need to know of each slot."""
+        """Write the summary of each slot that other members need."""
         plan, page = self._plan, loop % 2
         for slot in self._mine:
             columns = plan.columns(slot)
@@ -255,7 +256,7 @@ class Rollouts:
 
 
 class _Cut(NamedTuple):
-    """An episode that was truncated: when, which, its true last observation, and memory of it."""
+    """A truncated episode: its step, environment, true last observation and recurrent state."""
 
     step: int
     env: int

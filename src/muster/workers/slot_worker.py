@@ -1,10 +1,11 @@
 """`SlotWorker`: one of the equal workers of a synchronous run, with its share of the slots.
 
 team (shared arrays) ─┬─ Rollouts      steps its environments into its slots
-                      ├─ LearnerGroup  their gradients, the same update as everybody
-                      └─ Pace          where it is, for who may take its place
+                      ├─ LearnerGroup  their gradients, the same update on every worker
+                      └─ Pace          its position in the loop, for a replacement
 
-It begins in one of three ways: anew, from a checkpoint, or where one that was killed stopped.
+A worker begins in one of three ways: from the start, from a checkpoint, or where a killed worker
+stopped.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ from muster.workers.rollouts import Rollouts, book_fields
 
 
 def slot_plan(agent: InStepAgent, num_envs: int) -> SlotPlan:
-    """Return how so many environments are cut into slots, as an agent's configuration says."""
+    """Return the division of environments into slots, according to an agent's configuration."""
     cfg = agent.cfg
     return SlotPlan(
         agent.obs_space,
@@ -48,7 +49,7 @@ def slot_plan(agent: InStepAgent, num_envs: int) -> SlotPlan:
 
 
 def slot_fields(agent: InStepAgent, plan: SlotPlan, workers: int) -> Fields:
-    """Return all that a team of so many workers has in common."""
+    """Return all shared arrays of a team of `workers` workers."""
     return {
         **plan.fields(),
         **Standing.fields(plan),
@@ -65,13 +66,13 @@ class SlotWorker:
     """Collects and learns together with the other members of its team.
 
     Args:
-        agent: What acts and learns; the same on every member.
-        env: Id of the environment, or what else `make_envs` takes.
+        agent: Acts and learns; the same on every member.
+        env: Id of the environment, or another argument that `make_envs` accepts.
         num_envs: Environments of all members together.
-        seed: Of the run.
-        begin: Called if the worker begins and does not take over: makes the agent what it is to
-            begin with, and returns a state of `state_dict` to go on from, or None.
-        backend: What runs the environments, as for `make_envs`.
+        seed: Seed of the run.
+        begin: Called unless the worker takes over from a previous one: sets the agent's initial
+            state, and returns a state of `state_dict` to restore, or None.
+        backend: Backend of the environments, as for `make_envs`.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class SlotWorker:
         self.pace = Pace(self.team)
         mine = plan.share(self.team.index, self.team.size)
         self.plan = plan
-        """How all environments are cut into slots."""
+        """Division of all environments into slots."""
         self._columns = plan.span(mine)
         self._slots = slice(mine.start, mine.stop)
         width = self._columns.stop - self._columns.start
@@ -101,10 +102,10 @@ class SlotWorker:
         self.rollouts = Rollouts(self._actor, self._envs, plan, self.team, mine, seed)
         self.group = LearnerGroup(agent, plan, self.team, self.pace, mine, seed)
         self.rollout = 0
-        """The first rollout that this worker takes part in."""
+        """The first rollout of this worker."""
         self._collected = -1
         self.ahead_seconds = 0.0
-        """Spent on waiting for what was collected while the rollout before was learnt from."""
+        """Seconds spent on waiting for the rollout that was collected during learning."""
         try:
             if self.pace.taken_over:
                 self._take_over()
@@ -116,30 +117,31 @@ class SlotWorker:
 
     @property
     def is_first(self) -> bool:
-        """Whether it is the one that evaluates, shows progress and writes files."""
+        """Whether this worker evaluates, shows progress and writes files."""
         return self.team.index == 0
 
     @property
     def started(self) -> float:
-        """When the first of all incarnations of the first worker began, by `time.monotonic`."""
+        """When the first incarnation of the first worker started, by `time.monotonic`."""
         began, _, wall_clock = self.team["started"]
-        if self.team.moved:  # clocks of two machines have only the time of day in common
+        if self.team.moved:  # the clocks of two machines share only the time of day
             return self._born - (self._born_at - float(wall_clock))
         return float(began)
 
     @property
     def first_step(self) -> int:
-        """Environment steps before that, of a resumed run."""
+        """Environment steps before the start, of a resumed run."""
         return int(self.team["started"][1])
 
     def env_steps(self, loops: int) -> int:
-        """Return the environment steps of so many rollouts, of all members."""
+        """Return the environment steps of `loops` rollouts, of all members."""
         return loops * self.plan.steps * self.plan.envs
 
     def collect(self, loop: int) -> None:
-        """Have rollout `loop` collected, by all members.
+        """Collect rollout `loop`, together with all members.
 
-        With a lag of 1 it has been while the one before was learnt from, and the next one is begun.
+        With a lag of 1, the rollout was collected while the previous one was learnt from; then
+        start to collect the next one.
         """
         self.pace.begin(loop, self.agent.train_iter)
         if self.pace.is_new(loop, COLLECTED):
@@ -168,7 +170,7 @@ class SlotWorker:
         return metrics
 
     def agree(self, loop: int, is_last: bool) -> bool:
-        """End a loop with all members, and return whether it is the last: the first one decides."""
+        """End a loop with all members; return whether it is the last, as the first one decides."""
         decision = self.team["decision"]
         if self.is_first and self.pace.is_new(loop, ENDED):
             decision[loop % 2] = is_last
@@ -177,10 +179,10 @@ class SlotWorker:
         return bool(decision[loop % 2])
 
     def state_dict(self, loop: int) -> dict[str, Any]:
-        """Return where all environments stand before rollout `loop`, and what belongs to it.
+        """Return the states of all environments before rollout `loop`, and its other data.
 
-        After the rollout before was learnt from, and until `loop` has been. Whoever asks gets the
-        state of all members.
+        Valid after the previous rollout was learnt from, and until `loop` has been. Every member
+        returns the state of all members.
         """
         everyone = slice(0, self.plan.envs)
         template = {**self._envs.state_dict(), "num_envs": self.plan.envs}
@@ -194,35 +196,35 @@ class SlotWorker:
             "memory": standing.state[standing.page(loop)].copy(),
             "reward_scale": self.group.reward_scale(loop),
             "episodes": self.episodes_noted(loop).copy(),
-            # What acts in that rollout, if it is not what has been learnt by now.
+            # The weights that act in that rollout, if they differ from the learnt ones.
             "actor": dict(self._actor.weights.state_dict()) if self.agent.cfg.lag else {},
         }
 
     def episodes_noted(self, loops: int) -> NDArray[np.float64]:
-        """Return the state of the episode log after so many rollouts: the last, or the one before.
+        """Return the state of the episode log after `loops` rollouts: the last, or the one before.
 
-        It outlives the first worker: one that takes its place counts each episode once, too.
+        It outlives the first worker, so that a replacement also counts each episode once.
         """
         noted: NDArray[np.float64] = self.team["episode_log"][loops % 2]
         return noted
 
     def note_episodes(self, loops: int, state: NDArray[np.float64]) -> None:
-        """Keep the state of the episode log after so many rollouts."""
+        """Keep the state of the episode log after `loops` rollouts."""
         self.team["episode_log"][loops % 2] = state
         self.team.show("episode_log", loops % 2)
 
     def close(self) -> None:
         """Close the environments."""
-        if self._ahead is not None:  # a run that failed
+        if self._ahead is not None:  # the run has failed
             with contextlib.suppress(Exception):
                 self._ahead.join()
         self._envs.close()
 
     def _act_like_before(self, loop: int) -> None:
-        """Have the next rollout collected with what was learnt before this loop."""
+        """Let the next rollout be collected with the weights from before this loop."""
         if self.agent.train_iter == self.pace.first_update:
             self._actor.weights.copy_from(self.agent.weights)
-            # All members write the same; for one that is replaced in the middle of this loop.
+            # All members write the same value, for one that is replaced during this loop.
             self.team["acting"][loop % 2] = self._actor.weights.vector
 
     def _begin(self, saved: Mapping[str, Any] | None) -> None:
@@ -238,7 +240,7 @@ class SlotWorker:
             self.rollouts.show_standing(0)
             self.group.begin(0)
             return
-        if "episodes" in saved:  # not in a checkpoint of an earlier version
+        if "episodes" in saved:  # missing in checkpoints of earlier versions
             self.note_episodes(self.rollout, saved["episodes"])
         standing = self.rollouts.standing
         page = standing.page(self.rollout)
@@ -248,7 +250,7 @@ class SlotWorker:
         standing.state[page, self._columns] = saved["memory"][self._columns]
         self._forget_lost_episodes(page)
         self.rollouts.show_standing(self.rollout)
-        self.team.show("stand_ring", (slice(None), self._columns))  # whole episodes, for once
+        self.team.show("stand_ring", (slice(None), self._columns))  # whole episodes, only here
         self.rollouts.remember(self.rollout)
         self.group.begin(self.rollout, saved["reward_scale"])
         self._collected = self.rollout - 1
@@ -256,15 +258,16 @@ class SlotWorker:
             self._actor.load_parts({"policy": saved["actor"]})
 
     def _forget_lost_episodes(self, page: int) -> None:
-        """Have no sum of rewards for episodes that begin here: some could not be restored."""
+        """Clear the sum of rewards of episodes that begin here: some could not be restored."""
         begins = np.equal(self._envs.books().lengths, 0)
         self.rollouts.standing.extra[page, self._columns][begins] = 0.0
 
     def _take_over(self) -> None:
-        """Go on where the worker before has stopped.
+        """Continue where the previous incarnation stopped.
 
-        Without a lag, rollout `loop` is there if it said so. With one, the first thing that is said
-        in a loop is that its rollout is there, and the last one that the next is too.
+        Without a lag, rollout `loop` exists if the previous incarnation arrived at COLLECTED. With
+        a lag, the first point of a loop means that its rollout exists, and the last point that the
+        next rollout exists, too.
         """
         self.rollout = loop = self.pace.loop
         if self.team.moved:
@@ -284,7 +287,7 @@ class SlotWorker:
         self._stand_at(self._collected + 1)
 
     def _stand_at(self, loop: int) -> None:
-        """Bring the environments to where they stood before rollout `loop`."""
+        """Restore the environments to their states before rollout `loop`."""
         template = self._envs.state_dict()
         state = self.rollouts.standing.state_of(loop, self._columns, template)
         self._envs.load_state_dict(state)
@@ -292,7 +295,7 @@ class SlotWorker:
         self.rollouts.remember(loop)
 
     def _arrive_from_elsewhere(self) -> None:
-        """See to it that this worker can go on where one on another machine stopped."""
+        """Prepare this worker to continue where a worker on another machine stopped."""
         if self.agent.cfg.lag:
             raise TaskError(
                 "a worker that collects ahead cannot go on on another machine",
@@ -303,13 +306,14 @@ class SlotWorker:
             self.team["started"][0] = self.started
 
     def _collect_again(self, loop: int) -> None:
-        """Collect a rollout that a worker on another machine had collected, and took along."""
+        """Collect a rollout again that was lost with the worker on another machine."""
         self.group.restore_start(loop)
         self.group.note_start(loop)
         self._stand_at(loop)
         books = self.team["books"][loop % 2, self._slots]
         known = books.copy()
         self.rollouts.collect(loop)
-        # Environments that cannot be restored do something else now; all have learnt of this.
+        # Environments that cannot be restored now behave differently; all members have used the old
+        # books.
         books[:] = known
         self._collected = loop

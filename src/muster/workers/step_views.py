@@ -1,6 +1,6 @@
-"""What steps read and write, made once for all of them: a view costs as much as a kernel.
+"""The views that steps read and write, created once: creating a view costs as much as a kernel.
 
-slots, columns -> step_views -> for each step: what `net.act` is called with, where `Actor` writes
+slots, columns -> step_views -> for each step: the arguments of `net.act`, the rows of `Actor`
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ Array = NDArray[Any]
 
 
 class ActGroup(NamedTuple):
-    """Environments that act in one call."""
+    """Environments that act in the same call."""
 
     columns: slice
     noise: Array
@@ -26,10 +26,10 @@ class ActGroup(NamedTuple):
 
 
 class StepViews(NamedTuple):
-    """What each step reads and writes."""
+    """The views that each step reads and writes."""
 
     acts: list[list[tuple[Any, ...]]]
-    """What `net.act` is called with, for each group."""
+    """The arguments of `net.act`, for each group."""
     actions: list[Array]
     rows: list[StepRows]
 
@@ -38,9 +38,9 @@ def step_views(slots: Slots, columns: slice, groups: Sequence[ActGroup]) -> Step
     """Return views of all steps of some environments.
 
     Args:
-        slots: Where they are written.
-        columns: Which environments.
-        groups: They again, as they act.
+        slots: The destination of the steps.
+        columns: The environments.
+        groups: The same environments, in the groups that act together.
     """
     steps = range(slots.plan.steps)
     return StepViews(

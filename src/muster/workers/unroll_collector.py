@@ -1,11 +1,11 @@
-"""`UnrollCollector`: steps environments, unroll after unroll, into slots that a network reads.
+"""`UnrollCollector`: steps environments, one unroll after another, into slots that a network reads.
 
     each step:  obs[t] -> net.act -> action, logp; `Actor` -> reward, ends, obs[t + 1]
-    at the end: what is to be known besides: episodes that ended, and the last sight of cut ones
+    at the end: the episodes that ended, and the last observations of truncated ones
 
-Random numbers are those of (seed, unroll), so its state is that of the environments, a count, and
-what a recurrent network remembers: one that was saved goes on with the very step it would have
-taken.
+Random numbers derive from (seed, unroll), so the state consists of the environments' states, a
+count, and the recurrent state. A restored collector continues with exactly the step that it would
+have taken.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -25,28 +25,28 @@ Array = NDArray[Any]
 
 
 class ActingAgent(Protocol):
-    """What a collector of unrolls asks of an agent."""
+    """The agent of a collector of unrolls."""
 
     net: Any
-    """What acts: a `PolicyNet`, or a `RecurrentPolicy`."""
+    """Acts: a `PolicyNet` or a `RecurrentPolicy`."""
     obs_space: Any
     action_space: Any
     head: Any
-    """What the network's outputs mean."""
+    """How the network's outputs are interpreted."""
     state_width: int
-    """Numbers that the network remembers of each environment; 0 if it is not recurrent."""
+    """Numbers in the recurrent state of one environment; 0 if the network is not recurrent."""
 
     def noise(
         self, rng: np.random.Generator, shape: tuple[int, ...], env_step: int
     ) -> NDArray[np.float32]:
-        """Return random numbers for so many actions, [*shape, width]."""
+        """Return the random numbers of actions of this shape, [*shape, width]."""
 
     def to_env(self, action: Array) -> Array:
-        """Return actions as environments take them."""
+        """Return actions in the form that environments accept."""
 
 
 def unroll_plan(agent: ActingAgent, steps: int, num_envs: int, unrolls: int) -> SlotPlan:
-    """Return how so many unrolls of so many environments each lie in memory, a slot for each."""
+    """Return the memory layout of unrolls of `num_envs` environments each, one slot per unroll."""
     return SlotPlan(
         agent.obs_space,
         agent.head.width,
@@ -61,27 +61,27 @@ def unroll_plan(agent: ActingAgent, steps: int, num_envs: int, unrolls: int) -> 
 
 
 class Collected(NamedTuple):
-    """What is to be known of an unroll besides its columns."""
+    """The data of an unroll besides its columns."""
 
     cut: CutEpisodes
     episodes: list[tuple[float, float]]
-    """Return and length of each that ended in it."""
+    """Return and length of each episode that ended in the unroll."""
 
 
 class UnrollCollector:
     """Collects unrolls, one at a time.
 
     Args:
-        agent: Acts.
-        envs: Where; as many as a slot has columns. They are reset here.
-        slots: What is written.
-        seed: Decides what is drawn.
+        agent: Chooses the actions.
+        envs: The environments, as many as a slot has columns. They are reset here.
+        slots: The destination of the unrolls.
+        seed: Seed of the random numbers.
     """
 
     def __init__(self, agent: ActingAgent, envs: VectorEnv, slots: Slots, seed: int) -> None:
         plan = slots.plan
         self.actor = Actor(envs)
-        """Takes the steps, and counts the seconds."""
+        """Steps the environments and measures the time."""
         self.env_step = 0
         """Environment steps so far, of all environments together."""
         self._agent = agent
@@ -117,7 +117,7 @@ class UnrollCollector:
 
         def choose(t: int) -> Array:
             if remembers:
-                slots.first[t, mine] = self._first  # type: ignore[index]  # it is there
+                slots.first[t, mine] = self._first  # type: ignore[index]  # not None here
             net_act(*acts[t][0])
             if remembers:
                 self._first[:] = False
@@ -136,11 +136,11 @@ class UnrollCollector:
 
     @property
     def memory(self) -> tuple[Array, ...]:
-        """What a recurrent network remembers now, and whose episode begins; else nothing."""
+        """The recurrent state, and where episodes begin; empty if the network is not recurrent."""
         return (self._state.copy(), self._first) if self._slots.plan.state_width else ()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that decides the next step, as plain values and arrays."""
+        """Return the state that determines the next step, as plain values and arrays."""
         return {
             "env_step": self.env_step,
             "unrolls": self._unrolls,
@@ -149,11 +149,11 @@ class UnrollCollector:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Restore a state that `state_dict` returned."""
         self._envs.load_state_dict(state["envs"])
         self.env_step, self._unrolls = int(state["env_step"]), int(state["unrolls"])
         self._state[:] = state["memory"]
-        # Also of an environment that could not go on with its episode.
+        # This includes environments whose episode could not be restored.
         self._first[:] = np.equal(self._envs.books().lengths, 0)
 
     def close(self) -> None:

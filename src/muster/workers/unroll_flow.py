@@ -1,10 +1,10 @@
-"""Unrolls and weights between actors and a learner on other nodes.
+"""Unrolls and weights between actors and a learner, on different nodes.
 
     UnrollOutbox   actor:   wait for a permit -> the newest weights ...... send an unroll
     UnrollInbox    learner: receive -> `UnrollQueue` -> a batch ...... weights and permits to all
 
-A permit names the process that it is for and the oldest weights it may be used with, and travels
-apart from weights: an actor that is replaced gets one without a new version being made for it.
+A permit names the process that may use it and the oldest weights that it may be used with. Permits
+travel separately from weights, so the replacement of an actor gets one without a new version.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,21 +16,21 @@ from muster.workers.unroll_queue import UnrollQueue, WaitingUnroll
 
 _HOME = "role.learner"
 _LOOK_AGAIN_S = 0.2
-"""Seconds after which a learner that waits looks whether an actor was replaced, or has joined."""
+"""Interval in seconds at which a waiting learner checks for replaced and new actors."""
 
 
 class UnrollInbox:
     """The learner's side.
 
     Args:
-        weights: The first ones.
-        actors: Nodes that send; some may join later, or leave.
-        batch: Unrolls of one batch.
-        in_flight: From how many actors are there to the unrolls that each of them may have begun
-            and not seen learnt from.
-        capacity: Unrolls that each may have sent and not seen received.
+        weights: The initial weights.
+        actors: The nodes that send unrolls; some may join later, or leave.
+        batch: Unrolls in one batch.
+        in_flight: Maps the number of present actors to the unrolls of each that may be begun and
+            not learnt from.
+        capacity: Unrolls that each actor may have sent and not seen received.
         max_lag: See `UnrollQueue`.
-        session: Which process of the learner this is.
+        session: Incarnation of the learner.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class UnrollInbox:
         here = self._here()
         most = in_flight(max(1, len(here)))
         self.queue = UnrollQueue(here, batch, most, max_lag, version, session)
-        """What has arrived."""
+        """The unrolls that have arrived."""
         self._told: dict[int, tuple[int, int, int]] = {}
         self._tell()
 
     def receive(self) -> Sequence[WaitingUnroll] | None:
         """Wait for a batch; None when the run finishes first."""
         while True:
-            # Asked before: what a process has sent arrives before its successor is linked.
+            # Read first: everything that a process has sent arrives before its successor is linked.
             processes = {actor: self._channel.incarnation_of(actor) for actor in self._here()}
             while len(self._channel):
                 self._take_in(0)
@@ -79,7 +79,7 @@ class UnrollInbox:
                 continue
 
     def learnt(self, weights: Any) -> None:
-        """Give the actors the weights that the batch has made, and leave to begin more."""
+        """Send the weights that the batch produced to the actors, and permit further unrolls."""
         self.queue.learnt(self._server.push(weights))
         self._tell()
 
@@ -112,9 +112,9 @@ class UnrollOutbox:
     """An actor's side.
 
     Args:
-        node: The actor's.
-        incarnation: Which process of it.
-        capacity: As the learner has it.
+        node: Node of the actor.
+        incarnation: Incarnation of the actor.
+        capacity: The same number as on the learner.
     """
 
     def __init__(self, node: int, incarnation: int, capacity: int) -> None:
@@ -128,14 +128,14 @@ class UnrollOutbox:
     def weights(self) -> Weights | None:
         """Wait until the next unroll may begin, and return its weights; None if the run finishes.
 
-        They are the newest that are here.
+        The weights are the newest that have arrived.
         """
         seen = 0
         while (note := self._permits.pull(newer_than=seen)) is not None:
             seen = note.version
-            if note.info["session"] != self._session:  # another learner counts anew
+            if note.info["session"] != self._session:  # a new learner counts from 0
                 self._session, self._begun = note.info["session"], 0
-            # The learner may not have seen yet that this node has joined.
+            # The learner may not have noticed yet that this node has joined.
             incarnation, permitted, least = note.values.get(self._node, (-1, 0, 0))
             if incarnation == self._incarnation and self._begun < permitted:
                 self._begun += 1
@@ -143,7 +143,7 @@ class UnrollOutbox:
         return None
 
     def send(self, columns: Any, collected: Any, weights: Weights) -> bool:
-        """Send the unroll that these weights began. False if the run finished first."""
+        """Send the unroll that began with these weights; return False if the run finished first."""
         cut, episodes = collected
         return self._channel.put(
             SentUnroll(columns, cut, episodes, weights.version, self._session, self._begun)

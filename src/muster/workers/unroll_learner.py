@@ -1,7 +1,7 @@
-"""`UnrollLearner`: one update for each batch of unrolls, whoever collected them and when.
+"""`UnrollLearner`: one update for each batch of unrolls, from any collectors and any weights.
 
-one pass over all rows -> log-probabilities and values by the weights of now
-values of what follows: the edge of each unroll, the last sight of cut episodes
+one pass over all rows -> log-probabilities and values under the current weights
+values after the last step of each unroll, and of the last states of truncated episodes
 the agent corrects -> gradient of all rows -> step -> the normaliser learns the observations
 """
 
@@ -25,48 +25,48 @@ Array = NDArray[Any]
 
 
 class CorrectingAgent(Protocol):
-    """What learns from unrolls of older weights."""
+    """The agent that learns from unrolls of older weights."""
 
     net: Any
-    """A `PolicyNet`, or a `RecurrentPolicy`."""
+    """A `PolicyNet` or a `RecurrentPolicy`."""
     weights: Any
     """`FlatParameters`."""
     adam: Any
     lr: Callable[[int], float]
-    """From environment steps to the learning rate."""
+    """Maps environment steps to the learning rate."""
     stats: tuple[str, ...]
-    """What `gradient` sums up, by name."""
+    """Names of the metrics that `gradient` sums."""
     train_iter: int
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Those of `stats` that are written."""
+        """The entries of `stats` that are written."""
 
     @property
     def normalizer(self) -> ObsNorm | None:
-        """What brings observations to mean 0 and spread 1, if they are."""
+        """The normaliser of observations (mean 0, standard deviation 1), if there is one."""
 
     def correct(self, slots: Slots, logp: NDArray[np.float32]) -> dict[str, float]:
         """Fill the columns advantage and target, and return metrics."""
 
     def terms(self, env_step: int, rows: int) -> Any:
-        """Return the numbers of the loss at a step, for batches of so many rows."""
+        """Return the coefficients of the loss at a step, for batches of `rows` rows."""
 
     def gradient(self, rollout: Any, rows: Array, terms: Any, out: Array, stats: Array) -> None:
-        """Write the gradient of some rows' loss, and the sums of their metrics."""
+        """Write the gradient of the loss over some rows, and the sums of their metrics."""
 
     def step(self, grad: NDArray[np.float32]) -> float:
-        """Move the weights against a gradient, and return its norm before it was clipped."""
+        """Move the weights against a gradient, and return its norm before clipping."""
 
 
 class UnrollLearner:
     """Learns from batches of unrolls.
 
     Args:
-        agent: What learns.
-        slots: Where a batch lies, a slot for each unroll.
-        shares: Who computes the gradient of a batch, share by share; else it is all one.
-        announce: Called with the arguments of `learn`, before it: for learners that do the same.
+        agent: The agent that learns.
+        slots: Holds a batch, one slot per unroll.
+        shares: Computes the gradient of a batch in shares; by default as one share.
+        announce: Called with the arguments of `learn`, before it, so that replicas can do the same.
     """
 
     def __init__(
@@ -77,13 +77,13 @@ class UnrollLearner:
         announce: Callable[[Sequence[CutEpisodes], int], None] | None = None,
     ) -> None:
         self.learn_seconds = 0.0
-        """Spent on values, gradients and updates."""
+        """Seconds spent on values, gradients and updates."""
         self.agent = agent
         self._slots = slots
         self._rollout = rollout_of(slots)
         plan = slots.plan
         self._now = np.zeros((plan.steps, plan.envs), np.float32)
-        # A network that remembers learns from whole sequences: a row is then a sequence's number.
+        # A recurrent network learns from whole sequences, so each row is a sequence number.
         self._rows = np.arange(plan.envs if plan.state_width else plan.envs * plan.steps)
         self._shares = shares or SharesInTurn(1)
         self._announce = announce
@@ -94,7 +94,7 @@ class UnrollLearner:
 
         Args:
             cut: The truncated episodes of each unroll.
-            env_step: Environment steps before this batch, by which schedules go.
+            env_step: Environment steps before this batch, for the schedules.
         """
         started = time.perf_counter()
         if self._announce is not None:
@@ -120,19 +120,19 @@ class UnrollLearner:
         return {**means, **found, "grad_norm": norm, "lr": agent.adam.lr}
 
     def _value(self, cut: Sequence[CutEpisodes]) -> None:
-        """Write what the weights of now make of the batch."""
+        """Write log-probabilities and values of the batch under the current weights."""
         slots, net = self._slots, self.agent.net
         rows = self._rollout
         memory: tuple[Array, ...] = ()
         if slots.state is not None:
             memory = (slots.state[0].copy(), rows.first)  # type: ignore[assignment]  # both are there
         net.evaluate_actions(rows.obs, rows.action, self._now.reshape(-1), rows.value, *memory)
-        if memory:  # where an episode ended with the last step, nobody asks what follows
+        if memory:  # values after an episode that ended with the last step are not used
             memory = (memory[0], np.zeros(slots.plan.envs, np.bool_))
         value_what_follows(net, slots, cut, memory)
 
     def _learn_norm(self) -> None:
-        """Let the normaliser know the observations of this batch, for the next one."""
+        """Update the normaliser with the observations of this batch, for the next one."""
         normalizer = self.agent.normalizer
         if normalizer is None:
             return

@@ -1,19 +1,19 @@
-"""`UnrollQueue`: which unrolls a learner takes next, and how many each actor may begin.
+"""`UnrollQueue`: the unrolls that a learner uses next, and how many each actor may begin.
 
-    joined(actor, incarnation)   a process of an actor is there: forget what the last had begun
-    left(actor)                  none is: forget what it had begun
-    allow(in_flight)             how many unrolls each may have begun, of so many actors
+    joined(actor, incarnation)   an actor has a new process: forget what the last had begun
+    left(actor)                  an actor has no process: forget what it had begun
+    allow(in_flight)             how many unrolls each actor may have begun, given their number
     arrived(...)                 an unroll is here; each exactly once, by its number
-    ready() -> take()            the oldest ones, if no other is made too old by it
+    ready() -> take()            the oldest ones, unless that would make another one too old
     learnt(version)              their actors may begin as many more, with this version or later
-    permits()                    what actors are told
+    permits()                    the messages to the actors
 
-Only decides and counts: it waits for nothing, and reads no unroll. Every actor has at most
-`in_flight` unrolls that are begun and not learnt from. What it may begin next is said together
-with the oldest weights for it, so the learner has a lower limit of the version of every unroll
-that is on its way, and makes no version that would leave one of them older than `max_lag` when its
-turn comes, the oldest first. While actors come and go, one of them may have less than that: all
-together have no more than can be learnt from within `max_lag`.
+The queue only decides and counts: it never waits, and reads no unroll. Every actor has at most
+`in_flight` unrolls that are begun and not learnt from. A permit includes the oldest weights that
+may be used for it. So the learner has a lower limit for the version of every unroll that is in
+transit, and makes no version that would leave one of them older than `max_lag` when its turn comes,
+the oldest first. While actors join and leave, an actor may have fewer: all actors together never
+have more than can be learnt from within `max_lag`.
 """
 
 from collections import Counter
@@ -30,25 +30,25 @@ class WaitingUnroll:
 
     content: Any
     version: int
-    """Of the weights that it was begun with; of one from an earlier session, when it came."""
+    """Version of its first weights; for an earlier session, the version when it arrived."""
     actor: int
     permitted: bool
-    """Whether it is one of those that its actor may have in flight."""
+    """Whether it counts among the unrolls that its actor may have in flight."""
     comparable: bool
-    """Whether its weights are of this session, so that it has a lag."""
+    """Whether its weights are of this session, so that its lag is defined."""
 
 
 @dataclass(slots=True)
 class _ActorState:
-    """What the learner knows of an actor."""
+    """The learner's knowledge of an actor."""
 
     least: int
     """Oldest weights for the last unroll that it may begin."""
     incarnation: int = 0
     permitted: int = 0
-    """Unrolls that its present process may begin in all."""
+    """Total number of unrolls that its current incarnation may begin."""
     on_the_way: list[int] = field(default_factory=list)
-    """Lower limits of the versions of those that may be begun and have not arrived, in order."""
+    """Lower limits of the versions of permitted unrolls that have not arrived, in order."""
 
 
 @dataclass(slots=True)
@@ -56,13 +56,13 @@ class UnrollQueue:
     """Unrolls between their actors and the learner.
 
     Args:
-        actors: Their nodes.
-        batch: Unrolls that one version is made of.
-        in_flight: Unrolls that each actor may have begun and not seen learnt from.
-        max_lag: Most versions from the weights of an unroll to those that learn from it; None for
-            any number.
-        version: The present one of the learner's weights.
-        session: Which process of the learner this is.
+        actors: The nodes of the actors.
+        batch: Unrolls per update.
+        in_flight: Unrolls of each actor that may be begun and not learnt from.
+        max_lag: Maximum number of versions between the weights of an unroll and those that learn
+            from it; None for any number.
+        version: The current version of the learner's weights.
+        session: Incarnation of the learner.
     """
 
     actors: Iterable[int]
@@ -81,13 +81,13 @@ class UnrollQueue:
         self._permit_more()
 
     def __len__(self) -> int:
-        """Return how many unrolls have arrived and were not taken."""
+        """Return the number of unrolls that have arrived and were not taken."""
         return len(self._waiting)
 
     def joined(self, actor: int, incarnation: int) -> None:
-        """Note which process of an actor is there.
+        """Record the current incarnation of an actor.
 
-        What arrived from the one before is learnt from; what it had begun besides is lost with it.
+        Unrolls of the previous incarnation that have arrived are used; its others are lost.
         """
         state = self._states.get(actor)
         if state is None or incarnation > state.incarnation:
@@ -95,14 +95,14 @@ class UnrollQueue:
             self._permit_more()
 
     def left(self, actor: int) -> None:
-        """Note that an actor is away: what it had begun is lost, what arrived is learnt from."""
+        """Record that an actor has left: unrolls that arrived are used, its others are lost."""
         if self._states.pop(actor, None) is not None:
             self._permit_more()
 
     def allow(self, in_flight: int) -> None:
-        """Say how many unrolls each actor may have begun and not seen learnt from, from now on.
+        """Set how many unrolls each actor may have begun and not seen learnt from.
 
-        What was permitted stays so: who has more begins none until it has less.
+        Existing permits stay valid: an actor with more begins none until it has fewer.
         """
         self.in_flight = in_flight
         self._permit_more()
@@ -110,18 +110,18 @@ class UnrollQueue:
     def arrived(
         self, content: Any, actor: int, incarnation: int, session: int, number: int, version: int
     ) -> None:
-        """Take in an unroll.
+        """Add an unroll that has arrived.
 
         Args:
             content: Returned by `take`.
-            actor: Who sent it.
-            incarnation: Which process of that node.
-            session: Which process of the learner its weights were from.
-            number: Of the unrolls that this process has begun in that session, from 1.
-            version: Of its weights.
+            actor: The node that sent it.
+            incarnation: Incarnation of that node.
+            session: Incarnation of the learner whose weights it used.
+            number: Its number among the unrolls that this process began in that session, from 1.
+            version: Version of its weights.
 
         Raises:
-            TaskError: One before it is missing, or it came before.
+            TaskError: An earlier unroll is missing, or this one arrived before.
         """
         self._count(actor, incarnation, session, number)
         self.joined(actor, incarnation)
@@ -130,13 +130,13 @@ class UnrollQueue:
         permitted = comparable and incarnation == state.incarnation
         if permitted:
             del state.on_the_way[:1]
-            # Versions only rise: those that it has begun since are not older.
+            # Versions only increase, so unrolls that the actor began later are not older.
             state.on_the_way = [max(version, each) for each in state.on_the_way]
         version = version if comparable else self.version
         self._waiting.append(WaitingUnroll(content, version, actor, permitted, comparable))
 
     def ready(self) -> bool:
-        """Whether a version may be made of the oldest unrolls that are here."""
+        """Whether the oldest unrolls that are here may be used for an update now."""
         if len(self._waiting) < self.batch:
             return False
         on_the_way = [each for state in self._states.values() for each in state.on_the_way]
@@ -147,32 +147,32 @@ class UnrollQueue:
         return all(turn - version <= self.max_lag for turn, version in turns)
 
     def take(self) -> Sequence[WaitingUnroll]:
-        """Return the oldest unrolls, as many as a version is made of."""
+        """Return the oldest unrolls, as many as one update uses."""
         ordered = self._oldest()
         self._taken, self._waiting = ordered[: self.batch], ordered[self.batch :]
         return self._taken
 
     def lags(self) -> list[int]:
-        """Return the lag of each that was taken last, where it has one."""
+        """Return the lag of each unroll that was taken last, where it is defined."""
         return [self.version - each.version for each in self._taken if each.comparable]
 
     def learnt(self, version: int) -> None:
-        """Note that what was taken made a version: their actors may begin as many more."""
+        """Record that the unrolls taken made a version: their actors may begin as many more."""
         self.version = version
         self._taken = []
         self._permit_more()
 
     def permits(self) -> dict[int, tuple[int, int, int]]:
-        """Return for each actor: which process, how many unrolls it may begin, oldest weights."""
+        """Return for each actor: its incarnation, how many unrolls it may begin, oldest weights."""
         return {
             actor: (state.incarnation, state.permitted, state.least)
             for actor, state in self._states.items()
         }
 
     def _permit_more(self) -> None:
-        """Let each actor begin as many unrolls as it may have in flight, who has fewest first.
+        """Permit as many unrolls as each actor may have in flight, to the one with fewest first.
 
-        All together never have more than can be learnt from within `max_lag`, whoever has joined.
+        All actors together never have more than can be learnt from within `max_lag`.
         """
         waiting = Counter(each.actor for each in self._waiting if each.permitted)
         begun = {
@@ -192,13 +192,13 @@ class UnrollQueue:
             state.on_the_way.append(self.version)
 
     def _oldest(self) -> list[WaitingUnroll]:
-        """Return what is here, the oldest first, and of equals what came first."""
+        """Return the waiting unrolls, oldest version first, then in order of arrival."""
         return sorted(self._waiting, key=lambda each: each.version)
 
     def _count(self, actor: int, incarnation: int, session: int, number: int) -> None:
-        """Refuse an unroll that came before, or after one that did not come."""
+        """Raise TaskError for an unroll that arrived before, or after a missing one."""
         source = actor, incarnation, session
-        # What the process before this learner has learnt from is not known here.
+        # The numbers that a previous incarnation of the learner has used are unknown here.
         due = self._numbers.get(source, 0 if session == self.session else number - 1) + 1
         if number != due:
             raise TaskError(

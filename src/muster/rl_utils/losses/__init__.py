@@ -1,1 +1,1 @@
-"""Losses, each with its derivatives by what networks put out. They know no network."""
+"""Losses, each with its derivatives w.r.t. the outputs of networks. They do not know networks."""

@@ -1,9 +1,9 @@
-"""Log-probabilities of actions that were chosen before, from the outputs of a network now.
+"""Log-probabilities of earlier actions under the current outputs of a network.
 
     outputs [n, K], action [n, width]  -> logp_of_actions -> logp [n]
 
-What the K outputs mean is said in `muster.rl_utils.losses.ppo`, whose sums are taken here too: an
-action's log-probability has the bits that it had when the same outputs drew it.
+`muster.rl_utils.losses.ppo` defines the meaning of the K outputs. The same sums are used here, so
+an action's log-probability has the same bits as when the same outputs sampled it.
 """
 
 from typing import Any
@@ -28,7 +28,7 @@ _ZERO = np.float32(0)
 def logp_of_actions_numpy(
     outputs: Floats, action: Array, gaussian: bool, sizes: Ints, logp: Floats
 ) -> int:
-    """Twin of `logp_of_actions`."""
+    """NumPy equivalent of `logp_of_actions`."""
     if not gaussian:
         outside = ((action < 0) | (action >= sizes)).any(axis=1)
         if outside.any():
@@ -46,9 +46,9 @@ def logp_of_actions(
     Args:
         outputs: [n, K].
         action: [n, width], int64 or float32.
-        gaussian: What the outputs mean.
-        sizes: [width], categories of each number; empty for a Gaussian.
-        logp: [n], is written.
+        gaussian: Whether the outputs are a Gaussian; otherwise categories.
+        sizes: [width], number of categories of each part of an action; empty for a Gaussian.
+        logp: [n], output.
 
     Returns:
         -1, or the first row whose action does not exist.

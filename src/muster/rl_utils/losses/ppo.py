@@ -1,15 +1,15 @@
-"""PPO's loss of the outputs of a network and its derivative by them, and actions from outputs.
+"""PPO's loss and its derivative w.r.t. the outputs of a network, and actions from outputs.
 
     outputs [n, K], noise    -> sample_actions -> action, logp
     outputs [n, K]           -> best_actions   -> action
     outputs, value, rollout  -> ppo_loss       -> d_outputs, d_value, sums for the log
 
-What the K outputs mean (`ActionHead` says it in words):
+The meaning of the K outputs (`ActionHead` describes it in words):
     categories: the logits of `sizes[0]` categories, then those of `sizes[1]`, ...
     Gaussian:   `width` means, then `width` logarithms of standard deviations
 
-Compiled networks call these from inside their own kernels, torch from Python. Each stands beside
-its NumPy twin (see `muster.jit`). NaN and infinity come through, into derivatives and sums.
+Compiled networks call these functions from inside their own kernels, torch from Python. Each has a
+NumPy equivalent (see `muster.jit`). NaN and infinity propagate into derivatives and sums.
 """
 
 import math
@@ -32,7 +32,7 @@ _LOG_SPREAD = np.float32(0.5 * math.log(2 * math.pi))
 def _exponentials(logits: Floats, first: int, last: int, out: Floats) -> tuple[Any, Any]:
     """Write exp(logit - highest) of one part of a row, return their sum and log(sum(exp(logits))).
 
-    Acting and learning both take log-probabilities from here, so that they agree to the bit.
+    Both acting and learning compute log-probabilities with it, so that they agree bit for bit.
     """
     highest = logits[first]
     for k in range(first + 1, last):
@@ -46,11 +46,11 @@ def _exponentials(logits: Floats, first: int, last: int, out: Floats) -> tuple[A
     return total, math.log(total) + highest
 
 
-exponentials_in_kernels = jit(_exponentials)(_exponentials)  # the twins below do without
+exponentials_in_kernels = jit(_exponentials)(_exponentials)  # the NumPy equivalents do not use it
 
 
 def _gaussian_logp(x: Any, mean: Any, log_std: Any) -> tuple[Any, Any]:
-    """Return the log-density of x, and how many standard deviations it is from the mean."""
+    """Return the log-density of x, and its distance from the mean in standard deviations."""
     distance = (x - mean) * math.exp(-log_std)
     return -_HALF * (distance * distance) - log_std - _LOG_SPREAD, distance
 
@@ -59,7 +59,7 @@ gaussian_logp_in_kernels = jit(_gaussian_logp)(_gaussian_logp)
 
 
 def _parts(sizes: Ints) -> list[slice]:
-    """Return where the logits of each number lie in a row of outputs."""
+    """Return the position of each number's logits in a row of outputs."""
     ends = np.cumsum(sizes)
     return [slice(int(end - size), int(end)) for end, size in zip(ends, sizes, strict=True)]
 
@@ -87,7 +87,7 @@ def logp_numpy(outputs: Floats, action: Array, gaussian: bool, sizes: Ints) -> F
 def sample_actions_numpy(
     outputs: Floats, noise: Floats, gaussian: bool, sizes: Ints, action: Array, logp: Floats
 ) -> None:
-    """Twin of `sample_actions`."""
+    """NumPy equivalent of `sample_actions`."""
     if gaussian:
         mean, log_std = np.split(outputs, 2, axis=1)
         action[...] = mean + np.exp(log_std) * noise
@@ -105,15 +105,15 @@ def sample_actions_numpy(
 def sample_actions(
     outputs: Floats, noise: Floats, gaussian: bool, sizes: Ints, action: Array, logp: Floats
 ) -> None:
-    """Draw an action for each row of outputs.
+    """Sample an action for each row of outputs.
 
     Args:
         outputs: [n, K].
         noise: [n, width]: uniform in [0, 1) for categories, standard normal for a Gaussian.
-        gaussian: What the outputs mean.
-        sizes: [width], categories of each number; empty for a Gaussian.
-        action: [n, width], int64 or float32, is written.
-        logp: [n], is written: the log-probability of the action as it was stored.
+        gaussian: Whether the outputs are a Gaussian; otherwise categories.
+        sizes: [width], number of categories of each part of an action; empty for a Gaussian.
+        action: [n, width], int64 or float32, output.
+        logp: [n], output: the log-probability of the stored action.
     """
     n, width = action.shape
     weight = np.empty(outputs.shape[1], np.float32)
@@ -134,7 +134,7 @@ def sample_actions(
                 reached = _ZERO
                 chosen = first
                 for k in range(first, last):
-                    if weight[k] > _ZERO:  # rounding must not choose what cannot be
+                    if weight[k] > _ZERO:  # rounding must not choose an impossible action
                         chosen = k
                         reached += weight[k]
                         if sought < reached:
@@ -145,7 +145,7 @@ def sample_actions(
 
 
 def best_actions_numpy(outputs: Floats, gaussian: bool, sizes: Ints, action: Array) -> None:
-    """Twin of `best_actions`."""
+    """NumPy equivalent of `best_actions`."""
     if gaussian:
         action[...] = outputs[:, : action.shape[1]]
     for j, part in enumerate(_parts(sizes)):
@@ -192,7 +192,7 @@ def ppo_loss_numpy(
     d_value: Floats,
     stats: NDArray[np.float64],
 ) -> int:
-    """Twin of `ppo_loss`."""
+    """NumPy equivalent of `ppo_loss`."""
     outside = (rows < 0) | (rows >= len(logp))
     done = action[np.where(outside, 0, rows)]
     if not gaussian:
@@ -268,29 +268,29 @@ def ppo_loss(
 ) -> int:
     """The clipped loss of PPO (Schulman et al. 2017, eq. 7 and 9) and its derivative.
 
-    Of each of m rows, and then times `scale`:
+    For each of m rows, multiplied by `scale`:
         max(-A r, -A clip(r, 1 - clip, 1 + clip)) + value_coef (v - R)^2 / 2 - entropy_coef H
-    With `value_clip` the squared error is the larger one of v and of what v may be at most.
+    With `value_clip`, the squared error is the larger of that of v and that of the clipped v.
 
     Args:
         outputs: [m, K], of the network that learns.
-        value: [m], of the same.
-        rows: int64 [m], which rows of the arrays below they belong to.
-        action: [R, width], int64 or float32, what was done.
-        logp: [R], when it was done.
-        old_value: [R], when it was done.
+        value: [m], of the same network.
+        rows: int64 [m], the rows of the arrays below that they belong to.
+        action: [R, width], int64 or float32, the actions taken.
+        logp: [R], when the action was taken.
+        old_value: [R], when the action was taken.
         advantage: [R].
-        target: [R], what the value should be.
-        gaussian: What the outputs mean.
-        sizes: [width], categories of each number; empty for a Gaussian.
-        scale: What one row counts.
+        target: [R], target of the value.
+        gaussian: Whether the outputs are a Gaussian; otherwise categories.
+        sizes: [width], number of categories of each part of an action; empty for a Gaussian.
+        scale: Weight of one row.
         clip: How far the ratio may leave 1.
-        value_clip: How far the value may leave the old one; 0 for as far as it likes.
-        value_coef: What the value's loss counts.
-        entropy_coef: What the entropy H counts.
-        d_outputs: [m, K], is written.
-        d_value: [m], is written.
-        stats: float64 [5], is added to: see `muster.nets.policy_net.STATS`.
+        value_clip: How far the value may leave the old one; 0: no limit.
+        value_coef: Weight of the value loss.
+        entropy_coef: Weight of the entropy H.
+        d_outputs: [m, K], output.
+        d_value: [m], output.
+        stats: float64 [5], incremented: see `muster.nets.policy_net.STATS`.
 
     Returns:
         -1, or the first of the m rows that does not exist, or whose action does not.
@@ -335,7 +335,7 @@ def ppo_loss(
         log_ratio = new - logp[row]
         wide = math.exp(np.float64(log_ratio))
         ratio = np.float32(wide)
-        # All comparisons are such that NaN is taken, not its alternative.
+        # All comparisons are written so that NaN is selected.
         limited = low if ratio < low else (high if ratio > high else ratio)
         free = -advantage[row] * ratio
         held = -advantage[row] * limited

@@ -1,10 +1,10 @@
-"""Q-learning of the outputs of a network: actions, and the loss of those that were taken.
+"""Q-learning from the outputs of a network: actions, and the loss of the actions taken.
 
     outputs [n, K], noise     -> explore_or_best -> action
     outputs, action, target   -> q_loss          -> d_outputs, sums for the log
 
-The K outputs are the values of K actions. Each function stands beside its NumPy twin (see
-`muster.jit`). NaN and infinity come through, into derivatives and sums.
+The K outputs are the values of K actions. Each function has a NumPy equivalent (see `muster.jit`).
+NaN and infinity propagate into derivatives and sums.
 """
 
 from typing import Any
@@ -26,9 +26,9 @@ BEST = -1.0
 
 
 def exploration(uniform: Floats, epsilon: float) -> Floats:
-    """Return what to explore with: a number in [0, 1) with probability epsilon, else `BEST`.
+    """Return the exploration noise: a number in [0, 1) with probability epsilon, else `BEST`.
 
-    One number decides both: where it is below epsilon it is uniform there, too.
+    One number determines both: below epsilon it is uniform, too.
 
     Args:
         uniform: In [0, 1).
@@ -41,8 +41,8 @@ def exploration(uniform: Floats, epsilon: float) -> Floats:
 
 
 def explore_or_best_numpy(outputs: Floats, noise: Floats, action: Array) -> None:
-    """Twin of `explore_or_best`."""
-    legal = ~(outputs <= _ILLEGAL)  # NaN is legal: it must not be hidden
+    """NumPy equivalent of `explore_or_best`."""
+    legal = ~(outputs <= _ILLEGAL)  # NaN counts as legal, so that it is not hidden
     count = legal.sum(axis=1)
     wanted = np.minimum((noise[:, 0] * count.astype(np.float32)).astype(np.int64), count - 1)
     drawn = (legal.cumsum(axis=1) == wanted[:, None] + 1).argmax(axis=1)
@@ -51,12 +51,12 @@ def explore_or_best_numpy(outputs: Floats, noise: Floats, action: Array) -> None
 
 @jit(explore_or_best_numpy)
 def explore_or_best(outputs: Floats, noise: Floats, action: Array) -> None:
-    """Write an action for each row of outputs: a legal one that `noise` names, or the best.
+    """Write an action for each row of outputs: a legal one that `noise` selects, or the best.
 
     Args:
         outputs: [n, K].
         noise: [n, 1], from `exploration`.
-        action: int64 [n, 1], is written.
+        action: int64 [n, 1], output.
     """
     for i in range(action.shape[0]):
         if noise[i, 0] < _ZERO:
@@ -89,7 +89,7 @@ def q_loss_numpy(
     d_outputs: Floats,
     stats: NDArray[np.float64],
 ) -> int:
-    """Twin of `q_loss`."""
+    """NumPy equivalent of `q_loss`."""
     outside = (rows < 0) | (rows >= len(target))
     done = action[np.where(outside, 0, rows), 0]
     outside |= (done < 0) | (done >= outputs.shape[1])
@@ -115,16 +115,16 @@ def q_loss(
     d_outputs: Floats,
     stats: NDArray[np.float64],
 ) -> int:
-    """Half the squared error of the values of actions that were taken, and its derivative.
+    """Half the squared error of the values of the actions taken, and its derivative.
 
     Args:
         outputs: [m, K], of the network that learns.
-        rows: int64 [m], which rows of the arrays below they belong to.
-        action: int64 [R, 1], what was done.
-        target: [R], what it should have been worth.
-        scale: What one row counts.
-        d_outputs: [m, K], is written.
-        stats: float64 [3], is added to: the loss, the value, the absolute error.
+        rows: int64 [m], the rows of the arrays below that they belong to.
+        action: int64 [R, 1], the actions taken.
+        target: [R], targets of their values.
+        scale: Weight of one row.
+        d_outputs: [m, K], output.
+        stats: float64 [3], incremented: the loss, the value, the absolute error.
 
     Returns:
         -1, or the first of the m rows that does not exist, or whose action does not.

@@ -1,4 +1,4 @@
-"""Actions that are the tanh of a Gaussian: how they are drawn, and how a loss goes back to it.
+"""Actions that are the tanh of a Gaussian: how to sample them, and how to differentiate a loss.
 
 outputs [B, 2A] = mean, log_std;  u = mean + exp(log_std) noise;  action = tanh(u) in (-1, 1)
 
@@ -18,13 +18,13 @@ from muster.jit import jit
 Array = NDArray[np.float32]
 
 LOWEST_LOG_STD, HIGHEST_LOG_STD = -20.0, 2.0
-"""Beyond these the spread stays as it is there, and nothing is learnt about it."""
+"""Beyond these limits the standard deviation is constant, and has no gradient."""
 _LOG_2 = np.float32(math.log(2))
 _HALF_LOG_2_PI = np.float32(0.5 * math.log(2 * math.pi))
 
 
 class SquashedDraw(NamedTuple):
-    """Actions that were drawn, and what it takes to go back to the outputs."""
+    """Sampled actions, and the values needed to differentiate w.r.t. the outputs."""
 
     action: Array
     """[B, A], in (-1, 1)."""
@@ -44,7 +44,7 @@ def draw_numpy(
     spread: Array,
     clipped: NDArray[np.bool_],
 ) -> None:
-    """Twin of `draw_into`."""
+    """NumPy equivalent of `draw_into`."""
     mean, raw = np.split(outputs, 2, axis=1)
     log_std = np.clip(raw, np.float32(LOWEST_LOG_STD), np.float32(HIGHEST_LOG_STD))
     np.multiply(np.exp(log_std), noise, out=spread)
@@ -66,7 +66,7 @@ def draw_into(
     spread: Array,
     clipped: NDArray[np.bool_],
 ) -> None:
-    """Write what `draw` returns."""
+    """Write the fields of the result of `draw`."""
     low, high = np.float32(LOWEST_LOG_STD), np.float32(HIGHEST_LOG_STD)
     zero, half, two = np.float32(0), np.float32(0.5), np.float32(2)
     count = noise.shape[1]
@@ -88,7 +88,7 @@ def draw_into(
 
 
 def draw(outputs: Array, noise: Array) -> SquashedDraw:
-    """Draw an action for each row.
+    """Sample an action for each row.
 
     Args:
         outputs: [B, 2A], means and then log_std.
@@ -106,21 +106,21 @@ def draw(outputs: Array, noise: Array) -> SquashedDraw:
 
 
 def best(outputs: Array) -> Array:
-    """Return the action of each row's mean, [B, A]."""
+    """Return tanh of the mean of each row, [B, A]."""
     action: Array = np.tanh(outputs[:, : outputs.shape[1] // 2])
     return action
 
 
 def backward(drawn: SquashedDraw, by_action: Array, by_logp: Array) -> Array:
-    """Return the gradient of a loss by the outputs, [B, 2A], for the noise that was drawn.
+    """Return the gradient of a loss w.r.t. the outputs, [B, 2A], with the noise held fixed.
 
     Args:
-        drawn: What `draw` returned.
-        by_action: [B, A], the loss's gradient by the action.
-        by_logp: [B], the loss's gradient by logp.
+        drawn: The result of `draw`.
+        by_action: [B, A], the gradient of the loss w.r.t. the action.
+        by_logp: [B], the gradient of the loss w.r.t. logp.
     """
     action = drawn.action
-    # logp falls with log_std directly, and with u as the slope of tanh does: d/du of
+    # logp decreases with log_std directly, and depends on u through the slope of tanh: d/du of
     # -log(1 - tanh(u)^2) is 2 tanh(u).
     by_logp = by_logp[:, None]
     by_u = by_action * (1 - action * action) + by_logp * (2 * action)

@@ -1,7 +1,7 @@
 """The TD loss of Q-learning, one pass over a batch.
 
-Arrays are float32 and C-contiguous unless a docstring says otherwise. The loops stand beside their
-NumPy twin (see `muster.jit`).
+Arrays are float32 and C-contiguous unless a docstring says otherwise. The loops have a NumPy
+equivalent (see `muster.jit`).
 """
 
 import numpy as np
@@ -30,7 +30,7 @@ def td_loss_numpy(
     td_error: Array,
     sums: NDArray[np.float64],
 ) -> int:
-    """Twin of `td_loss`."""
+    """NumPy equivalent of `td_loss`."""
     size, actions = q.shape
     one_each = (action, reward, discount, weight, td_error)
     if any(x.size != size for x in one_each) or not q.shape == next_q.shape == choose_by.shape:
@@ -69,17 +69,17 @@ def td_loss(
 
     Args:
         q: [B, actions], of the network that learns.
-        action: int64 [B], what was done.
+        action: int64 [B], the actions taken.
         reward: [B], the n-step sum.
-        discount: [B], what the value after it counts; 0 where the episode terminated.
+        discount: [B], the factor of the next value; 0 where the episode terminated.
         next_q: [B, actions], of the target network.
-        choose_by: [B, actions], whose best action is taken: `next_q` itself, or what the learning
-            network says about the next observation (double DQN).
-        weight: [B], importance.
-        huber: Linear beyond an error of 1; else half the squared error everywhere.
-        dq: [B, actions], is written: the gradient of the loss by `q`.
-        td_error: [B], is written: q - target.
-        sums: float64 [3], is written: the loss, the mean q of what was done, the mean of
+        choose_by: [B, actions], the values that choose the action: `next_q` itself, or those of the
+            online network for the next observation (double DQN).
+        weight: [B], importance weights.
+        huber: Linear beyond an error of 1; otherwise half the squared error everywhere.
+        dq: [B, actions], output: the gradient of the loss w.r.t. `q`.
+        td_error: [B], output: q - target.
+        sums: float64 [3], output: the loss, the mean q of the actions taken, the mean of
             abs(td_error).
 
     Returns:
@@ -106,7 +106,7 @@ def td_loss(
         best = 0
         for j in range(1, actions):
             x = choose_by[i, j]
-            if x > choose_by[i, best] or x != x:  # NaN wins, as in NumPy: it must not be hidden
+            if x > choose_by[i, best] or x != x:  # NaN wins, as in NumPy, so that it is not hidden
                 best = j
         error = q[i, a] - (reward[i] + discount[i] * next_q[i, best])
         slope = error
