@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import export_envs  # noqa: F401  # registers environments
+import gymnasium as gym
 import numpy as np
 import onnxruntime
 import pytest
@@ -18,6 +19,7 @@ from muster.cli.main import main
 from muster.exporting import ExportError
 from muster.exporting import graph as graphs
 from muster.exporting.heads import BoxHead, CategoryHead
+from muster.exporting.proof import draw_observations
 
 SMALL = {"eval_every": 0, "eval_episodes": 1, "quiet": True, "stop_at": None, "workers": 0,
          "hidden": (8, 8), "checkpoint_every": 0}  # fmt: skip
@@ -239,3 +241,25 @@ def test_the_program_of_the_docs_needs_neither_torch_nor_muster(exported):
         cwd=exported.path.parent, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert (done.stdout, done.stderr) == ("XParts-v0 [True, True, True]\n", "")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "dtype"),
+    [
+        (5_000, 6_000, np.float32),
+        (-6_000, -5_000, np.float32),
+        (-np.inf, -5_000, np.float32),
+        (5_000, np.inf, np.float32),
+        (-np.inf, np.inf, np.float32),
+        (-3.4e38, 3.4e38, np.float32),
+        (0, 255, np.uint8),
+        (-(2**40), 2**40, np.int64),
+    ],
+)
+def test_what_a_policy_is_proved_on_is_of_its_space_and_not_huge(low, high, dtype):
+    space = gym.spaces.Box(low, high, (3,), dtype, seed=0)
+    rows = draw_observations(space, gym.spaces.Discrete(2), 200)
+    assert rows.dtype == dtype and np.isfinite(rows).all()
+    assert all(space.contains(row) for row in rows)
+    assert np.abs(rows.astype(np.float64)).max() <= 7_000
+    assert len(np.unique(rows)) > 50

@@ -7,7 +7,15 @@ import functools
 
 import pytest
 
-from muster import MiddlewareError, MusterError, MusterWarning, OptionError, Task, TaskError
+from muster import (
+    MiddlewareError,
+    MusterError,
+    MusterWarning,
+    OptionError,
+    StepTimer,
+    Task,
+    TaskError,
+)
 
 
 def collect(buffer, env):
@@ -113,9 +121,13 @@ def method_factory(learner):
         (method_factory, "__call__"),
     ],
 )
-def test_a_factory_of_one_argument_is_found_when_it_returns_a_function(factory, made):
+@pytest.mark.parametrize("timed", [False, True])
+def test_a_factory_of_one_argument_is_found_when_it_returns_a_function(factory, made, timed):
     name = factory.__name__
-    what, fix = refusal(MiddlewareError, lambda: Task().use(factory).run(1))
+    task = Task().use(factory)
+    if timed:
+        task.use_step_wrapper(StepTimer(print_per_step=0))
+    what, fix = refusal(MiddlewareError, lambda: task.run(1))
     assert what == f"{name!r} returned the function {made!r} when it was called with ctx"
     assert fix == f"task.use({name}(...))"
 

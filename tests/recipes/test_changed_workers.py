@@ -20,7 +20,7 @@ PROGRAMS = {
     "replay": ("dqn", SHORT),
     "stream": ("impala", {"unroll": 8}),
     "gradients": ("a3c", {}),
-    "sac": ("sac", SHORT),
+    "sac": ("sac", {**REPLAY, "updates_per_step": 0.25, "batch_size": 16}),
     "apex": ("apex", SHORT),
     "r2d2": ("r2d2", {**SHORT, "sequence": 8, "overlap": 4, "burn_in": 2, "n_step": 2}),
     "appo": ("appo", {"unroll": 8}),

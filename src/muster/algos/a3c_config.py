@@ -11,7 +11,7 @@ from muster.algos.options import check_number, check_roles, check_whole
 
 @dataclass(frozen=True)
 class A3CConfig(PolicyAndValueConfig):
-    """Options of A3C: each worker computes one gradient from each of its short rollouts."""
+    """Options of A3C: each worker computes one gradient per short rollout."""
 
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = PolicyAndValueConfig.FIXED_ON_RESUME - {
         "normalize_obs"

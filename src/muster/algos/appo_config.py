@@ -8,7 +8,7 @@ from muster.algos.unroll_config import UnrollConfig
 
 @dataclass(frozen=True)
 class APPOConfig(UnrollConfig):
-    """Options of APPO: each unroll of older weights is used once, with PPO's clipped loss."""
+    """Options of APPO: each unroll is used once, with PPO's clipped loss."""
 
     lr: float = 6e-4
     """Learning rate of Adam."""

@@ -24,7 +24,7 @@ MOST_QUANTILES = 1_024
 class DQNConfig(SequenceConfig, QLearningConfig):
     """Options of DQN. The defaults are those of SB3's zoo for CartPole-v1.
 
-    With `model` lstm or gru, DQN learns from sequences, and `batch_size` counts sequences.
+    With `model` lstm or gru, it learns from sequences; `batch_size` counts those.
     """
 
     NAME = "DQN"

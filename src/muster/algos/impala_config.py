@@ -7,7 +7,7 @@ from muster.algos.unroll_config import UnrollConfig
 
 @dataclass(frozen=True)
 class IMPALAConfig(UnrollConfig):
-    """Options of IMPALA: each unroll of older weights is used once, corrected by V-trace."""
+    """Options of IMPALA: each unroll is used once, corrected by V-trace."""
 
     lr: float = 6e-4
     """Learning rate of Adam."""

@@ -15,21 +15,24 @@ from muster.shown import program, shown
 
 _ABOUT = """Train a network on labelled data: muster fit MODEL --data PATH|digits
 
-MODEL is resnet8, resnet20, resnet32, ... (6n + 2 layers), impala_cnn, nature_cnn, mlp, or your
-own module:Class. Data is digits (scikit-learn's), or a path: CIFAR-10 or CIFAR-100 as published
-(folder or tar.gz), a folder of images by class, or an .npz of x_train, y_train, x_test, y_test.
-Any number of replicas gives the same network, bit for bit. Ctrl-C saves and leaves;
-muster resume RUN goes on. docs/fit.md explains it."""
+MODEL is resnet8, resnet20, resnet32, ... (6n + 2 layers), impala_cnn,
+nature_cnn, mlp, or your own module:Class. Data is digits (scikit-learn's), or a
+path: CIFAR-10 or CIFAR-100 as published (folder or tar.gz), a folder of images
+by class, or an .npz of x_train, y_train, x_test, y_test.
+Any number of replicas gives the same network, bit for bit. Ctrl-C saves and
+exits; muster resume RUN continues. docs/fit.md explains it.
+"""
 
 
 # Options are checked when all are known, including those of a run that is resumed.
-_SHOWN = {"__doc__": _ABOUT, "__post_init__": lambda self: None}
+_SHOWN = {"__doc__": "All options, with their defaults:", "__post_init__": lambda self: None}
 _Options: Any = make_dataclass("Options", [], bases=(FitOptions,), namespace=_SHOWN, frozen=True)
 
 
 def main(argv: Sequence[str]) -> int:
     """Train, and print the result."""
     if not {"-h", "--help"}.isdisjoint(argv):
+        print(_ABOUT)
         parse(_Options, ["--help"], "muster fit MODEL")
     model = argv[0] if argv and not argv[0].startswith("-") else None
     rest = argv if model is None else argv[1:]
@@ -69,8 +72,9 @@ def _run(model: str | None, given: dict[str, Any], prog: str) -> int:
         result = fit(model, **given)
     except OptionError as error:
         typed = as_typed(error, prog, [each.name for each in fields(FitOptions)])
-        typed.run_failed = error.run_failed
-        raise _as_model(typed, prog) from None
+        named = _as_model(typed, prog)
+        named.run_failed = error.run_failed
+        raise named from None
     except MusterError:
         raise
     except Exception as error:  # from the model's own code

@@ -178,8 +178,15 @@ def draw_observations(
 
 def _draw(space: gym.Space[Any], count: int) -> Array:
     rows = np.stack([np.asarray(space.sample(), space.dtype) for _ in range(count)])
-    limit = rows.dtype.kind == "f" or rows.dtype.itemsize > 2
-    return np.clip(rows, -_LARGEST, _LARGEST) if limit else rows
+    if not isinstance(space, gym.spaces.Box):
+        return rows
+    # A Box with far bounds has samples of any size: these are drawn again, nearer to 0.
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    least = np.maximum(low, np.minimum(-_LARGEST, high - _LARGEST))
+    most = np.minimum(high, np.maximum(_LARGEST, low + _LARGEST))
+    nearer = space.np_random.uniform(least, most, rows.shape)
+    drawn: Array = np.where((rows < least) | (rows > most), nearer, rows).astype(rows.dtype)
+    return drawn
 
 
 def _joined(one: Any, other: Any) -> Any:

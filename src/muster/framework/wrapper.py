@@ -207,10 +207,11 @@ async def _time_async_generator(
         await rest.aclose()
 
 
-async def _time_awaitable(rest: Awaitable[Any], spent: float, record: _Record) -> None:
+async def _time_awaitable(rest: Awaitable[Any], spent: float, record: _Record) -> Any:
     started = perf_counter()
-    await rest
+    result = await rest
     record.spent += spent + perf_counter() - started
+    return result  # the task refuses what is no result of a middleware
 
 
 def _cells(times: dict[str, float]) -> tuple[str, str, str]:
