@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 RESULTS := benchmarks/results
 # A file of tests shares what it has started, so it stays with one process. Long ones come first:
-# tests/conftest.py has the order.
-TESTS := $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# tests/conftest.py has the order. One process more than cores: tests often wait for processes.
+AT_ONCE := $(shell $(PYTHON) -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 1))')
+TESTS := $(BIN)/python -m pytest -q -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install -q
 
 .PHONY: help train test slow check format bench faults pictures clean
