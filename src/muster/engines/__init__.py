@@ -1,1 +1,1 @@
-"""What runs the nodes of a program. Knows no reinforcement learning, and not what is sent."""
+"""Engines run the nodes of a program. They know neither RL nor the content of messages."""

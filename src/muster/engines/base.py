@@ -1,10 +1,10 @@
 """The narrow protocol between a parallel program and its engine: launch, send, receive, stop.
 
-    Engine.run(launch)            parent: start nodes, watch them, end them; their results
+    Engine.run(launch)            parent: starts, watches and ends nodes; returns their results
     Transport (one in each node)  parcel -> send -> Receiver.received on the other node
 
-A transport keeps the order between two nodes, loses nothing while both live, and never blocks.
-What may be on the way at once is for its user to limit.
+A transport keeps the order between two nodes, loses nothing while both live, and never blocks. Its
+user has to limit the amount of data in flight.
 """
 
 import threading
@@ -21,9 +21,9 @@ from muster.framework.node import Finish, Place, Use
 OnFailure = Literal["stop", "restart", "resume"]
 
 ROW = 128
-"""Bytes at the start of the shared memory that each node has for itself, in the order of ids."""
+"""Bytes per node at the start of the shared memory, in the order of node ids."""
 LIVED = ROW - 8
-"""Where in its row a node notes that it lived on this machine: not so in a copy for another one."""
+"""Offset in its row where a node records that it lived on this machine; not copied to others."""
 
 
 @dataclass(frozen=True)
@@ -43,46 +43,46 @@ class Launch:
     hang_after: float
     """Seconds without progress after which a node counts as hung."""
     start_within: float
-    """The same from its start to its first progress."""
+    """The same limit from a node's start to its first progress."""
     grace: float
-    """Seconds that a node has for ending by itself once it was told to."""
+    """Seconds that a node has to end by itself after it was told to."""
     threads: int | None
-    """Threads of numeric libraries in each node; None shares the cores among the nodes."""
+    """Threads of numeric libraries in each node; None divides the cores among the nodes."""
     pin: bool
-    """Whether each node is bound to cores of its own."""
+    """Whether each node is bound to its own cores."""
     log_dir: Path | None
-    """Where to write what each node prints; it is shown in any case."""
+    """Directory for the output of each node, which is also shown; None for no files."""
     on_signal: frozenset[int]
-    """Ids of the nodes that a signal asks to finish; the others end when one of these does."""
+    """Ids of the nodes that a signal asks to finish; the others end when one of these ends."""
     quiet: bool
     """Whether replaced nodes are mentioned in the logs only, not on standard error."""
     resources: Mapping[int, Mapping[str, float]]
-    """What each node is to have for itself, by node id, where an engine can see to that."""
+    """Resources reserved for each node, by node id, if the engine can reserve them."""
     address: str | None
-    """Of the cluster, for an engine that runs on one; None for its own choice."""
+    """Address of the cluster, for an engine that runs on one; None for the engine's default."""
 
 
 class Engine(Protocol):
     """Runs a program on its nodes."""
 
     def prepare(self, modules: Sequence[str], address: str | None) -> None:
-        """Import these modules ahead for the nodes of later runs, without waiting.
+        """Start importing these modules for the nodes of later runs, without waiting.
 
-        Raises OptionError for an address at which no cluster can be joined.
+        Raises OptionError for an address at which there is no cluster to join.
         """
 
     def run(self, launch: Launch) -> list[Any]:
-        """Return what `main` returned on each node. Nothing is left behind when this ends."""
+        """Return the results of `main`, one per node. Leaves nothing behind when it ends."""
 
 
 class Alarm(Protocol):
-    """Tells the supervisor that what all of its nodes depend on is lost."""
+    """Tells the supervisor that something all nodes depend on is lost."""
 
     def fileno(self) -> int:
-        """Return a descriptor that becomes readable then."""
+        """Return a descriptor that becomes readable when that happens."""
 
     def error(self) -> MusterError:
-        """Return the error to end the run with."""
+        """Return the error that ends the run."""
 
 
 class Parcel(Protocol):
@@ -91,7 +91,7 @@ class Parcel(Protocol):
     nbytes: int
 
     def drop(self) -> None:
-        """Release it: it will not be sent again."""
+        """Release the copy: it will not be sent again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,25 +112,25 @@ class Receiver(Protocol):
         """Handle a message, and release it."""
 
     def linked(self, peer: int, incarnation: int) -> None:
-        """A link to this node is up. Messages to an older incarnation are lost."""
+        """The link to this node is up. Messages to an earlier incarnation are lost."""
 
     def lost(self, peer: int) -> None:
         """The link to this node is down, until it is linked again."""
 
     def gone(self, peer: int, incarnation: int | None = None) -> None:
-        """This node has ended, or left: it is not waited for.
+        """This node has ended or left, so no one waits for it.
 
-        One that is elastic may be linked again, as a later incarnation than the one that is gone.
+        An elastic node may be linked again, as a later incarnation than the one that left.
         """
 
     def joined(self, peer: int) -> None:
-        """This node, which is elastic and was gone, is at work."""
+        """This elastic node, which was absent, has joined."""
 
     def replaced(self, total: int) -> None:
-        """So many nodes of this run were replaced so far."""
+        """This many nodes of the run have been replaced so far."""
 
     def told_to_finish(self, finish: Finish) -> None:
-        """The run is to end."""
+        """The run has to end."""
 
 
 class Transport(Protocol):
@@ -139,13 +139,13 @@ class Transport(Protocol):
     place: Place
 
     def start(self, receiver: Receiver) -> None:
-        """Start receiving; returns when all nodes that are up already are linked."""
+        """Start receiving; returns when all nodes that are already up are linked."""
 
     def parcel(self, tree: bytes, buffers: Sequence[memoryview]) -> Parcel:
-        """Take a copy of a message."""
+        """Copy a message for sending."""
 
     def send(self, to: int, head: bytes, parcel: Parcel | None = None) -> bool:
-        """Send without waiting. False if that node is not linked now."""
+        """Send without waiting. False if that node is not linked."""
 
     def meet(self, task: int, uses: Sequence[Use], labels: Labels) -> str | None:
         """Wait until every node has called this; return what is wrong with the program, or None."""
@@ -157,48 +157,48 @@ class Transport(Protocol):
         """Count progress of the main thread."""
 
     def reach(self, mark: int) -> None:
-        """Set how far this node came, by a count that continues through its incarnations."""
+        """Report how far this node is, by a count that continues across its incarnations."""
 
     def looping(self, is_looping: bool) -> None:
-        """Say that the main thread enters or leaves `Task.run`."""
+        """Record that the main thread enters or leaves `Task.run`."""
 
     def wait_for(
         self, changed: threading.Condition, until: Callable[[], bool], timeout: float | None
     ) -> bool:
-        """Wait until `until` holds, which a message makes true; False if the time is up.
+        """Wait until `until` holds, which a message makes true; False after `timeout` seconds.
 
-        The caller does not hold `changed`, which is notified when `until` may have become true.
-        The node counts as waiting meanwhile, not as hung.
+        The caller must not hold `changed`, which is notified when `until` may have become true.
+        Meanwhile the node counts as waiting, not as hung.
         """
 
     def waiting(self) -> AbstractContextManager[None]:
         """Within this block a thread waits for other nodes by its own means."""
 
     def saving(self) -> AbstractContextManager[None]:
-        """Within this block the node writes to the disk, and is not ended for being slow."""
+        """Within this block the node writes to disk, and is not ended for being slow."""
 
     def shared_memory(self, size: int) -> memoryview:
-        """Return the first bytes of memory that all nodes see, and every incarnation of them.
+        """Return the first `size` bytes of the memory that all nodes and their incarnations share.
 
-        It is zero at the start of the run, and all who ask get the same bytes. It begins with a row
-        of `ROW` bytes for each node, the first 8 of which count what the node has published.
-        Where `is_spread`, every machine has a copy of its own.
+        The memory is zero at the start of the run, and every caller gets the same bytes. It begins
+        with a row of `ROW` bytes for each node, whose first 8 bytes count what the node has
+        published. If `is_spread`, every machine has its own copy.
         """
 
     is_spread: bool
-    """Whether nodes are on several machines: then others see only what is published."""
+    """Whether nodes are on several machines: then they see only bytes that were published."""
 
     def publish(self, spans: Sequence[tuple[int, int]], count: int) -> None:
         """Replicate these bytes of the shared memory to all machines, then set this node's counter.
 
         Returns at once. The counter is set on the other machines first and here last: once it is
-        set here, every machine has the bytes. If the node dies meanwhile, all of it was replicated
-        or the counter here is unchanged. The bytes must not change until the counter is set.
-        Only where `is_spread`: otherwise the node sets its counter itself.
+        set here, every machine has the bytes. If the node dies meanwhile, either all bytes were
+        replicated or the counter here is unchanged. The bytes must not change until the counter is
+        set. Only for `is_spread`: otherwise the node sets its counter itself.
         """
 
     def stop(self) -> None:
-        """Send what is queued, and stop."""
+        """Send all queued messages, and stop."""
 
 
 NodeMain = Callable[[Transport, Callable[..., Any], tuple[Any, ...], Mapping[str, Any]], Any]

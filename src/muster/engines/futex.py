@@ -1,7 +1,7 @@
-"""Sleep until a word of shared memory changes, and wake the sleepers (Linux's futex).
+"""Sleep until a word of shared memory changes, and wake the sleepers (the futex of Linux).
 
-A word has one writer. Who waits sleeps in the kernel on the value it has seen; the kernel compares
-it again under its own lock, so a change in between is never missed.
+A word has one writer. A waiting process sleeps in the kernel on the value that it has seen; the
+kernel compares the value again under its own lock, so no change is missed.
 """
 
 import ctypes
@@ -12,8 +12,8 @@ import platform
 from muster.errors import MusterError
 
 _SYS_FUTEX = {"x86_64": 202}.get(platform.machine())
-"""Only here, as a team relies on stores being seen in their order, which ARM does not promise."""
-_WAIT, _WAKE = 0, 1  # not the private ones: the word is shared between processes
+"""x86_64 only: a team relies on stores becoming visible in order, which ARM does not guarantee."""
+_WAIT, _WAKE = 0, 1  # not the private variants: processes share the word
 _ALL = 2**31 - 1
 _LOW_HALF = 0xFFFF_FFFF
 
@@ -26,11 +26,11 @@ class _Timespec(ctypes.Structure):
 
 
 class Word:
-    """An int64 of shared memory that is waited for by the low half of its bytes.
+    """An int64 of shared memory; waiting compares only its low half.
 
     Args:
-        memory: Where it is.
-        offset: Of its first byte, a multiple of 8.
+        memory: The shared memory.
+        offset: Offset of the first byte, a multiple of 8.
     """
 
     def __init__(self, memory: memoryview, offset: int) -> None:
@@ -38,11 +38,11 @@ class Word:
         self._address = ctypes.c_void_p(ctypes.addressof(self._kept))
 
     def wake(self) -> None:
-        """Wake all sleepers; called after a change."""
+        """Wake all sleepers; call this after a change."""
         _futex(self._address, _WAKE, _ALL, None)
 
     def sleep(self, seen: int, seconds: float) -> None:
-        """Sleep as long as it has the value that was seen, but not longer than so many seconds."""
+        """Sleep while the word has the value that was seen, but at most this many seconds."""
         whole = int(seconds)
         limit = _Timespec(whole, int((seconds - whole) * 1e9))
         _futex(self._address, _WAIT, seen & _LOW_HALF, ctypes.byref(limit))

@@ -1,4 +1,4 @@
-"""What nodes print: shown by the parent with its name before each line, and kept in files."""
+"""The output of nodes: the parent shows it with the node's name on each line, and logs it."""
 
 import contextlib
 import errno
@@ -12,17 +12,17 @@ from muster.framework.node import Place
 
 _CHUNK = 64 << 10
 _LONGEST_LINE = 64 << 10
-"""A line that is longer is shown in pieces."""
+"""A longer line is shown in pieces."""
 
 
 class NodeLog:
     """One of a node's two streams, read from its pipe.
 
     Args:
-        place: Whose it is.
-        fd: Where to read; it becomes this object's own.
-        is_error: Whether it is the node's standard error.
-        directory: Where to keep it; None for nowhere.
+        place: The place of the node.
+        fd: Descriptor of the pipe; this object closes it.
+        is_error: Whether this is the node's standard error.
+        directory: Directory of the log; None for no log.
     """
 
     def __init__(self, place: Place, fd: int, is_error: bool, directory: Path | None) -> None:
@@ -33,12 +33,12 @@ class NodeLog:
         self._line = b""
         self._file: BinaryIO | None = None
         if directory is not None:
-            # Both streams of every incarnation: O_APPEND keeps each write whole.
-            with contextlib.suppress(OSError):  # what is shown is not lost
+            # Both streams of every incarnation write here: O_APPEND keeps each write whole.
+            with contextlib.suppress(OSError):  # the output is still shown
                 self._file = _opened(log_of(place, directory))
 
     def read(self) -> bool:
-        """Show what came; False when nothing is there, now or for good."""
+        """Show what has arrived; False if there is nothing to read, now or ever."""
         try:
             data = os.read(self.fd, _CHUNK)
         except OSError:
@@ -51,7 +51,7 @@ class NodeLog:
         return bool(data)
 
     def close(self) -> None:
-        """Show what is left, and close."""
+        """Show the rest, and close."""
         while self.read():
             pass
         if self._line:
@@ -64,23 +64,23 @@ class NodeLog:
         if not lines:
             return
         if self._file is not None:
-            with contextlib.suppress(OSError):  # a full disk is no reason to end a run
+            with contextlib.suppress(OSError):  # a full disk must not end the run
                 self._file.write(b"".join(line + b"\n" for line in lines))
         stream = sys.stderr if self._is_error else sys.stdout
         text = "".join(f"{self._prefix}{line.decode(errors='replace')}\n" for line in lines)
-        # Nor is a terminal that was closed, or a pipe that nobody reads any more.
+        # Neither must a closed terminal, or a pipe without a reader.
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.write(text)
             stream.flush()
 
 
 def log_of(place: Place, directory: Path) -> Path:
-    """Return the file that keeps what a node prints, and what is said about it."""
+    """Return the log file of a node, for its output and for messages about it."""
     return directory / f"node.{place.node_id}.log"
 
 
 def _opened(file: Path) -> BinaryIO:
-    """Open a log to add to it; not a named pipe, which would wait for somebody to read it."""
+    """Open a log for appending; not a named pipe, which would wait for a reader."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
     fd = os.open(file, flags, 0o666)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -90,7 +90,7 @@ def _opened(file: Path) -> BinaryIO:
 
 
 def append(file: Path, text: str) -> bool:
-    """Add to a log, on lines of its own; False if that is not possible."""
+    """Append to a log, on separate lines; False if that is not possible."""
     try:
         with _opened(file) as log:
             log.write(text.rstrip("\n").encode(errors="replace") + b"\n")
@@ -101,7 +101,7 @@ def append(file: Path, text: str) -> bool:
 
 def say(line: str) -> None:
     """Write a line to standard error, over a progress bar if there is one."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or none at all
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or missing
         erased = "\r\x1b[K" if sys.stderr.isatty() else ""
         sys.stderr.write(f"{erased}muster: {line}\n")
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""`Member`: one node as its supervisor knows it, whatever runs it."""
+"""`Member`: the supervisor's view of one node, whatever engine runs it."""
 
 import os
 import signal
@@ -21,13 +21,13 @@ class Member(ABC):
     """One node, through all of its incarnations.
 
     Args:
-        place: Its place, as it is at the start.
+        place: Its place at the start.
         launch: The program.
         page: Where nodes count their progress.
     """
 
     pipe: Connection
-    """Messages of the node."""
+    """Messages from the node."""
 
     def __init__(self, place: Place, launch: Launch, page: ProgressPage) -> None:
         self.place = place
@@ -38,24 +38,24 @@ class Member(ABC):
         self.ended = False
         """Whether it has ended and will not be replaced."""
         self.elastic = place.node_id in place.elastic
-        """Whether the run goes on without it."""
+        """Whether the run continues without it."""
         self.away = place.node_id in launch.late
-        """Whether it is elastic and not there: it did not join yet, or has left."""
+        """Whether it is elastic and absent: it has not joined yet, or has left."""
         self.last_there = -1
-        """Its last incarnation that was there and left; -1 for none."""
+        """Its last incarnation that was present and left; -1 for none."""
         self.has_joined = not self.away
-        """Whether it is at work, or one that the run begins with."""
+        """Whether it works, or is one of the nodes that the run begins with."""
         self.has_left = False
-        """Whether it was at work, and left."""
+        """Whether it worked, and then left."""
         self.why_not_joined: str | None = None
-        """What it raised before it was at work, as one that joined."""
+        """The exception that it raised before it had joined."""
         self.alive = False
         self.listening = False
         self.hung: str | None = None
-        """Why the supervisor killed it as hung; None if it did not."""
+        """Why the supervisor killed it as hung; None if the supervisor did not."""
         self.kill_at: float | None = None
         self.done_at: float | None = None
-        """When its `main` returned or raised; the process should end then."""
+        """When its `main` returned or raised; then its process should end."""
         self.replaced: tuple[float, str] | None = None
         """When and how the previous incarnation ended, until this one works."""
         self.watch = Watch()
@@ -93,12 +93,12 @@ class Member(ABC):
 
     @property
     def has_place(self) -> bool:
-        """Whether there is a machine for it; until then it can only wait."""
+        """Whether it has a machine; until then it can only wait."""
         return True
 
     @property
     def has_lost_place(self) -> bool:
-        """Whether it ended because its machine, or what ran it there, is lost."""
+        """Whether it ended because its machine, or the process that ran it there, is lost."""
         return False
 
     @abstractmethod
@@ -111,7 +111,7 @@ class Member(ABC):
 
     @abstractmethod
     def kill(self) -> None:
-        """Kill the node, and all that it has started."""
+        """Kill the node, and everything that it has started."""
 
     @abstractmethod
     def join(self) -> None:
@@ -126,7 +126,7 @@ class Member(ABC):
         """Describe how it ended."""
 
     def close(self) -> None:
-        """Release an ended node, and end what it left running."""
+        """Release an ended node, and end everything that it left running."""
         self._release()
         self.alive = False
         self.listening = False

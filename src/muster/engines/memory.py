@@ -1,4 +1,4 @@
-"""Memory that a parent and all nodes of a run share, and that goes with the last of them."""
+"""Memory that a parent and all nodes of a run share; it is freed with the last of them."""
 
 import mmap
 import os
@@ -9,14 +9,14 @@ from muster.errors import MusterError
 
 
 class SharedMemoryError(MusterError, OSError):
-    """There is no memory, or no descriptor, for a message."""
+    """The system has no memory, or no descriptor, for a message."""
 
 
 class SharedMemory:
-    """A memfd: it has no name that could stay behind, and goes to a new process as a descriptor.
+    """A memfd: it has no name that could be left behind, and is passed to a process as a descriptor.
 
-    It begins as nothing and grows to what is asked for; what was written stays as it is, in other
-    processes and for those that come later.
+    Its size is zero at first and grows on demand; written bytes stay unchanged, in other processes
+    and in those that map it later.
     """
 
     def __init__(self, fd: int) -> None:
@@ -25,7 +25,7 @@ class SharedMemory:
 
     @classmethod
     def create(cls) -> "SharedMemory":
-        """Make one."""
+        """Make an empty one."""
         try:
             return cls(os.memfd_create("muster-shared", os.MFD_CLOEXEC))
         except OSError as error:
@@ -39,9 +39,9 @@ class SharedMemory:
         return self._fd
 
     def view(self, size: int) -> memoryview:
-        """Return the first `size` bytes. All processes that ask see the same ones."""
+        """Return the first `size` bytes. All processes see the same bytes."""
         try:
-            # Taken now: memory that is missing is an error here, and no SIGBUS while writing.
+            # Allocated now: missing memory is an error here, not a SIGBUS during a write.
             os.posix_fallocate(self._fd, 0, size)
             mapped = mmap.mmap(self._fd, size)
         except OSError as error:
@@ -60,7 +60,7 @@ def _attach(descriptor: Any) -> SharedMemory:
 
 
 def no_memory(size: int, error: OSError) -> SharedMemoryError:
-    """Make the error for shared memory that the system does not give."""
+    """Make the error for shared memory that the system cannot provide."""
     return SharedMemoryError(
         f"{size:,} bytes of shared memory cannot be had",
         f"the system says: {error.strerror}",

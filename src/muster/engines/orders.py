@@ -13,7 +13,7 @@ from muster.framework.node import Finish, Use
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """The node can be connected to."""
+    """Other nodes can connect to this node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Finishing:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Every machine is to see these bytes of the shared memory, and then the node's counter."""
+    """Replicate these bytes of the shared memory to every machine, then the node's counter."""
 
     spans: tuple[tuple[int, int], ...]
     count: int
@@ -56,7 +56,7 @@ class Raised:
     why: str
     traceback: str
     fix: str | None = None
-    """What an error of muster's own says to try."""
+    """The advice of an error of muster's own."""
 
     @classmethod
     def of(cls, error: BaseException) -> "Raised":
@@ -72,14 +72,14 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """These nodes, and which incarnation of each, can be connected to."""
+    """These nodes, each with its incarnation, accept connections."""
 
     nodes: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """Every node is about to run this task; or, what is wrong with it."""
+    """Every node is about to run this task; or the problem that prevents it."""
 
     task: int
     problem: str | None
@@ -87,29 +87,29 @@ class Go:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """This node is not waited for: it has ended, or, if it is elastic, is not there yet or left."""
+    """Do not wait for this node: it has ended or, if it is elastic, has left or not yet joined."""
 
     node: int
     incarnation: int | None = None
-    """Which process of an elastic node it was at the latest, -1 for none: later ones are there."""
+    """For an elastic node, its last incarnation that left, -1 for none; later ones are present."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeJoined:
-    """This node, which is elastic and was away, is at work."""
+    """This elastic node, which was absent, has joined."""
 
     node: int
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """So many nodes of this run were replaced so far."""
+    """This many nodes of the run have been replaced so far."""
 
     total: int
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Finish."""
+    """Finish the run."""
 
     finish: Finish

@@ -1,7 +1,7 @@
 """A page of shared memory in which every node counts its progress, and which the parent reads.
 
-No message is needed, so a node whose threads cannot run (a C call that holds the interpreter, a
-stopped process) is seen as well as one whose loop waits for ever. Each word has one writer.
+No message is needed. So the parent notices a node whose threads cannot run (a C call that holds the
+interpreter, a stopped process) as well as one whose loop waits forever. Each word has one writer.
 """
 
 import time
@@ -11,28 +11,28 @@ from typing import NamedTuple
 from muster.engines.memory import SharedMemory
 
 STARTING, OUTSIDE, LOOPING, WAITING, SAVING = range(5)
-"""Not linked yet; in `main` but not in a loop; in a loop; in it, and waiting for other nodes;
-saving to the disk, which may be slow."""
+"""Not linked yet; in `main` but not in a loop; in a loop; in a loop and waiting for other nodes;
+saving to disk, which may be slow."""
 
 
 class Row(NamedTuple):
-    """What a node has counted."""
+    """The counts of one node."""
 
     counter: int
-    """Rises as long as the node makes progress, or could."""
+    """Increases as long as the node makes progress, or is able to."""
     state: int
     work: int = 0
     """Work of its main thread in this incarnation: loops, environment steps, arrivals."""
     mark: int = 0
-    """How far it came, by a count that continues through its incarnations; 0 for none."""
+    """How far the node is, by a count that continues across its incarnations; 0 for none."""
 
 
 _WORDS = 8
-"""Of a node's row: a cache line, so that nodes do not slow each other down."""
+"""Words of a node's row: one cache line, so that nodes do not slow each other down."""
 
 
 class ProgressPage:
-    """The counters of all nodes; goes to a new process as its memory."""
+    """The counters of all nodes; a new process receives the page's memory."""
 
     def __init__(self, memory: SharedMemory, size: int) -> None:
         self._memory = memory
@@ -41,7 +41,7 @@ class ProgressPage:
 
     @classmethod
     def create(cls, size: int) -> "ProgressPage":
-        """Make a page for so many nodes."""
+        """Make a page for this many nodes."""
         return cls(SharedMemory.create(), size)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -52,11 +52,11 @@ class ProgressPage:
         return self._memory.fileno()
 
     def row(self, node: int) -> "ProgressRow":
-        """Return the row that a node writes."""
+        """Return the row to which a node writes."""
         return ProgressRow(self.words, node * _WORDS)
 
     def read(self, node: int) -> Row:
-        """Return what a node has counted."""
+        """Return the counts of a node."""
         first = node * _WORDS
         return Row(*self.words[first : first + len(Row._fields)])
 
@@ -76,7 +76,7 @@ class ProgressPage:
 
 
 class ProgressRow:
-    """Where one node writes. Only its main thread does."""
+    """The row of one node. Only the node's main thread writes to it."""
 
     def __init__(self, words: memoryview, first: int) -> None:
         self._words = words
@@ -92,24 +92,24 @@ class ProgressRow:
         self._words[self._counter] += 1
 
     def reach(self, mark: int) -> None:
-        """Set how far the node came, by a count that continues through its incarnations."""
+        """Set how far the node is, by a count that continues across its incarnations."""
         self._words[self._mark] = mark
 
     def set_state(self, state: int) -> None:
-        """Set what the node does."""
+        """Set the node's state."""
         self._words[self._state] = state
         self._words[self._counter] += 1
 
 
 @dataclass
 class Watch:
-    """Since when one node has made no progress."""
+    """How long one node has made no progress."""
 
     counter: int = -1
     since: float = 0.0
 
     def seconds_without_progress(self, counter: int) -> float:
-        """Return for how long the counter has been the same."""
+        """Return for how many seconds the counter has been the same."""
         now = time.monotonic()
         if counter != self.counter:
             self.counter = counter

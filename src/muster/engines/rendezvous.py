@@ -10,18 +10,18 @@ from muster.framework.node import Place
 
 
 class Waiting(Protocol):
-    """A node, as far as the rendezvous needs it."""
+    """The part of a node that the rendezvous needs."""
 
     place: Place
     ended: bool
     away: bool
 
     def tell(self, order: object) -> None:
-        """Give an order."""
+        """Send an order."""
 
 
 class Rendezvous:
-    """Which nodes have arrived, for each task of the program."""
+    """The nodes that have arrived, for each task of the program."""
 
     def __init__(self, members: Sequence[Waiting]) -> None:
         self._members = members
@@ -30,14 +30,14 @@ class Rendezvous:
 
     def arrive(self, member: Waiting, at: AtRun) -> None:
         """Record that a node is about to run a task."""
-        if at.task in self._over:  # it was replaced, and the others are running
+        if at.task in self._over:  # a replaced node, and the others are already running
             member.tell(Go(at.task, None))
             return
         self._here[at.task][member.place.node_id] = at
         self.look()
 
     def look(self) -> None:
-        """Start each task for which all nodes have arrived that are there and have not ended."""
+        """Start each task for which all present nodes that have not ended have arrived."""
         expected = {m.place.node_id for m in self._members if not m.ended and not m.away}
         for task, here in list(self._here.items()):
             if task not in self._over and expected <= here.keys():

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from muster.engines.progress import LOOPING, OUTSIDE, SAVING, STARTING, Row
 
 HEALTHY_AFTER = 60.0
-"""A node that made progress for so many seconds starts again with no restarts counted."""
+"""A node that made progress for so many seconds is healthy: its restarts are counted from zero."""
 MOST_FAILED_STARTS = 5
 """Failures in a row before the first loop; then the node is given up."""
 MOST_AT_ONE_PLACE = 3
-"""The same for failures in the same way at the same place."""
+"""The same limit for failures of the same kind at the same place."""
 MOST_WITHOUT_PROGRESS = 10
-"""The same for incarnations that got no further than the first of them."""
+"""The same limit for incarnations that got no further than the first of them."""
 _BACK_OFF = 0.1
 _LONGEST_BACK_OFF = 5.0
 
@@ -28,9 +28,9 @@ class NodeFailure:
     """`it was ended by SIGKILL`, `it made no progress for 300.1 s`."""
     hung: bool
     seconds: float
-    """From its start to its last progress."""
+    """Seconds from its start to its last progress."""
     at: Row
-    """Where it was."""
+    """Its counts when it failed."""
 
 
 @dataclass
@@ -38,15 +38,15 @@ class RestartPolicy:
     """The restarts of one node.
 
     Args:
-        most: Restarts that it may have since it was last healthy.
+        most: Maximum number of restarts since it was last healthy.
     """
 
     most: int
     restarts: int = field(default=0, init=False)
-    """Since it was last healthy."""
+    """Number of restarts since it was last healthy."""
     _failed_starts: int = field(default=0, init=False)
     _failures: list[NodeFailure] = field(default_factory=list, init=False)
-    """While working, in a row; none got further than the first."""
+    """Consecutive failures while working; none got further than the first."""
 
     def record_failure(self, failure: NodeFailure) -> str | None:
         """Record a failure. Returns why the node is given up, or None to restart it."""
@@ -55,7 +55,7 @@ class RestartPolicy:
         self.restarts += 1
         has_worked = failure.at.state not in (STARTING, OUTSIDE)
         self._failed_starts = 0 if has_worked else self._failed_starts + 1
-        # A node that waits for others runs none of its own code: the cause is outside.
+        # A node that waits for others runs none of its own code: the cause is elsewhere.
         if failure.at.state in (LOOPING, SAVING) or failure.hung:
             if self._failures and failure.at.mark > self._failures[0].at.mark:
                 self._failures.clear()
@@ -82,6 +82,6 @@ class RestartPolicy:
         kinds = {("" if each.hung else each.how, each.at.mark) for each in last}
         if len(last) < MOST_AT_ONE_PLACE or len(kinds) > 1:
             return False
-        # The first of them may have started elsewhere, if there is a mark that tells the place.
+        # The first failure may have had another starting point, if a mark identifies the place.
         alike = last[1:] if last[0].at.mark else last
         return len({each.at.work for each in alike}) == 1

@@ -1,4 +1,4 @@
-"""Signals that ask a run to end, as bytes that a selector can wait for."""
+"""Signals that ask a run to end, as bytes on a socket that a selector can wait for."""
 
 import signal
 import socket
@@ -11,10 +11,10 @@ from muster.framework.signals import STOP_SIGNALS
 
 @contextmanager
 def signals_as_bytes() -> Iterator[socket.socket | None]:
-    """Yield a socket on which each SIGINT, SIGTERM and SIGHUP of the block is one byte.
+    """Yield a socket that receives one byte for each SIGINT, SIGTERM and SIGHUP in this block.
 
-    A signal that is ignored, as SIGHUP under nohup, stays ignored. None where this is not the main
-    thread, which has the signals.
+    A signal that is ignored, such as SIGHUP under nohup, stays ignored. Yields None outside the
+    main thread, because only the main thread can handle signals.
     """
     try:
         before = {number: signal.getsignal(number) for number in STOP_SIGNALS}

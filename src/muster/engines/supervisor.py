@@ -1,9 +1,9 @@
 """`Supervisor`: starts the nodes of a run, watches them, replaces them, ends them.
 
-    run -> one selector: pipes of the nodes, their ends, what they print, signals, the next deadline
+    run -> one selector: pipes of the nodes, their exits, their output, signals, the next deadline
 
-It moves no data of the program. Everything it knows of a node is in its `Member`, and how a node is
-started and ended is known only there: the same supervisor serves every engine.
+The supervisor moves no data of the program. All state of a node is in its `Member`, and only the
+`Member` knows how to start and end the node: the same supervisor serves every engine.
 """
 
 import selectors
@@ -40,9 +40,9 @@ from muster.framework.node import Finish
 _LEAVING = 2.0
 """Seconds beyond the grace time in which a node logs what keeps it from ending."""
 _SAVE_SECONDS = 600.0
-"""Seconds without progress that a save may take."""
+"""Maximum seconds without progress during a save."""
 _WATCH_EVERY = 0.1
-"""Seconds between two looks at the progress page, at most."""
+"""Maximum seconds between two reads of the progress page."""
 
 
 class Supervisor:
@@ -50,9 +50,9 @@ class Supervisor:
 
     Args:
         launch: The program.
-        members: Its nodes, as an engine makes them.
-        page: Where their progress can be read.
-        alarm: Tells when what all nodes rest on is lost; None where nothing can be.
+        members: Its nodes, made by an engine.
+        page: Where nodes count their progress.
+        alarm: Reports the loss of something that all nodes depend on; None if that cannot happen.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class Supervisor:
         self._error: MusterError | None = None
         self._finishing: Finish | None = None
         self._all_finish = True
-        """Whether every node is to end, or only those that a signal asks first."""
+        """Whether every node has to end, or only those that a signal asks first."""
         self._end_by = float("inf")
         self._signal: int | None = None
         self._abandoned = False
-        """Whether a second signal came: all nodes are killed."""
+        """Whether a second signal arrived: then all nodes are killed."""
         self._next_watch = 0.0
         self._replaced = 0
-        """Nodes that were replaced so far."""
+        """Number of nodes that were replaced so far."""
 
     def run(self) -> list[Any]:
         """Run the program to its end."""
@@ -98,13 +98,13 @@ class Supervisor:
                 for member in self._members:
                     self._end(member)
                 self._selector.close()
-        if self._signal is not None:  # what failed on the way out does not change who wanted out
+        if self._signal is not None:  # a failure while ending does not hide the signal
             left = KeyboardInterrupt() if self._signal == signal.SIGINT else None
             raise left or SystemExit(128 + self._signal)
         if self._error is not None:
             raise self._error
         outcomes = [(member.outcome, member.elastic) for member in self._members]
-        return [  # by node id: an elastic node may not be there
+        return [  # by node id: an elastic node may be absent
             outcome.value if isinstance(outcome, Returned) else None
             for outcome, elastic in outcomes
             if elastic or isinstance(outcome, Returned)
@@ -113,7 +113,7 @@ class Supervisor:
     def _step(self) -> None:
         timeout = max(0.0, self._next_deadline() - time.monotonic())
         for key, _ in self._selector.select(timeout):
-            if key.fd in self._selector.get_map():  # an earlier one may have closed it
+            if key.fd in self._selector.get_map():  # an earlier event may have closed it
                 key.data()
         self._keep_time()
 
@@ -133,7 +133,7 @@ class Supervisor:
         except (EOFError, OSError):
             self._selector.unregister(member.pipe.fileno())
             return
-        except Exception as error:  # what it returned cannot be read here
+        except Exception as error:  # the result cannot be unpickled here
             order = Raised.of(error)
         self._handle(member, order)
 
@@ -168,7 +168,7 @@ class Supervisor:
             if member.has_joined:
                 member.outcome = order
                 self._fail(member.raised(order))
-            else:  # what is wrong with a newcomer may be its machine: the others go on
+            else:  # the cause may be the newcomer's machine: the others continue
                 member.why_not_joined = f"it raised {order.summary}"
 
     def _on_exit(self, member: Member) -> None:
@@ -199,7 +199,7 @@ class Supervisor:
         self._rendezvous.look()
 
     def _leave(self, member: Member, failure: NodeFailure) -> None:
-        """Go on without an elastic node, and have it join again as soon as there is room."""
+        """Continue without an elastic node, and let it join again as soon as there is room."""
         given_up = member.restart_policy.record_failure(failure)
         was_at_work, member.has_joined, member.replaced = member.has_joined, False, None
         if not member.away:
@@ -215,13 +215,13 @@ class Supervisor:
         member.restart_at = time.monotonic() + member.restart_policy.back_off()
 
     def _how_many(self, member: Member) -> str:
-        """Say how many nodes of an elastic node's role there are."""
+        """Describe how many nodes of an elastic node's role are present."""
         alike = [other for other in self._members if other.elastic]
         there = sum(other.has_joined and not other.ended for other in alike)
         return f"there are {there} of at most {len(alike)} {member.place.role} nodes"
 
     def _is_over(self) -> bool:
-        """Whether nobody waits any more for a node that is elastic."""
+        """Whether the run ends, so that no one waits for an elastic node."""
         return self._finishing is not None or self._error is not None or self._abandoned
 
     def _lose(self, member: Member, why: str) -> None:
@@ -242,8 +242,8 @@ class Supervisor:
     def _needs(self, member: Member) -> bool:
         """Whether a node that failed is still needed.
 
-        After a signal it is: nodes that go in step can only end, and save, together. But not if
-        the node had its chance, or if nobody wants to wait for the end any more.
+        After a signal it is: nodes in step can only end, and save, together. But not if the node
+        hung, or if the run has failed or was abandoned.
         """
         if member.policy == "stop" or self._error is not None or self._abandoned:
             return False
@@ -291,7 +291,7 @@ class Supervisor:
         if all(other.ended for other in self._members if not other.away):
             self._end_those_away()
         if not self._all_finish and all(m.ended for m in self._members if self._is_to_end(m)):
-            self._finish_all()  # those that were to end the run did not
+            self._finish_all()  # the nodes that should have ended the run did not
 
     def _tell_all(self, order: object) -> None:
         for member in self._members:
@@ -299,7 +299,7 @@ class Supervisor:
                 member.tell(order)
 
     def _end_those_away(self) -> None:
-        """End the elastic nodes that wait for room, or are on their way: nobody needs them."""
+        """End the elastic nodes that wait for room, or are starting: they are not needed."""
         for member in self._members:
             if member.away and not member.ended:
                 if member.alive:
@@ -327,7 +327,8 @@ class Supervisor:
     def _alarmed(self) -> None:
         """End the run. Nodes that can be reached finish by themselves, and save.
 
-        No node is replaced any more, and who does not answer is ended after the grace time.
+        No node is replaced from now on, and nodes that do not answer are killed after the grace
+        time.
         """
         assert self._alarm is not None
         self._selector.unregister(self._alarm.fileno())
@@ -335,7 +336,7 @@ class Supervisor:
             self._error = self._alarm.error()
             self._end_by = time.monotonic() + self._launch.grace
         self._all_finish = True
-        # As after a signal: nodes in step then wait for each other, and end together.
+        # As after a signal: nodes in step wait for each other, and end together.
         self._finish(Finish(str(self._error.args[0]), signal.SIGTERM), tell=True)
 
     def _finish(self, finish: Finish, tell: bool) -> None:
@@ -352,14 +353,14 @@ class Supervisor:
         self._end_those_away()
 
     def _finish_all(self) -> None:
-        """Ask the nodes to finish that the signal did not ask."""
+        """Ask the nodes to finish that the signal did not reach."""
         self._all_finish = True
         for member in self._members:
             if member.listening:
                 member.tell(self._end_order())
 
     def _is_to_end(self, member: Member) -> bool:
-        """Whether this node is asked to finish when the run is to end."""
+        """Whether this node is asked to finish when the run has to end."""
         return self._all_finish or member.place.node_id in self._launch.on_signal
 
     def _end_order(self, finish: Finish | None = None) -> End:
@@ -389,7 +390,7 @@ class Supervisor:
         if now >= self._end_by:
             self._end_by = float("inf")
             for member in self._members:
-                if self._is_saving(member):  # it has its grace time after that
+                if self._is_saving(member):  # its grace time begins after the save
                     self._end_by = now + self._launch.grace
                 else:
                     member.kill()
@@ -443,6 +444,6 @@ class Supervisor:
 
 
 def _gone_order(member: Member) -> Gone:
-    """Tell that a node is not waited for: not until it is there again, if it is elastic."""
+    """Return the order not to wait for a node; if it is elastic, only until it is back."""
     is_away = not member.ended and not member.has_joined
     return Gone(member.place.node_id, member.last_there if is_away else None)

@@ -1,12 +1,12 @@
-"""What moves between nodes, and how.
+"""Data flow between nodes.
 
     wire         values to bytes and back, without pickle
-    board        newest only: parallel_ctx, ParameterServer
-    stream       all of it, in order, bounded: events, finish, Channel, GradientSum
-    team         arrays that all nodes have in common, and a barrier
-    dispatcher, node   bring every message to where it belongs
+    board        the newest value only: parallel_ctx, ParameterServer
+    stream       every message, in order, bounded: events, finish, Channel, GradientSum
+    team         arrays that all nodes share, and a barrier
+    dispatcher, node   route every message to its board or stream
 
-Names are loaded when they are asked for: a node that sends no arrays does not import NumPy.
+Names are loaded on first use: a node that sends no arrays does not import NumPy.
 """
 
 from typing import TYPE_CHECKING

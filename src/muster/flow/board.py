@@ -1,10 +1,10 @@
 """Boards: the newest value of every key, and nothing older.
 
-    Publisher.publish({key: value}) -> one message -> readers that keep up get it at once;
-    a reader that does not gets the newest when it is ready, and never hears what it missed
+    Publisher.publish({key: value}) -> one message -> a reader that keeps up receives it at once;
+    a slow reader receives the newest values when it is ready, and never those that it missed
 
-The publisher keeps the smallest set of messages that holds the newest value of every key, so its
-memory does not depend on how slow a reader is, and a node that joins late gets just that set.
+The publisher keeps the smallest set of messages that contains the newest value of every key. So its
+memory does not depend on how slow a reader is, and a node that joins late receives just that set.
 """
 
 import threading
@@ -18,11 +18,11 @@ from muster.flow.dispatcher import Dispatcher
 from muster.flow.wire import Packed, unpack
 
 _UNDER_WAY = 2
-"""Messages to a reader that are not acknowledged: the next arrives while it reads one."""
+"""Unacknowledged messages per reader: the next one arrives while the reader reads one."""
 
 
 class _Message:
-    """A message that still holds the newest value of some keys."""
+    """A message that still contains the newest value of some keys."""
 
     __slots__ = ("keys", "number", "parcel")
 
@@ -33,7 +33,7 @@ class _Message:
 
 
 class _Reader:
-    """What one reader has been sent."""
+    """The state of one reader."""
 
     __slots__ = ("is_gone", "ready", "sent", "under_way")
 
@@ -48,9 +48,9 @@ class Publisher:
     """The writing side of a board, on this node.
 
     Args:
-        dispatcher: Sends it.
+        dispatcher: Sends the messages.
         board: Name of the board.
-        readers: Who reads it.
+        readers: Ids of the nodes that read it.
     """
 
     def __init__(self, dispatcher: Dispatcher, board: str, readers: tuple[int, ...]) -> None:
@@ -76,7 +76,7 @@ class Publisher:
                 self._send_newest(node, reader)
 
     def acknowledged(self, node: int) -> None:
-        """A reader has read one message."""
+        """Record that a reader has read one message."""
         with self._lock:
             reader = self._readers.get(node)
             if reader is not None:
@@ -85,7 +85,7 @@ class Publisher:
                 self._lock.notify_all()
 
     def linked(self, node: int) -> None:
-        """A reader is there: it gets the newest of everything."""
+        """Send the newest value of every key to a reader that is now linked."""
         with self._lock:
             reader = self._readers.get(node)
             if reader is not None:
@@ -94,21 +94,21 @@ class Publisher:
                 self._send_newest(node, reader)
 
     def lost(self, node: int) -> None:
-        """A reader is away."""
+        """Record that a reader cannot be reached."""
         with self._lock:
             if node in self._readers:
                 self._readers[node].ready = False
                 self._lock.notify_all()
 
     def gone(self, node: int) -> None:
-        """A reader is not waited for; it may come back."""
+        """Stop waiting for a reader; it may come back."""
         with self._lock:
             if node in self._readers:
                 self._readers[node].ready, self._readers[node].is_gone = False, True
                 self._lock.notify_all()
 
     def wait_until_sent(self, deadline: float) -> None:
-        """Wait until every reader was sent the newest values, or the time is up."""
+        """Wait until every reader was sent the newest values, or until the deadline."""
 
         def sent() -> bool:
             readers = list(self._readers.values())
@@ -117,7 +117,7 @@ class Publisher:
         self._dispatcher.wait_for(self._lock, sent, max(0.0, deadline - time.monotonic()))
 
     def close(self) -> None:
-        """Forget what was written."""
+        """Drop all messages."""
         with self._lock:
             for message in self._messages:
                 message.parcel.drop()
@@ -137,10 +137,10 @@ class Publisher:
 
 
 class Subscriber:
-    """The reading side of a board, on this node, for all its writers.
+    """The reading side of a board, on this node, for all writers of the board.
 
     Args:
-        dispatcher: Receives it.
+        dispatcher: Receives the messages.
         board: Name of the board.
         accept: Called with the sender and the new values, on the link thread.
     """
@@ -154,7 +154,7 @@ class Subscriber:
         dispatcher.add_subscriber(self)
 
     def received(self, number: int, delivery: Delivery) -> None:
-        """Apply a whole message, and acknowledge it."""
+        """Apply a message as a whole, and acknowledge it."""
         sender = delivery.sender
         values = unpack(delivery.tree, delivery.buffers)
         delivery.release()
@@ -169,4 +169,4 @@ class Subscriber:
 
 
 def _ignore(sender: int, values: Mapping[str, Any]) -> None:
-    """Read and drop."""
+    """Drop the values."""

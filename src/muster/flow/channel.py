@@ -1,9 +1,9 @@
-"""`Channel`: experience and other things of which none may be lost.
+"""`Channel`: a bounded queue for items that must not be lost, such as experience.
 
     put, on any node -> window of `capacity` items for each writer -> get, at home
 
-Every writer has a window of its own, so one that is fast, slow or dead changes nothing for the
-others. An item counts as read when `get` has returned it: only then may its writer put another.
+Every writer has its own window, so a fast, slow or dead writer does not affect the others. An item
+counts as read when `get` has returned it: only then may its writer put another.
 """
 
 import threading
@@ -22,23 +22,23 @@ from muster.flow.wire import pack
 
 @dataclass(frozen=True, slots=True)
 class Parcelled:
-    """An item, and where it is from."""
+    """An item, and its source."""
 
     value: Any
     sender: int
     incarnation: int
-    """Which process of that node: an item of a new one is no continuation of an old one's."""
+    """The process of that node: a new process does not continue the items of an earlier one."""
 
 
 class Channel:
-    """A bounded queue from all nodes to one: in order for each writer, nothing lost, nothing twice.
+    """A bounded queue from all nodes to one: in order for each writer, no losses, no duplicates.
 
-    Without a parallel run it is a queue in this process.
+    Outside a parallel run, it is a queue in this process.
 
     Args:
         name: The same on all nodes.
-        home: Who reads: `role.<name>`, `node.<id>` or a node id.
-        capacity: Items that each writer may have put and not seen read.
+        home: The node that reads: `role.<name>`, `node.<id>` or a node id.
+        capacity: Maximum number of unread items of each writer.
         beside: Another channel of this node, so that `wait_for_any` can wait for both.
     """
 
@@ -85,15 +85,15 @@ class Channel:
         return len(self._items)
 
     def incarnation_of(self, sender: int) -> int:
-        """Return which process of a node this one is linked with, or was last; 0 before that."""
+        """Return the incarnation of a node that is linked, or was last; 0 before that."""
         return 0 if self._node is None else self._node.dispatcher.incarnation_of(sender)
 
     def is_away(self, sender: int) -> bool:
-        """Whether an elastic node is not there: it did not join yet, or has left."""
+        """Whether an elastic node is absent: it has not joined yet, or has left."""
         return self._node is not None and self._node.is_away(sender)
 
     def put(self, value: Any, timeout: float | None = None) -> bool:
-        """Send an item, and wait while there is no room. False if the run finished first.
+        """Send an item; wait while there is no room. False if the run finished first.
 
         Raises:
             TimeoutError: There was no room within `timeout` seconds.
@@ -113,16 +113,16 @@ class Channel:
             self.waited += time.monotonic() - started
 
     def get(self, timeout: float | None = None) -> Any:
-        """Return the next item; None when the run finished and none is left.
+        """Return the next item; None when the run has finished and no item is left.
 
         Raises:
-            TimeoutError: There was none within `timeout` seconds.
+            TimeoutError: No item arrived within `timeout` seconds.
         """
         item = self.get_with_source(timeout)
         return None if item is None else item.value
 
     def get_with_source(self, timeout: float | None = None) -> Parcelled | None:
-        """Like `get`, and say where the item is from."""
+        """Return the next item with its source; otherwise like `get`."""
         if not self.is_home:
             raise TaskError(
                 f"channel {self.name!r} is not read here",
@@ -146,7 +146,7 @@ class Channel:
         return Parcelled(value, item.sender, item.incarnation)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield items until the run is over."""
+        """Yield items until the run has finished."""
         while (value := self.get()) is not None:
             yield value
 
@@ -154,11 +154,11 @@ class Channel:
         """Wait until this channel or one of `others` can be read; False if the run finishes first.
 
         Args:
-            *others: Read here too, and made `beside` this one or each other.
-            timeout: Seconds.
+            *others: Channels that this node reads too, made `beside` this one or each other.
+            timeout: Maximum wait in seconds.
 
         Raises:
-            TimeoutError: There was nothing to read in time.
+            TimeoutError: No item arrived in time.
         """
         for other in others:
             if other._changed is not self._changed:

@@ -1,7 +1,7 @@
 """`Dispatcher`: routes every message of this node to its board or stream.
 
-Runs on the transport's thread. A message for what this node has not opened yet waits here; there
-are not many, because nobody acknowledges them.
+It runs on the transport's thread. A message for a board or stream that this node has not opened yet
+waits here; such messages are few, because they are not acknowledged.
 """
 
 import logging
@@ -25,12 +25,13 @@ _log = logging.getLogger("muster")
 
 
 class Dispatcher:
-    """All that this node sends and receives."""
+    """All messages that this node sends and receives."""
 
     def __init__(self, transport: Transport) -> None:
         self.place = transport.place
         self._transport = transport
-        # Reentrant: what is opened takes what waited for it, and may answer at once.
+        # Reentrant: a newly opened board or stream takes its waiting messages, and may answer at
+        # once.
         self._lock = threading.RLock()
         self._publishers: dict[str, Publisher] = {}
         self._subscribers: dict[str, Subscriber] = {}
@@ -39,14 +40,14 @@ class Dispatcher:
         self._early: dict[str, list[tuple[heads.Head, Delivery]]] = defaultdict(list)
         self._linked: dict[int, int] = {}
         self._gone: set[int] = set()
-        """Nodes that are not waited for."""
+        """Nodes that no one waits for."""
         self._away: set[int] = set()
-        """Elastic nodes that are not at work: not yet, or not any more."""
+        """Elastic nodes that are absent: they have not joined yet, or have left."""
 
     # ---- for boards and streams
 
     def parcel(self, packed: Packed) -> Parcel:
-        """Take a copy of a message."""
+        """Copy a message for sending."""
         return self._transport.parcel(packed.tree, packed.buffers)
 
     def send(self, to: int, head: bytes, parcel: Parcel | None = None) -> None:
@@ -59,21 +60,21 @@ class Dispatcher:
         return self._gone >= set(self.place.linked)
 
     def incarnation_of(self, node: int) -> int:
-        """Return which process of a node is linked, or was last."""
+        """Return the linked incarnation of a node, or the last one that was linked."""
         return self._linked.get(node, 0)
 
     def wait_for(
         self, changed: threading.Condition, until: Callable[[], bool], timeout: float | None
     ) -> bool:
-        """Wait until something holds that a message makes true; False if the time is up.
+        """Wait until a condition holds that a message makes true; False after `timeout` seconds.
 
-        The caller does not hold `changed`. It looks again afterwards, as others may have been
-        faster.
+        The caller must not hold `changed`. It has to check the condition again afterwards, as
+        another thread may have been faster.
         """
         return self._transport.wait_for(changed, until, timeout)
 
     def add_publisher(self, publisher: "Publisher") -> None:
-        """Add the writing side of a board; readers get it when they are linked."""
+        """Add the writing side of a board; readers receive its values when they are linked."""
         with self._lock:
             _refuse_second(publisher.board, self._publishers, publisher.board)
             self._publishers[publisher.board] = publisher
@@ -115,7 +116,7 @@ class Dispatcher:
             outlet.wake()
 
     def flush(self, seconds: float) -> None:
-        """Wait until all messages are sent, also to nodes that are still starting."""
+        """Wait until all messages are sent, including those to nodes that are still starting."""
         deadline = time.monotonic() + seconds
         for publisher in list(self._publishers.values()):
             publisher.wait_until_sent(deadline)
@@ -123,7 +124,7 @@ class Dispatcher:
             outlet.wait_until_sent(deadline)
 
     def announce_end(self) -> None:
-        """Tell the others that this node ends."""
+        """Tell the other nodes that this node ends."""
         head = heads.encode(heads.Bye())
         for node in list(self._linked):
             self.send(node, head)
@@ -140,7 +141,7 @@ class Dispatcher:
             _log.warning("a message of node %d was dropped: %s", delivery.sender, error)
 
     def linked(self, peer: int, incarnation: int) -> None:
-        """A node is there, for the first time or in place of a dead one."""
+        """Record that a node is linked, for the first time or as a replacement."""
         with self._lock:
             if incarnation > self._linked.get(peer, -1):
                 for inlet in self._inlets.values():
@@ -156,7 +157,7 @@ class Dispatcher:
                     outlet.linked()
 
     def lost(self, peer: int) -> None:
-        """A node is away."""
+        """Record that a node cannot be reached."""
         with self._lock:
             for publisher in self._publishers.values():
                 publisher.lost(peer)
@@ -165,25 +166,25 @@ class Dispatcher:
                     outlet.lost()
 
     def is_gone(self, peer: int) -> bool:
-        """Whether a node has ended, or is not there: it is not waited for."""
+        """Whether a node has ended or is absent, so that no one waits for it."""
         return peer in self._gone
 
     def is_away(self, peer: int) -> bool:
-        """Whether an elastic node is not there: it did not join yet, or has left."""
+        """Whether an elastic node is absent: it has not joined yet, or has left."""
         return peer in self._away
 
     def joined(self, peer: int) -> None:
-        """An elastic node is at work."""
+        """Record that an elastic node has joined."""
         with self._lock:
             self._away.discard(peer)
 
     def gone(self, peer: int, incarnation: int | None = None) -> None:
-        """A node is not waited for any more: it has ended, or left.
+        """Stop waiting for a node that has ended or left.
 
         Args:
-            peer: Which.
-            incarnation: Of an elastic node that is away, the last process that was there; a later
-                one may be linked already. None for one that has ended.
+            peer: Id of the node.
+            incarnation: For an elastic node that left, its last incarnation; a later one may be
+                linked already. None for a node that has ended.
         """
         with self._lock:
             if incarnation is not None:
@@ -228,7 +229,7 @@ class Dispatcher:
 
 
 def _refuse_second(key: object, opened: Container[object], name: str) -> None:
-    """Refuse to open a name twice on one node: each would take what belongs to the other."""
+    """Raise TaskError if a name is opened twice on a node: each would take the other's messages."""
     if key in opened:
         raise TaskError(
             f"{name!r} is opened twice on this node",

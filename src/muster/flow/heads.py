@@ -1,7 +1,7 @@
-"""The first part of every message between nodes: to whom it belongs, and its number there.
+"""The head of every message between nodes: its board or stream, and its number there.
 
-Each names the incarnation of the node that numbers the messages: numbers of a process that is
-gone mean nothing to the one that replaced it.
+An acknowledgement names the incarnation of the node that numbered the messages: numbers of a
+process that has exited mean nothing to its replacement.
 """
 
 import msgspec
@@ -17,7 +17,7 @@ class BoardMessage(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class BoardAck(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """They were read."""
+    """A reader has read the message."""
 
     board: str
     number: int
@@ -33,7 +33,7 @@ class StreamMessage(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class StreamAck(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """All messages of a stream up to this one are done with."""
+    """The reader has processed all messages of a stream up to this one."""
 
     stream: str
     number: int
@@ -41,7 +41,7 @@ class StreamAck(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class Bye(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """The sender ends, and wants to hear nothing more."""
+    """The sender ends, and wants to receive no more messages."""
 
 
 Head = BoardMessage | BoardAck | StreamMessage | StreamAck | Bye
@@ -53,7 +53,7 @@ encode = _encoder.encode
 
 
 def decode(data: bytes) -> Head:
-    """Return the head that `data` is."""
+    """Decode a head."""
     try:
         return _decoder.decode(data)
     except msgspec.MsgspecError as error:

@@ -1,11 +1,11 @@
-"""`VersionLedger`: which version weights have, and which gradients were used, each exactly once.
+"""`VersionLedger`: numbers the versions of weights, and accepts each gradient exactly once.
 
     next()                               a version, higher than all before it
-    accept(learner, incarnation, n, v)   True: use these gradients; False: they were used before
+    accept(learner, incarnation, n, v)   True: use these gradients; False: already used
     may_apply(learner)                   whether all others can still be applied within max_lag
-    applied(learner)                     they were used: their lag is counted
+    applied(learner)                     its gradients were used: count their lag
 
-Only decides and counts: it waits for nothing, and knows no weights. Two carriers use it: the
+The ledger only decides and counts: it never waits, and knows no weights. Two classes use it: the
 `ParameterServer` of this package (boards and channels between nodes) and that of `muster.actors`.
 """
 
@@ -17,7 +17,7 @@ from muster.errors import OptionError, TaskError
 
 @dataclass(slots=True)
 class LagCount:
-    """How many versions lay between weights that were used and those that were changed by it."""
+    """Statistics of lags: the versions between the weights used and the weights updated."""
 
     count: int = 0
     least: int = 0
@@ -25,7 +25,7 @@ class LagCount:
     most: int = 0
 
     def add(self, least: int, mean: float, most: int) -> None:
-        """Count one more: a lag, or least, mean and most of a batch."""
+        """Count one more: a single lag, or the minimum, mean and maximum of a batch."""
         self.least = min(self.least, least) if self.count else least
         self.most = max(self.most, most) if self.count else most
         self.total += mean
@@ -33,7 +33,7 @@ class LagCount:
 
     @property
     def mean(self) -> float:
-        """Of all that were counted."""
+        """The mean of all counted lags."""
         return self.total / max(self.count, 1)
 
 
@@ -43,25 +43,25 @@ class _Life:
 
     incarnation: int
     sequence: int = 0
-    """Of its last gradients."""
+    """The number of its last gradients."""
     holds: int | None = None
-    """The version it computes gradients for; None for one that nobody waits for."""
+    """The version for which it computes gradients; None if no one waits for it."""
     applied: int = 0
-    """Gradients of this learner, of all incarnations."""
+    """Number of applied gradients of this learner, over all incarnations."""
 
 
 class VersionLedger:
     """Versions of one set of weights.
 
     Args:
-        version: The first one is higher by 1.
-        max_lag: How many versions may have been made since the weights that gradients are for.
+        version: The version before the first.
+        max_lag: Maximum number of versions between the weights of a gradient and those it updates.
     """
 
     def __init__(self, version: int = 0, max_lag: int | None = None) -> None:
         self.version = version
         self.lags = LagCount()
-        """Of gradients."""
+        """The lags of gradients."""
         self._max_lag = max_lag
         self._repeated = 0
         self._lives: dict[int, _Life] = {}
@@ -72,7 +72,7 @@ class VersionLedger:
         return self.version
 
     def join(self, learner: int, incarnation: int) -> int:
-        """Note that a learner begins, and return the version it begins with."""
+        """Record that a learner begins, and return the version with which it begins."""
         self._life(learner, incarnation).holds = self.version
         learners = sum(life.holds is not None for life in self._lives.values())
         if self._max_lag is not None and self._max_lag < learners - 1:
@@ -84,22 +84,22 @@ class VersionLedger:
         return self.version
 
     def leave(self, learner: int, incarnation: int) -> None:
-        """Wait for this learner no more."""
+        """Stop waiting for this learner."""
         life = self._lives.get(learner)
         if life is not None and life.incarnation == incarnation:
             life.holds = None
 
     def accept(self, learner: int, incarnation: int, sequence: int, version: int) -> bool:
-        """Whether these gradients are new; False if they were used before.
+        """Whether these gradients are new; False if they were already used.
 
         Args:
-            learner: Whose they are.
-            incarnation: Which life of that learner.
-            sequence: Their number in that life, from 1 and without gaps.
-            version: Of the weights that they were computed for.
+            learner: The learner that computed them.
+            incarnation: Its incarnation.
+            sequence: Their number in that incarnation, from 1 and without gaps.
+            version: The version of the weights for which they were computed.
 
         Raises:
-            TaskError: A later life has begun, or some in between are missing.
+            TaskError: A later incarnation has begun, or gradients in between are missing.
         """
         life = self._life(learner, incarnation)
         if sequence <= life.sequence:
@@ -115,7 +115,7 @@ class VersionLedger:
         return True
 
     def may_apply(self, learner: int) -> bool:
-        """Whether all others can still be applied in time after this one, the oldest first."""
+        """Whether all others can still be applied within `max_lag` after this one, oldest first."""
         if self._max_lag is None:
             return True
         lives = self._lives.items()
@@ -125,7 +125,7 @@ class VersionLedger:
         return all(self.version + 1 + i - each <= self._max_lag for i, each in enumerate(held))
 
     def applied(self, learner: int) -> int:
-        """Note that a learner's accepted gradients were used; return the version they made."""
+        """Record that a learner's accepted gradients were used; return the version they made."""
         life = self._lives[learner]
         lag = self.version - (self.version if life.holds is None else life.holds)
         self.lags.add(lag, lag, lag)
@@ -134,10 +134,11 @@ class VersionLedger:
         return self.version
 
     def counts(self) -> dict[str, Any]:
-        """Return what was done so far.
+        """Return the statistics so far.
 
-        `version`; `gradients` applied and `repeated` ones, which were not; `applied`, those of each
-        learner; `lag_min`, `lag_mean` and `lag_max`, in versions, of those that were applied.
+        `version`; `gradients`, those applied, and `repeated`, those rejected as duplicates;
+        `applied`, the number per learner; `lag_min`, `lag_mean` and `lag_max` of the applied ones,
+        in versions.
         """
         return {
             "version": self.version,

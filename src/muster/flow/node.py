@@ -12,7 +12,7 @@ from muster.framework.events import Events
 from muster.framework.node import Finish, Place, current_node, on_node
 
 FLUSH_SECONDS = 60.0
-"""Seconds that an ending node waits for others, which may be starting, to get its messages."""
+"""Seconds that an ending node waits until others, possibly still starting, have its messages."""
 
 
 class ProgramNode:
@@ -22,9 +22,9 @@ class ProgramNode:
         self.place: Place = transport.place
         self.dispatcher = Dispatcher(transport)
         self.finish: Finish | None = None
-        """Set when the run is to end."""
+        """Set when the run has to end."""
         self.replacements = 0
-        """Nodes of this run that were replaced so far, as far as this one knows."""
+        """Number of nodes of this run that were replaced, as far as this node knows."""
         self._transport = transport
         self._links: list[NodeTaskLink] = []
         self._on_finish: list[Callable[[], None]] = []
@@ -32,7 +32,7 @@ class ProgramNode:
         self._opened = 0
 
     def open_task(self, events: Events, finish: Callable[[Finish], None]) -> NodeTaskLink:
-        """Connect a task to its twins: the n-th task of one node is the n-th of every other."""
+        """Connect a task to its counterparts: the n-th task of each node belongs together."""
         number = self._opened
         self._opened += 1
 
@@ -48,16 +48,16 @@ class ProgramNode:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run is to end, and channels wait for nobody any more."""
+        """Whether the run has to end, so that channels no longer wait."""
         if self.finish is None:
             return False
         return not (self._is_gathering and self.finish.is_first)
 
     @contextmanager
     def gathering(self) -> Iterator[None]:
-        """Within this block channels go on, as long as the other nodes run on for this one.
+        """Within this block channels keep working, as long as the other nodes run on for this one.
 
-        For what a node still needs of others when a signal has asked it to finish.
+        For data that a node still needs from others after a signal has asked it to finish.
         """
         self._is_gathering = True
         try:
@@ -68,7 +68,7 @@ class ProgramNode:
                 self._wake()
 
     def is_away(self, node: int) -> bool:
-        """Whether an elastic node is not there: it did not join yet, or has left."""
+        """Whether an elastic node is absent: it has not joined yet, or has left."""
         return self.dispatcher.is_away(node)
 
     def advance(self) -> None:
@@ -76,11 +76,11 @@ class ProgramNode:
         self._transport.advance()
 
     def reach(self, mark: int) -> None:
-        """Set how far this node came, by a count that continues through its incarnations."""
+        """Report how far this node is, by a count that continues across its incarnations."""
         self._transport.reach(mark)
 
     def shared_memory(self, size: int) -> memoryview:
-        """Return memory that all nodes see, or a copy of it for each machine."""
+        """Return memory that all nodes share; with several machines, each machine has a copy."""
         if self.place.elastic:
             role = self.place.roles[min(self.place.elastic)]
             raise TaskError(
@@ -92,7 +92,7 @@ class ProgramNode:
 
     @property
     def is_spread(self) -> bool:
-        """Whether nodes are on several machines, which see only what is published."""
+        """Whether nodes are on several machines, which see only published bytes."""
         return self._transport.is_spread
 
     def publish(self, spans: Sequence[tuple[int, int]], count: int) -> None:
@@ -104,11 +104,11 @@ class ProgramNode:
         return self._transport.waiting()
 
     def saving(self) -> AbstractContextManager[None]:
-        """Within this block the node writes to the disk, and is not ended for being slow."""
+        """Within this block the node writes to disk, and is not ended for being slow."""
         return self._transport.saving()
 
     def on_finish(self, fn: Callable[[], None]) -> None:
-        """Call `fn` when the run is to end; it must not block."""
+        """Call `fn` when the run has to end; it must not block."""
         self._on_finish.append(fn)
         if self.finish is not None:
             fn()
@@ -119,7 +119,7 @@ class ProgramNode:
             self._wake()
 
     def _wake(self) -> None:
-        """Wake all waiting threads, which look whether the run is to end."""
+        """Wake all waiting threads, so that they check whether the run has to end."""
         for fn in self._on_finish:
             fn()
         self.dispatcher.wake_writers()
@@ -127,31 +127,31 @@ class ProgramNode:
     # ---- from the transport
 
     def received(self, delivery: Delivery) -> None:
-        """Take a message."""
+        """Route a message."""
         self.dispatcher.received(delivery)
 
     def linked(self, peer: int, incarnation: int) -> None:
-        """A node can be reached."""
+        """Record that a node can be reached."""
         self.dispatcher.linked(peer, incarnation)
 
     def lost(self, peer: int) -> None:
-        """A node cannot be reached."""
+        """Record that a node cannot be reached."""
         self.dispatcher.lost(peer)
 
     def gone(self, peer: int, incarnation: int | None = None) -> None:
-        """A node is not waited for."""
+        """Stop waiting for a node."""
         self.dispatcher.gone(peer, incarnation)
 
     def joined(self, peer: int) -> None:
-        """A node that was away is at work."""
+        """Record that an absent node has joined."""
         self.dispatcher.joined(peer)
 
     def replaced(self, total: int) -> None:
-        """So many nodes were replaced so far."""
+        """Record the total number of replaced nodes."""
         self.replacements = total
 
     def told_to_finish(self, finish: Finish) -> None:
-        """The run is to end."""
+        """Record that the run has to end, and tell every task."""
         self._note_finish(finish)
         for link in self._links:
             link.told_to_finish(finish)
@@ -163,15 +163,15 @@ def run_node(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
 ) -> Any:
-    """Run a program's `main` as a node, and return what it returns."""
+    """Run a program's `main` as a node, and return its result."""
     node = ProgramNode(transport)
     transport.start(node)
     try:
         with on_node(node):
             value = main(*args, **kwargs)
     except BaseException:
-        # The others are not told: who waits for this node would fail, too, and might be heard first
-        # and blamed. The supervisor is told next, and ends the run.
+        # The others are not told: nodes that wait for this one would fail too, and might be
+        # reported first and blamed. The supervisor is told next, and ends the run.
         node.dispatcher.flush(FLUSH_SECONDS)
         transport.stop()
         raise
@@ -182,16 +182,16 @@ def run_node(
 
 
 def this_node() -> ProgramNode | None:
-    """Return the node that this process is, or None if it runs by itself."""
+    """Return the node of this process, or None outside a parallel run."""
     node = current_node()
     assert node is None or isinstance(node, ProgramNode)
     return node
 
 
 def gathering() -> AbstractContextManager[None]:
-    """Within this block channels go on although a signal has asked this node to finish.
+    """Within this block channels keep working although a signal has asked this node to finish.
 
-    As long as the other nodes run on for it: see `on_signal` of `Parallel.runner`.
+    They do so as long as the other nodes run on for it: see `on_signal` of `Parallel.runner`.
     """
     node = this_node()
     return nullcontext() if node is None else node.gathering()

@@ -1,4 +1,4 @@
-"""`task.parallel_ctx`: what the neighbours shared, the newest value of each key."""
+"""`task.parallel_ctx`: the newest value of each key that neighbours shared."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +10,7 @@ from muster.framework.node import Received
 
 
 class ParallelContext(Received):
-    """Reads like a context. Several keys that belong together are read from one `snapshot`."""
+    """Reads like a context. Read several keys that belong together from one `snapshot`."""
 
     def __init__(self, dispatcher: Dispatcher, finished: Callable[[], bool]) -> None:
         self._dispatcher = dispatcher
@@ -19,22 +19,22 @@ class ParallelContext(Received):
         self._values: dict[str, tuple[Any, int]] = {}
 
     def source(self, key: str) -> int:
-        """Return the id of the node that the value of `key` came from."""
+        """Return the id of the node that sent the value of `key`."""
         with self._changed:
             return self._entry(key)[1]
 
     def snapshot(self) -> dict[str, Any]:
-        """Return a copy of everything as it was at one moment; messages are in it whole."""
+        """Return a copy of all values at one moment; it contains messages only as a whole."""
         with self._changed:
             return {key: value for key, (value, _) in self._values.items()}
 
     def wait(self, key: str, above: Any = None, timeout: float | None = None) -> Any:
-        """Return the value of `key` once there is one, and one greater than `above`.
+        """Return the value of `key` once it exists and is greater than `above`.
 
-        None when the run finishes first.
+        Returns None if the run finishes first.
 
         Raises:
-            TimeoutError: `timeout` seconds passed without one.
+            TimeoutError: No such value arrived within `timeout` seconds.
         """
 
         def there() -> bool:
@@ -52,7 +52,7 @@ class ParallelContext(Received):
             return self._entry(key)[0]
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # while it is being made, and for what Python asks of any object
+        if name.startswith("_"):  # during construction, and for names that Python itself looks up
             raise AttributeError(name)
         return self[name]
 
@@ -66,13 +66,13 @@ class ParallelContext(Received):
         return f"ParallelContext({self.snapshot()!r})"
 
     def receive(self, sender: int, values: Mapping[str, Any]) -> None:
-        """Take a message in, whole."""
+        """Apply a message as a whole."""
         with self._changed:
             self._values.update((key, (value, sender)) for key, value in values.items())
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Have everybody who waits look whether the run has finished."""
+        """Wake all waiting threads, so that they check whether the run has finished."""
         with self._changed:
             self._changed.notify_all()
 

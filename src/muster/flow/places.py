@@ -1,4 +1,4 @@
-"""Which node something lives on: `home="role.learner"` in a program that runs anywhere."""
+"""Finds the node of a shared object: `home="role.learner"` in a program that runs anywhere."""
 
 from muster.errors import OptionError
 from muster.flow.node import ProgramNode
@@ -6,12 +6,12 @@ from muster.framework.labels import matches
 
 
 def find_home(node: ProgramNode, home: str | int, what: str) -> int:
-    """Return the id of the one node that `home` means.
+    """Return the id of the one node that `home` names.
 
     Args:
-        node: Who asks.
-        home: A node id, `node.<id>` or `role.<name>`; of a role with several nodes the first.
-        what: What lives there, for the message.
+        node: This node.
+        home: A node id, `node.<id>` or `role.<name>`; for a role with several nodes, the first.
+        what: The shared object, for the message.
     """
     roles = node.place.roles
     for other, role in enumerate(roles):

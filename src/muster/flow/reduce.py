@@ -1,13 +1,13 @@
-"""`GradientSum`: the rows of all members added up in a fixed order, through shared memory.
+"""`GradientSum`: adds the rows of all members in a fixed order, through shared memory.
 
-    member k: writes row k -> all rows are there -> every member adds rows 0, 1, ... n-1 in turn
+    member k: writes row k -> all rows have arrived -> every member adds rows 0, 1, ... n-1 in turn
 
-Floating-point addition depends on its order, so the order is that of the rows and never that of
-arrival: every member gets the same bits, and so do any two runs.
+Floating-point addition depends on its order. So rows are added in the order of the members, never
+in order of arrival: every member computes the same bits, and so do any two runs.
 
-Each member owns one stream to each other member. It carries the number of the round and, where the
-members share no memory, the row itself; so nobody polls, and a member that dies is noticed by
-whoever runs the nodes. Memory is shared where it can be: rows travel as blocks that all map.
+Each member has one stream to each other member. The stream carries the number of the round and the
+row itself. So no member polls, and the supervisor notices a member that dies. Where possible, rows
+travel as blocks of shared memory that all members map.
 """
 
 import threading
@@ -28,9 +28,9 @@ class GradientSum:
     In a single process, or in a group of one, the sum is the vector itself.
 
     Args:
-        members: Ids of the nodes of the group, all different; the order of addition. This node
-            is one of them.
-        name: The same on all of them.
+        members: Ids of the nodes of the group, each once, in the order of addition; includes this
+            node.
+        name: The same on all members.
     """
 
     def __init__(self, members: Sequence[int] = (0,), name: str = "gradients") -> None:
@@ -62,8 +62,8 @@ class GradientSum:
         Every member calls this equally often, with a vector of the same length.
 
         Raises:
-            TaskError: The run finished, so that the others' rows will not come.
-            TimeoutError: They did not come within `timeout` seconds.
+            TaskError: The run finished, so the rows of the others will not arrive.
+            TimeoutError: They did not arrive within `timeout` seconds.
         """
         if not self._outlets:
             return row.copy()

@@ -1,10 +1,10 @@
-"""What may travel besides plain values: dataclasses by name, NumPy and torch dtypes by name.
+"""Types on the wire besides plain values: dataclasses by name, NumPy and torch dtypes by name.
 
     wire.pack   -> folds()[type](out, value, depth) -> node; raw bytes go to out.attach
     wire.unpack -> unfolds()[tag](source, node, depth) -> value; they come from source.take
 
-All three are allow-lists: a name in a message selects from what this process knows, it never makes
-anything be imported or called. NumPy is imported at the first array, torch at the first tensor.
+All three are allow-lists: a name in a message selects from the types that this process knows, and
+never causes an import or a call. NumPy is imported at the first array, torch at the first tensor.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ ARRAY, SCALAR, NUMPY_STR, NUMPY_BYTES, TENSOR = 7, 8, 9, 10, 11
 """Tags of nodes, see muster.flow.wire."""
 
 MAX_DIMS = 64
-"""Dimensions an array may have; NumPy's own limit."""
+"""Maximum number of dimensions of an array; NumPy's own limit."""
 
 NUMBER_CODES = frozenset(
     ["|b1", "|i1", "|u1", "q", "Q"]
@@ -46,7 +46,7 @@ Unfold = Callable[[Any, list[Any], int], object]
 
 
 class WireError(MusterError, ValueError):
-    """A message that was received is malformed or beyond a limit."""
+    """A received message is malformed, or exceeds a limit."""
 
 
 class CannotTravelError(MusterError, TypeError):
@@ -54,21 +54,21 @@ class CannotTravelError(MusterError, TypeError):
 
 
 class Out(Protocol):
-    """Where raw bytes of a message that is being made go."""
+    """Takes the raw bytes of a message that is being packed."""
 
     def attach(self, view: memoryview) -> int:
         """Add a buffer and return its number."""
 
 
 class Source(Protocol):
-    """Where raw bytes of a message that is being read come from."""
+    """Supplies the raw bytes of a message that is being unpacked."""
 
     def take(self, index: object, nbytes: int) -> memoryview:
         """Return buffer `index`, which must be the next one and have `nbytes` bytes."""
 
 
 class Refusal(Exception):
-    """A value that cannot travel, on its way up to `pack`, which names its place."""
+    """A value that cannot travel; propagates up to `pack`, which names the value's place."""
 
     def __init__(self, what: str, why: str, fix: str) -> None:
         super().__init__(what, why, fix)
@@ -76,13 +76,13 @@ class Refusal(Exception):
         self.holders: list[int] = []
 
     def passed(self, step: str, holder: object) -> None:
-        """Remember that the value was found at `step` of `holder`."""
+        """Record that the value was found at `step` of `holder`."""
         self.steps.append(step)
         self.holders.append(id(holder))
 
 
 def malformed(what: str) -> WireError:
-    """Return the error for a message that no `pack` of this version makes."""
+    """Return the error for a message that no `pack` of this version produces."""
     return WireError(
         f"A message cannot be read: {what}.",
         "It was damaged on its way, or made by another version or another program.",
@@ -92,7 +92,7 @@ def malformed(what: str) -> WireError:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Registered:
-    """A dataclass that may travel: `fields` is what it holds, `signature` their names."""
+    """A dataclass that may travel; `signature` is the names of its `fields`."""
 
     cls: type
     name: str
@@ -107,14 +107,14 @@ by_type: dict[type, Registered] = {}
 def register_dataclass(cls: Class) -> Class:
     """Let instances of this dataclass travel between nodes; a decorator, or a plain call.
 
-    It travels by its import name, and only a node that registered the same name with the same
-    fields makes one. There its fields are set as they were sent; neither `__init__` nor
-    `__post_init__` runs, so a message can start no code of the class, and fields that
-    `__post_init__` computed arrive as they were. What is no field, such as a cached property,
-    stays behind. A class that is defined again takes the place of the older one.
+    An instance travels under the import name of its class, and only a node that registered the same
+    name with the same fields accepts it. That node sets the fields as they were sent; neither
+    `__init__` nor `__post_init__` runs, so a message cannot run code of the class, and fields that
+    `__post_init__` computed arrive unchanged. Attributes that are not fields, such as a cached
+    property, are not sent. A class that is defined again replaces the earlier one.
 
     Raises:
-        CannotTravelError: `cls` is no dataclass, or its instances hold more than their fields.
+        CannotTravelError: `cls` is not a dataclass, or its instances hold more than their fields.
     """
     if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
         raise CannotTravelError(
@@ -142,7 +142,7 @@ def register_dataclass(cls: Class) -> Class:
 
 
 def refuse_dtype(kind: str, dtype: object) -> Refusal:
-    """Return the refusal of an array or tensor because of what it is made of."""
+    """Return the refusal of an array or tensor because of its dtype."""
     return Refusal(
         f"{kind} of dtype {dtype}",
         "Only dtypes that are plain bytes and mean the same on every node can travel.",
@@ -151,7 +151,7 @@ def refuse_dtype(kind: str, dtype: object) -> Refusal:
 
 
 def shape_of(node: list[Any], itemsize: int) -> tuple[tuple[int, ...], int]:
-    """Return the shape in an array's node and the bytes it needs, after checking both."""
+    """Check and return the shape in an array's node, and the number of bytes it needs."""
     shape = tuple(node[3:])
     if len(shape) > MAX_DIMS:
         raise malformed(f"an array has more than {MAX_DIMS} dimensions")
@@ -160,7 +160,7 @@ def shape_of(node: list[Any], itemsize: int) -> tuple[tuple[int, ...], int]:
         if type(size) is not int or size < 0:
             raise malformed("a dimension of an array is no size")
         nbytes *= size
-    # NumPy and torch compute with the other dimensions of an empty array, in 64 bits.
+    # NumPy and torch multiply the other dimensions of an empty array, in 64 bits.
     if not nbytes and itemsize * math.prod(filter(None, shape)) >= 1 << 63:
         raise malformed("an empty array has dimensions that are too big")
     return shape, nbytes
@@ -182,7 +182,7 @@ def numpy_dtype() -> Callable[[str], Any]:
 
 @functools.cache
 def raw_view() -> Callable[[Any], memoryview]:
-    """Return the function from an array to its bytes in C order, copied only if they are not."""
+    """Return the function from an array to its bytes in C order; copies only if they are not."""
     import numpy as np
 
     byte = np.dtype(np.uint8)
@@ -202,12 +202,12 @@ def raw_view() -> Callable[[Any], memoryview]:
 
 @functools.cache
 def numpy_folds() -> dict[type, Fold]:
-    """Return how each type of NumPy is packed."""
+    """Return the packing function of each NumPy type."""
     import numpy as np
 
     raw = raw_view()
     kinds = {char: np.dtype(char) for char in "?bBhHiIlLqQefdFD"}
-    # long and long long are the same bytes and compare equal, but their scalars are two types.
+    # long and long long have the same bytes and compare equal, but their scalars are two types.
     native = {char: char if char in "qQ" else dtype.str for char, dtype in kinds.items()}
 
     def fold_array(out: Out, value: Any, depth: int) -> object:
@@ -227,7 +227,7 @@ def numpy_folds() -> dict[type, Fold]:
         np.ndarray: fold_array,
         np.datetime64: lambda out, value, depth: [SCALAR, value.dtype.str, value.tobytes()],
         np.timedelta64: lambda out, value, depth: [SCALAR, value.dtype.str, value.tobytes()],
-        # surrogatepass: a str may hold half a character; as bytes it also keeps a NUL at its end.
+        # surrogatepass: a str may contain a lone surrogate; as bytes it also keeps a trailing NUL.
         np.str_: lambda out, value, depth: [NUMPY_STR, value.encode("utf-8", "surrogatepass")],
         np.bytes_: lambda out, value, depth: [NUMPY_BYTES, bytes(value)],
     }
@@ -237,7 +237,7 @@ def numpy_folds() -> dict[type, Fold]:
 
 @functools.cache
 def numpy_unfolds() -> dict[int, Unfold]:
-    """Return how each node that needs NumPy is unpacked."""
+    """Return the unpacking function of each node that needs NumPy."""
     import numpy as np
 
     dtype_of = numpy_dtype()
@@ -276,9 +276,9 @@ def numpy_unfolds() -> dict[int, Unfold]:
 
 @functools.cache
 def tensor_dtypes() -> dict[str, tuple[Any, Any, Any]]:
-    """Return, by name: a torch dtype, the NumPy dtype of its bytes, and what to view it as first.
+    """Return, by name: a torch dtype, the NumPy dtype of its bytes, and the dtype for a view first.
 
-    NumPy has no bfloat16 and the like. Their bytes go through an integer of the same size.
+    NumPy lacks bfloat16 and similar dtypes. Their bytes are sent as integers of the same size.
     """
     import numpy as np
     import torch
@@ -286,7 +286,7 @@ def tensor_dtypes() -> dict[str, tuple[Any, Any, Any]]:
     carriers = {1: "uint8", 2: "int16", 4: "int32"}
     table: dict[str, tuple[Any, Any, Any]] = {}
     for name in TENSOR_DTYPES:
-        dtype = getattr(torch, name, None)  # an older torch knows fewer
+        dtype = getattr(torch, name, None)  # an older torch has fewer dtypes
         if dtype is None:
             continue
         try:
@@ -299,7 +299,7 @@ def tensor_dtypes() -> dict[str, tuple[Any, Any, Any]]:
 
 @functools.cache
 def tensor_folds() -> dict[type, Fold]:
-    """Return how a tensor is packed. Called when there is one, so torch has been imported."""
+    """Return the packing function of tensors. Called for a tensor, so torch is imported already."""
     import torch
 
     raw = raw_view()
@@ -315,7 +315,7 @@ def tensor_folds() -> dict[type, Fold]:
         else:
             try:
                 array = value.numpy()
-            except (RuntimeError, TypeError):  # wants gradients, is conjugated, or not on the CPU
+            except (RuntimeError, TypeError):  # requires grad, is conjugated, or is not on the CPU
                 array = plain(value).numpy()
         return [TENSOR, name, out.attach(raw(array)), *array.shape]
 
@@ -340,7 +340,7 @@ def tensor_folds() -> dict[type, Fold]:
 
 @functools.cache
 def tensor_unfold() -> Unfold:
-    """Return how a tensor is unpacked; imports torch."""
+    """Return the unpacking function of tensors; imports torch."""
     import numpy as np
     import torch
 

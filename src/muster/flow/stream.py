@@ -1,10 +1,11 @@
-"""Streams: all of it, in order, and bounded.
+"""Streams: every message, in order, and bounded.
 
     Outlet.put -> number, kept until acknowledged -> Inlet -> taken -> ack -> room for another
 
-A full window makes the writer wait. It asks for an acknowledgement four times in a window and not
-each time, so that it never waits for one that it did not ask for. A reader that was replaced gets
-again all that its predecessor did not acknowledge; what it did acknowledge went with it.
+A full window makes the writer wait. The writer asks for an acknowledgement four times per window,
+not for each message, so that it never waits for one that it did not ask for. A replaced reader
+receives again all messages that its predecessor did not acknowledge; those that the predecessor
+acknowledged are lost with it.
 """
 
 import threading
@@ -25,11 +26,11 @@ class Outlet:
     """The sending side of a stream, from this node to one other.
 
     Args:
-        dispatcher: Sends it.
+        dispatcher: Sends the messages.
         stream: Name of the stream.
-        to: Who reads it.
-        window: Messages that may be under way.
-        window_bytes: Bytes that may be; one message may be larger.
+        to: Id of the node that reads it.
+        window: Maximum number of unacknowledged messages.
+        window_bytes: Maximum number of unacknowledged bytes; a single message may be larger.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Outlet:
 
     @property
     def name(self) -> tuple[str, int]:
-        """The stream, and who reads it."""
+        """The name of the stream, and the id of its reader."""
         return self._stream, self._to
 
     def put(
@@ -68,14 +69,15 @@ class Outlet:
         given_up: Callable[[], bool] = lambda: False,
         ask: bool = False,
     ) -> bool:
-        """Send a message; False if nobody will read it, or `given_up` says so.
+        """Send a message; False if no one will read it, or `given_up` returns True.
 
         Args:
             packed: The message.
-            timeout: Seconds to wait for room at most.
-            wait: Whether to wait for room at all; without it the window is exceeded.
-            given_up: Asked while waiting, each time something changed.
-            ask: Have it acknowledged, and all before it, as soon as it is done with.
+            timeout: Maximum wait for room, in seconds.
+            wait: Whether to wait for room at all; if not, the window may be exceeded.
+            given_up: Called while waiting, after each change.
+            ask: Ask for an acknowledgement of this and all earlier messages once they are
+                processed.
 
         Raises:
             TimeoutError: There was no room in time.
@@ -102,25 +104,25 @@ class Outlet:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all that was sent is acknowledged."""
+        """Whether all messages are acknowledged."""
         return not self._unacked
 
     def wait_until_empty(self, deadline: float) -> bool:
-        """Wait until all is acknowledged or the reader is gone; False if the time is up."""
+        """Wait until all is acknowledged or the reader has ended; False at the deadline."""
         left = max(0.0, deadline - time.monotonic())
         return self._dispatcher.wait_for(
             self._changed, lambda: not self._unacked or self._closed, left
         )
 
     def wait_until_sent(self, deadline: float) -> None:
-        """Wait until the reader is linked or gone for good: all is sent then, or need not be."""
+        """Wait until the reader is linked or has ended: then all is sent, or need not be."""
         left = max(0.0, deadline - time.monotonic())
         self._dispatcher.wait_for(
             self._changed, lambda: self._ready or self._closed or not self._unacked, left
         )
 
     def acknowledged(self, number: int) -> None:
-        """All messages up to this one are done with."""
+        """Drop all messages up to this one: the reader has processed them."""
         with self._changed:
             while self._unacked and self._unacked[0][0] <= number:
                 _, _, parcel = self._unacked.popleft()
@@ -129,7 +131,7 @@ class Outlet:
             self._changed.notify_all()
 
     def linked(self) -> None:
-        """The reader is there, for the first time or again: send what it has to know."""
+        """Send all unacknowledged messages to a reader that is linked, again or for the first time."""
         with self._changed:
             self._closed = False
             for _, head, parcel in self._unacked:
@@ -138,12 +140,12 @@ class Outlet:
             self._changed.notify_all()
 
     def lost(self) -> None:
-        """The reader is away."""
+        """Record that the reader cannot be reached."""
         with self._changed:
             self._ready = False
 
     def close(self) -> None:
-        """Drop what nobody will read."""
+        """Drop all messages: no one will read them."""
         with self._changed:
             self._closed = True
             while self._unacked:
@@ -152,7 +154,7 @@ class Outlet:
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Wake waiting writers, which ask `given_up` again."""
+        """Wake waiting writers, which call `given_up` again."""
         with self._changed:
             self._changed.notify_all()
 
@@ -175,13 +177,13 @@ class Item:
 
     sender: int
     incarnation: int
-    """Of the sender."""
+    """The sender's incarnation."""
     number: int
     wants_ack: bool
     delivery: Delivery
 
     def value(self) -> Any:
-        """Return the value, and release its memory. Only once."""
+        """Return the value, and release its memory. Call this only once."""
         value = unpack(self.delivery.tree, self.delivery.buffers)
         self.delivery.release()
         return value
@@ -191,7 +193,7 @@ class Inlet:
     """The receiving side of a stream, on this node, from all others.
 
     Args:
-        dispatcher: Receives it.
+        dispatcher: Receives the messages.
         stream: Name of the stream.
         accept: Called for each message, in order for each sender, on the link thread.
     """
@@ -204,10 +206,10 @@ class Inlet:
         dispatcher.add_inlet(self)
 
     def received(self, number: int, wants_ack: bool, delivery: Delivery) -> None:
-        """Take a message."""
+        """Accept a message."""
         sender = delivery.sender
         expected = self._expected.get(sender, number)
-        if number < expected:  # it was sent again, because the answer to it got lost
+        if number < expected:  # sent again, because its acknowledgement was lost
             delivery.release()
             self._acknowledge(sender, expected - 1, self._dispatcher.incarnation_of(sender))
             return
@@ -227,11 +229,11 @@ class Inlet:
             self._acknowledge(item.sender, item.number, item.incarnation)
 
     def forget(self, sender: int) -> None:
-        """This sender was replaced, and numbers anew."""
+        """Expect new numbers from a sender that was replaced."""
         self._expected.pop(sender, None)
 
     def close(self) -> None:
-        """Stop receiving; what comes from now on is acknowledged and dropped."""
+        """Stop receiving; messages that arrive from now on are acknowledged and dropped."""
         self._accept = self._discard
 
     def _discard(self, item: Item) -> None:

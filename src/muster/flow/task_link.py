@@ -1,4 +1,4 @@
-"""`NodeTaskLink`: one task's connection to its twins on the other nodes."""
+"""`NodeTaskLink`: one task's connection to its counterparts on the other nodes."""
 
 import logging
 import queue
@@ -21,7 +21,7 @@ from muster.framework.labels import Labels
 from muster.framework.node import Finish, Use
 
 GRACE = 10.0
-"""Seconds that the others have for acknowledging events and `finish`."""
+"""Seconds that other nodes have for acknowledging events and `finish`."""
 
 _EVENTS_UNDER_WAY = 1024
 
@@ -32,10 +32,10 @@ class NodeTaskLink:
     """Implements `muster.framework.node.TaskLink`.
 
     Args:
-        dispatcher: This node's.
-        transport: This node's.
-        number: Which of the node's tasks this is.
-        events: The task's own.
+        dispatcher: The node's dispatcher.
+        transport: The node's transport.
+        number: The number of this task on its node.
+        events: The task's events.
         finish: Called once, on the link thread, when another node or the parent ends the run.
     """
 
@@ -75,7 +75,7 @@ class NodeTaskLink:
     # ---- for the task
 
     def meet(self, uses: Sequence[Use], labels: Labels) -> None:
-        """Wait until every node is about to run; refuse a middleware that nobody would run."""
+        """Wait until every node is about to run; OptionError if no node would run a middleware."""
         problem = self._transport.meet(self._number, uses, labels)
         if problem is not None:
             what, why = problem.split("\n")
@@ -86,7 +86,7 @@ class NodeTaskLink:
         self._transport.looping(True)
 
     def share(self, values: Mapping[str, Any]) -> None:
-        """Send a loop's values to the neighbours; what cannot travel stays, with one warning."""
+        """Send a loop's values to the neighbours; warn once of values that cannot travel."""
         self._transport.advance()
         if not self._dispatcher.place.peers:
             return
@@ -106,7 +106,7 @@ class NodeTaskLink:
             return
         args, kwargs = payload
         packed = pack([name, list(args), kwargs], "event")
-        # A listener that emits must not wait for nodes whose listeners may wait for this one.
+        # A listener that emits must not wait for nodes whose listeners may wait for this node.
         may_wait = threading.current_thread() is not self._deliverer
         for outlet in self._events_out:
             outlet.put(packed, wait=may_wait)
@@ -122,7 +122,7 @@ class NodeTaskLink:
         return self._transport.waiting()
 
     def finish(self) -> None:
-        """Tell every other node to finish, and wait until each has heard it."""
+        """Tell every other node to finish, and wait until each has acknowledged it."""
         me = self._dispatcher.place.name
         was_told = self._finish is not None and not self._finish.is_first
         if not was_told and self._finish_out:
@@ -133,7 +133,7 @@ class NodeTaskLink:
             self._wait_until_heard(self._finish_out, "finish")
 
     def close(self) -> None:
-        """Deliver what came in, wait until what went out has arrived."""
+        """Deliver the received events, and wait until the sent events have arrived."""
         self._transport.looping(False)
         self._met.set()
         for outlet in self._events_out:
@@ -149,7 +149,7 @@ class NodeTaskLink:
     # ---- from outside
 
     def told_to_finish(self, finish: Finish) -> None:
-        """End the task, on word of another node or of the parent."""
+        """End the task, because another node or the parent asked for it."""
         if self._finish is not None:
             return
         self._finish = finish
@@ -164,11 +164,11 @@ class NodeTaskLink:
         self.told_to_finish(Finish(str(by)))
 
     def _deliver(self) -> None:
-        self._met.wait()  # listeners are registered before run, not before the task is made
+        self._met.wait()  # listeners are registered before run, possibly after the task is made
         while (item := self._arrived.get()) is not None:
             try:
                 event = item.value()
-                if event is not None:  # else its sender only wants to know how far this node is
+                if event is not None:  # None only asks how far this node is
                     name, args, kwargs = event
                     self._events.emit(name, (tuple(args), kwargs))
             except Exception:

@@ -1,18 +1,18 @@
-"""`Team`: nodes that have arrays in common and go in step.
+"""`Team`: nodes that share arrays and work in step.
 
     team = Team({"row": ((4, 100), "f4")})    the same on every node; zeros at first
-    team["row"][...] = ...                    write what is yours
-    team.meet()                               now everybody's part can be read
+    team["row"][...] = ...                    write your own part
+    team.meet()                               now the parts of all nodes can be read
 
-On one machine nothing is sent: a node that arrives counts up a word of its own, and who waits
-watches one word per other node. Where nodes are on several machines, each of these has a copy of
-the arrays, and what a node has shown goes to the others before its word counts up:
+On one machine nothing is sent: a node that arrives increments its own word, and a waiting node
+watches one word per other node. If nodes are on several machines, each machine has a copy of the
+arrays, and the parts that a node has shown are sent to the others before its word is incremented:
 
     team.show("row", 2)                       others will read row 2 once this node has arrived
 
-A node that was killed and started again finds its words and arrays as they were, with the note that
-it left when it arrived last, and goes on from there. One that is started again on another machine
-finds there what was shown (`moved`). A program by itself is a team of one.
+A node that was killed and restarted finds its words and arrays unchanged, with the note of its last
+arrival, and continues from there. A node that is restarted on another machine finds there only the
+parts that were shown (`moved`). A program outside a parallel run is a team of one.
 """
 
 import math
@@ -31,14 +31,14 @@ from muster.flow.node import this_node
 Shape = tuple[int, ...]
 
 _LINE = 64
-"""Bytes of a cache line: what different nodes write is never in one."""
+"""Bytes of a cache line: different nodes never write to the same one."""
 _NOTE_WORDS = 7
 _LIVED = LIVED // 8
-"""Word of a node's row that says who of its incarnations was the last on this machine, plus 1."""
+"""The word of a node's row that holds its last incarnation on this machine, plus 1."""
 _WORDS = ROW // 8
-"""Of a node: arrivals, a note, where the other of two notes is, and who lived here."""
+"""Words of a node: arrivals, two alternating notes, and its last incarnation here."""
 _SPINS = 3_000
-"""Looks at a word, some 200 us of them, before a node sleeps: waking up takes longer than most
+"""How often to read a word, for some 200 us, before a node sleeps: waking up takes longer than most
 waits between two minibatches."""
 _SLEEP_SECONDS = 0.1
 
@@ -46,7 +46,7 @@ _SLEEP_SECONDS = 0.1
 class Team:
     """All nodes of a program, with arrays that each of them reads and writes.
 
-    A program has one team: its arrays are the memory that the nodes have in common.
+    A program has one team: its arrays are the shared memory of the nodes.
 
     Args:
         fields: Shape and dtype of each array, by name. The same on every node.
@@ -56,19 +56,19 @@ class Team:
         node = this_node()
         self._node = node
         self.index = 0 if node is None else node.place.node_id
-        """Which member this node is."""
+        """The number of this member."""
         self.size = members()
-        """How many members there are."""
+        """Number of members."""
         self.is_alone = node is None
-        """Whether this is the only process of a program: nobody could take its place."""
+        """Whether this is the only process of a program: no other process could replace it."""
         self.resumed = node is not None and node.place.incarnation > 0
-        """Whether this node takes the place of one that died."""
+        """Whether this node replaces one that died."""
         offsets, size = _offsets(fields, self.size * ROW)
         memory = memoryview(bytearray(size)) if node is None else node.shared_memory(size)
         self._base = np.frombuffer(memory, np.uint8).ctypes.data
         self._shown: list[tuple[int, int]] = []
         self.is_spread = node is not None and node.is_spread
-        """Whether members are on several machines: then they see only what was shown."""
+        """Whether members are on several machines: then they see only parts that were shown."""
         self._arrays: dict[str, NDArray[Any]] = {}
         for name, (shape, dtype) in fields.items():
             count = math.prod(shape)
@@ -76,20 +76,20 @@ class Team:
             self._arrays[name] = flat.reshape(shape)
         self._words = memory[: self.size * ROW].cast("q")
         self._mine = self.index * _WORDS
-        # Where it is spread, the engine counts for a node, once the others can see its part.
+        # If the team is spread, the engine increments the word once the others can see the parts.
         self._watched = [each for each in range(self.size) if each != self.index or self.is_spread]
         self._arrivals = self._words[self._mine]
         if node is not None:
             node.reach(self._arrivals)
         self.moved = False
-        """Whether this node takes the place of one on another machine: only what that one has
-        shown is here, and what others have."""
+        """Whether this node replaces one on another machine: only the parts that its predecessor
+        has shown are here, and those of other nodes."""
         if node is not None and self.is_spread:
             incarnation = node.place.incarnation
             self.moved = self._words[self._mine + _LIVED] != incarnation
             self._words[self._mine + _LIVED] = incarnation + 1
         self._signals = [Word(memory, each * ROW) for each in range(self.size)]
-        # Where it is spread, the wait is for a network, and the engine needs the core meanwhile.
+        # If the team is spread, the wait is for a network, and the engine needs the core meanwhile.
         enough_cores = self.size <= cores() and not self.is_spread
         self._spins = _SPINS if enough_cores else 0
 
@@ -99,31 +99,31 @@ class Team:
 
     @property
     def arrivals(self) -> int:
-        """How often this node has arrived, in all its incarnations."""
+        """How often this node has arrived, over all its incarnations."""
         return self._arrivals
 
     @property
     def note(self) -> tuple[int, ...]:
-        """What it noted when it arrived last."""
+        """The note of its last arrival."""
         first = self._note_at(self.arrivals)
         return tuple(self._words[first : first + _NOTE_WORDS])
 
     def show(self, name: str, index: Any = ...) -> None:
-        """Have the others see `team[name][index]`, as it is now, once this node has arrived."""
+        """Make `team[name][index]`, as it is now, visible to the others when this node arrives."""
         if self.is_spread:
             self._shown += _spans(self._arrays[name][index], self._base)
 
     def arrive(self, note: Sequence[int] = ()) -> None:
-        """Say that this node's part is written, and note where it is for who may replace it.
+        """Announce that this node's part is written, and leave a note for a possible replacement.
 
-        What was written before the counter is seen before it: x86 keeps the order of stores.
+        Writes before the counter become visible before it: x86 keeps the order of stores.
         """
         rest = _NOTE_WORDS - len(note)
         if rest < 0:
             what = f"a note of {len(note)} numbers is too long"
             raise OptionError(what, f"there is room for {_NOTE_WORDS}", "team.arrive(note[:7])")
         self._arrivals = arrivals = self._arrivals + 1
-        first = self._note_at(arrivals)  # the other one stays whole until this one counts
+        first = self._note_at(arrivals)  # the other note stays intact until the counter is set
         for place, number in enumerate((*note, *(0,) * rest)):
             self._words[first + place] = number
         if self._node is not None:
@@ -140,10 +140,10 @@ class Team:
             self._signals[self.index].wake()
 
     def wait(self, behind: int = 0) -> None:
-        """Wait until every member has arrived as often as this one, or so much less often.
+        """Wait until every member has arrived as often as this one, less `behind`.
 
         Raises:
-            TaskError: One of them will never come, because the run has failed or ended.
+            TaskError: A member will never arrive, because the run has failed or ended.
         """
         words, arrivals = self._words, self._arrivals - behind
         for other in self._watched:
@@ -168,7 +168,7 @@ class Team:
         word, signal = other * _WORDS, self._signals[other]
         with node.waiting():
             while (seen := self._words[word]) < arrivals:
-                # After a signal the others still come: they agree on when to end.
+                # After a signal the others still arrive: they agree on when to end.
                 ended = node.finish is not None and node.finish.signal is None
                 if ended or node.dispatcher.is_gone(other):
                     raise TaskError(
@@ -180,7 +180,7 @@ class Team:
 
 
 def _spans(part: NDArray[Any], base: int) -> list[tuple[int, int]]:
-    """Return where the bytes of a part of an array are, from the start of the memory."""
+    """Return the byte ranges of a part of an array, relative to the start of the memory."""
     if part.flags.c_contiguous:
         start = part.ctypes.data - base
         return [(start, start + part.nbytes)] if part.nbytes else []
@@ -188,7 +188,7 @@ def _spans(part: NDArray[Any], base: int) -> list[tuple[int, int]]:
 
 
 def members() -> int:
-    """Return how many members a team of this program has."""
+    """Return the number of members of this program's team."""
     node = this_node()
     return 1 if node is None else node.place.size
 
@@ -196,7 +196,7 @@ def members() -> int:
 def _offsets(
     fields: Mapping[str, tuple[Shape, DTypeLike]], first: int
 ) -> tuple[dict[str, int], int]:
-    """Return where each array begins, and the size of all of them."""
+    """Return the offset of each array, and the total size."""
     offsets = {}
     for name, (shape, dtype) in fields.items():
         first = -(-first // _LINE) * _LINE

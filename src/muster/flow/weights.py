@@ -1,4 +1,4 @@
-"""`ParameterServer`: the newest weights, by version, for everybody who acts on them.
+"""`ParameterServer`: the newest weights, by version, for every node that acts with them.
 
 home:   push(weights) -> version -> one message on a board, one copy for all readers
 others: pull(newer_than=v) -> Weights, or wait
@@ -21,27 +21,27 @@ from muster.flow.places import find_home
 from muster.flow.wire import pack
 
 _INCARNATION = 1 << 32
-"""Versions of a home that was replaced are higher than any of those before it."""
+"""Versions of a replaced home are higher than all versions before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """One version."""
+    """One version of the weights."""
 
     version: int
     values: Any
-    """As they were pushed: a `state_dict()`, a vector, a dict of arrays."""
+    """The weights as they were pushed: a `state_dict()`, a vector, a dict of arrays."""
     info: Mapping[str, Any] = field(default_factory=dict)
-    """What was said about them: counters, for instance."""
+    """Facts about them that were pushed too, such as counters."""
 
 
 class ParameterServer:
-    """Holds weights that one node changes and all read. In a single process it just holds them.
+    """Holds weights that one node changes and all read. In a single process it only holds them.
 
     Args:
         weights: The first version; None for none yet.
         name: The same on all nodes.
-        home: Who pushes: `role.<name>`, `node.<id>` or a node id.
+        home: The node that pushes: `role.<name>`, `node.<id>` or a node id.
     """
 
     def __init__(self, weights: Any = None, *, name: str = "weights", home: str | int = 0) -> None:
@@ -73,7 +73,7 @@ class ParameterServer:
 
     @property
     def version(self) -> int:
-        """The newest version that is here; it only rises. 0 before the first."""
+        """The newest version on this node; it only increases. 0 before the first."""
         newest = self._newest
         return 0 if newest is None else newest.version
 
@@ -81,9 +81,9 @@ class ParameterServer:
         """Make these the newest weights, and return their version.
 
         Args:
-            weights: Anything that can be sent. Readers on other nodes get copies of their own;
-                here they are kept as they are, not copied.
-            **info: What to say about them.
+            weights: Anything that can be sent. Readers on other nodes receive their own copies; on
+                this node the object itself is kept.
+            **info: Facts about the weights.
         """
         if not self.is_home:
             raise TaskError(
@@ -103,8 +103,8 @@ class ParameterServer:
     def pull(self, newer_than: int | None = None, timeout: float | None = None) -> Weights | None:
         """Return the newest weights, once there are any newer than `newer_than`.
 
-        With `timeout=0` it does not wait. None when there are none in that time, or when the run
-        finishes first.
+        With `timeout=0` it does not wait. Returns None if there are none within the timeout, or if
+        the run finishes first.
         """
         least = 0 if newer_than is None else newer_than
         if self.version <= least and timeout != 0:
@@ -144,20 +144,20 @@ class ParameterServer:
 
         Args:
             gradients: Anything that can be sent.
-            version: Of the weights that they were computed for.
-            timeout: Seconds to wait while home has not used the last ones.
+            version: The version of the weights for which they were computed.
+            timeout: Maximum wait in seconds while home has not used the last ones.
         """
         return self._gradients.put((version, gradients), timeout)
 
     def gradients(self, timeout: float | None = None) -> Iterator[tuple[int, Any]]:
-        """Yield `(version, gradients)` as they come, at home, until the run finishes."""
+        """Yield `(version, gradients)` as they arrive, at home, until the run finishes."""
         while (item := self._gradients.get(timeout)) is not None:
             yield item
 
     def take_gradients(self) -> list[tuple[int, Any]]:
-        """Return all `(version, gradients)` that are here, once there is one, at home.
+        """Return all `(version, gradients)` that have arrived, at home; wait for the first.
 
-        None of them when the run finishes first.
+        The list is empty if the run finishes first.
         """
         found = []
         for item in self.gradients():
@@ -188,9 +188,9 @@ class ParameterServer:
 
 
 def _to_save(weights: Mapping[Any, Any], name: str) -> tuple[Callable[..., None], dict[str, Any]]:
-    """Return what writes these weights, and the weights as it takes them.
+    """Return a function that saves these weights, and the weights as its argument.
 
-    NumPy has no bfloat16, so tensors are written by torch, which is loaded if there are any.
+    NumPy has no bfloat16, so torch saves tensors, if there are any.
     """
     import numpy as np
 

@@ -2,17 +2,17 @@
 
     value -> pack -> tree, buffers ... -> buffer_sizes(tree) -> unpack(tree, buffers) -> value
 
-A tree is msgpack of [PROTOCOL, sizes of the buffers, body]. In a body None, bool, float, str,
-bytes and 64-bit ints stand for themselves; all else is an array that begins with a tag:
+A tree is msgpack of [PROTOCOL, sizes of the buffers, body]. In a body, None, bool, float, str,
+bytes and 64-bit ints stand for themselves; any other value is an array that begins with a tag:
 
     LIST, TUPLE  items...          DICT  key, value, ...      ORDERED  metadata, key, value, ...
     BIG_INT      bytes             TEXT  bytes                BYTES    buffer, size
     ARRAY, TENSOR  dtype, buffer, dimensions...               SCALAR   dtype, bytes
     DATA         name, names of fields, value...              NUMPY_STR, NUMPY_BYTES  bytes
 
-What arrives is of the type that was sent, or `pack` refuses it: subclasses (IntEnum, NamedTuple,
-defaultdict, masked arrays, Parameter), bytearray, sets, objects. Nothing is pickled, and nothing
-that a message names is imported or called. What is referred to twice arrives as two.
+A value arrives with the type that was sent, or `pack` rejects it: subclasses (IntEnum, NamedTuple,
+defaultdict, masked arrays, Parameter), bytearray, sets, objects. Nothing is pickled, and no name in
+a message is imported or called. An object that is referenced twice arrives as two objects.
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ _decode_head = msgspec.msgpack.Decoder(tuple[int, list[int], msgspec.Raw]).decod
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A value as bytes. The buffers are the memory of its arrays: send or copy them, then write."""
+    """A value as bytes. The buffers are the memory of its arrays: send or copy before writing."""
 
     tree: bytes
     buffers: tuple[memoryview, ...]
@@ -68,10 +68,10 @@ def pack(value: object, name: str = "value") -> Packed:
     Args:
         value: None, bool, int, float, str, bytes, list, tuple, dict, OrderedDict, registered
             dataclasses, NumPy arrays and scalars, torch tensors on the CPU (which arrive detached).
-        name: What a message calls the value, such as `ctx`.
+        name: The name of the value in error messages, such as `ctx`.
 
     Raises:
-        CannotTravelError: Something in `value` is of another type, or too much; names its place.
+        CannotTravelError: A part of `value` is of another type, or too large; names its place.
     """
     try:
         try:
@@ -87,7 +87,7 @@ def pack(value: object, name: str = "value") -> Packed:
 
 
 def can_travel(value: object) -> bool:
-    """Return whether `pack` takes this value; its exception says what it would not take."""
+    """Return whether `pack` accepts this value; the exception of `pack` names the reason."""
     try:
         pack(value)
     except CannotTravelError:
@@ -96,10 +96,10 @@ def can_travel(value: object) -> bool:
 
 
 def buffer_sizes(tree: bytes) -> tuple[int, ...]:
-    """Return the bytes of each buffer that belongs to a tree, before memory is taken for any.
+    """Return the bytes of each buffer of a tree, before any memory is allocated.
 
     Raises:
-        WireError: The tree is malformed, or it or its buffers would be beyond a limit.
+        WireError: The tree is malformed, or it or its buffers exceed a limit.
     """
     tree = checked(tree)
     try:
@@ -111,10 +111,10 @@ def buffer_sizes(tree: bytes) -> tuple[int, ...]:
 
 
 def unpack(tree: bytes, buffers: Sequence[memoryview]) -> object:
-    """Return the value; its memory is its own, and `buffers` may be used again.
+    """Return the value; it has its own memory, and `buffers` may be reused.
 
     Raises:
-        WireError: The tree is malformed or beyond a limit, or the buffers are not those it wants.
+        WireError: The tree is malformed or exceeds a limit, or the buffers do not match it.
     """
     tree = checked(tree)
     try:

@@ -1,4 +1,4 @@
-"""The format of a tree: its tags, its limits, and the checks before anything of it is decoded."""
+"""The format of a tree: its tags, its limits, and the checks before it is decoded."""
 
 from muster.flow.registry import (
     NUMPY_BYTES,
@@ -8,31 +8,31 @@ from muster.flow.registry import (
 )
 
 PROTOCOL = 1
-"""Version of the format; raise it with any change of the bytes that `pack` makes."""
+"""Version of the format; increase it with any change of the bytes that `pack` produces."""
 
 MAX_DEPTH = 64
-"""Containers inside one another."""
+"""Maximum nesting of containers."""
 MAX_TREE_BYTES = 64 << 20
 MAX_NODES = 1 << 20
-"""Elements of all containers of a tree together, tags and dimensions included."""
+"""Elements of all containers of a tree together, including tags and dimensions."""
 MAX_BUFFERS = 1 << 16
 MAX_BUFFER_BYTES = 16 << 30
-"""All buffers of a message together."""
+"""Total bytes of all buffers of a message."""
 
 INLINE_BYTES = 1024
-"""bytes up to this length stand in the tree; longer ones are a buffer and are not copied."""
+"""bytes up to this length are in the tree; longer ones are a buffer and are not copied."""
 SMALL_TREE = 16 << 10
-"""A tree up to this length cannot hold enough nodes to do harm."""
+"""A tree up to this length cannot contain enough nodes to do harm."""
 
 LIST, TUPLE, DICT, ORDERED, BIG_INT, TEXT, BYTES, DATA = 0, 1, 2, 3, 4, 5, 6, 12
 
 KEY_TAGS = frozenset([TUPLE, BIG_INT, TEXT, BYTES, SCALAR, NUMPY_STR, NUMPY_BYTES])
 SELF = frozenset([type(None), bool, int, float, str, bytes])
-"""What stands for itself in a body, as it is read."""
+"""Types that stand for themselves in a body, when it is read."""
 
 
 def checked(tree: bytes) -> bytes:
-    """Return the tree as bytes that are safe to decode: what it claims is no more than it has."""
+    """Return the tree as bytes that are safe to decode: it claims no more than it contains."""
     if type(tree) is not bytes:
         tree = bytes(tree)
     if len(tree) > MAX_TREE_BYTES:
@@ -44,7 +44,7 @@ def checked(tree: bytes) -> bytes:
 
 
 def _heads() -> tuple[int, ...]:
-    """Return, for each first byte of a msgpack item, its bytes; minus the bytes of its length."""
+    """Return, for each first byte of a msgpack item, its size; or minus the size of its length."""
     sizes = [0] * 256
     for head in (*range(0x80), *range(0x90, 0xA0), 0xC0, 0xC2, 0xC3, *range(0xE0, 0x100)):
         sizes[head] = 1
@@ -65,7 +65,7 @@ _HEADS = _heads()
 
 
 def _count_nodes(tree: bytes) -> None:
-    """Refuse a tree with more nodes than allowed, or that claims more than it has bytes for."""
+    """Raise WireError if a tree has too many nodes, or claims more than its bytes can hold."""
     end = len(tree)
     most = min(end, MAX_NODES)
     position = 0
@@ -93,7 +93,7 @@ def _count_nodes(tree: bytes) -> None:
 
 
 def check_head(protocol: object, sizes: list[int]) -> None:
-    """Refuse a tree of another protocol, or whose buffers are beyond a limit."""
+    """Raise WireError for a tree of another protocol, or whose buffers exceed a limit."""
     if protocol != PROTOCOL:
         raise malformed(f"it is of protocol {protocol!r:.20}, and here it is {PROTOCOL}")
     if sizes:
@@ -105,6 +105,6 @@ def check_head(protocol: object, sizes: list[int]) -> None:
 
 
 def short(value: object) -> str:
-    """Return how a value looks, in at most 60 characters."""
+    """Return the repr of a value, in at most 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,4 +1,4 @@
-"""Values to the body of a tree: what may travel, how each type is folded, and why it is refused."""
+"""Packs a value into the body of a tree: folds each allowed type, and explains each refusal."""
 
 import sys
 from collections import OrderedDict
@@ -28,7 +28,7 @@ from muster.flow.wire_format import (
 
 SURELY = frozenset([type(None), bool, float])
 LIKELY = SURELY | {int, str}
-"""What stands for itself as it is written, but for big ints and a str with half a character."""
+"""Types that stand for themselves when written, except big ints and strs with lone surrogates."""
 
 
 class Packer:
@@ -56,7 +56,7 @@ class Packer:
         return (_folds.get(kind) or _learn(kind))(self, value, depth)
 
     def enter(self, count: int, depth: int) -> None:
-        """Count the elements of a container before they are looked at."""
+        """Count the elements of a container before they are packed."""
         self.nodes += count
         if depth >= MAX_DEPTH:
             raise Refusal(
@@ -189,7 +189,7 @@ _folds: dict[type, registry.Fold] = {
 
 
 def _learn(kind: type) -> registry.Fold:
-    """Return how a type is packed that was not seen before. Who holds an array has imported it."""
+    """Return the packing function of a type not seen before. Its package is imported already."""
     if kind in registry.by_type:
         return _fold_data
     package = kind.__module__.partition(".")[0]
@@ -225,7 +225,7 @@ def _too_much(what: str) -> Refusal:
 
 
 def limit(packer: Packer, tree: bytes) -> None:
-    """Refuse to send what would be refused when it is received."""
+    """Refuse to send a message that its receiver would reject."""
     if len(packer.sizes) > MAX_BUFFERS:
         raise _too_much(f"{len(packer.sizes)} arrays, more than {MAX_BUFFERS}")
     if sum(packer.sizes) > MAX_BUFFER_BYTES:
@@ -237,7 +237,7 @@ def limit(packer: Packer, tree: bytes) -> None:
 
 
 def cannot_travel(refusal: Refusal, name: str) -> CannotTravelError:
-    """Return the error that names the place, inside a value, of what was refused."""
+    """Return the error that names where in a value the refused part is."""
     what, why, fix = refusal.args
     steps = refusal.steps[::-1]
     if len(set(refusal.holders)) < len(refusal.holders):

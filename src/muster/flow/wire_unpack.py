@@ -1,4 +1,4 @@
-"""The body of a tree to its value: every node is checked, and nothing that it names is called."""
+"""Unpacks the body of a tree: checks every node, and calls nothing that a node names."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from muster.flow.wire_format import (
 
 
 class Unpacker:
-    """Turns the body of one tree into its value; gives each buffer out once, in order."""
+    """Converts the body of one tree into its value; hands out each buffer once, in order."""
 
     __slots__ = ("buffers", "taken")
 
@@ -51,7 +51,7 @@ class Unpacker:
         raise malformed("a node has no tag")
 
     def unfold_key(self, node: Any, depth: int) -> object:
-        """Return the value of a node that is a key: of a type whose hash is its value's."""
+        """Return the value of a key: only of a type whose hash depends on its value alone."""
         if type(node) is list and node:
             if node[0] not in KEY_TAGS:
                 raise malformed("a key of a dict is of a type that no key has")
@@ -81,7 +81,7 @@ def _unfold_tuple(unpacker: Unpacker, node: list[Any], depth: int) -> object:
 
 
 def _pairs(unpacker: Unpacker, node: list[Any], depth: int, start: int) -> Any:
-    """Return an iterator of the keys and values from `start` on; what is before is plain."""
+    """Return an iterator of the keys and values from `start` on; all items before are plain."""
     if depth >= MAX_DEPTH:
         _descend(depth)
     if len(node) - start & 1:
@@ -92,7 +92,7 @@ def _pairs(unpacker: Unpacker, node: list[Any], depth: int, start: int) -> Any:
             unfold = unpacker.unfold if index - start & 1 else unpacker.unfold_key
             node[index] = unfold(item, depth + 1)
     rest = islice(node, start, None)
-    return zip(rest, rest)  # noqa: B905  the number is even
+    return zip(rest, rest)  # noqa: B905  the number of items is even
 
 
 def _unfold_dict(unpacker: Unpacker, node: list[Any], depth: int) -> object:
@@ -172,7 +172,7 @@ _unfolds: dict[int, registry.Unfold] = {
 
 
 def _learn_tag(tag: int) -> registry.Unfold:
-    """Return how a node is unpacked that needs NumPy or torch, which are imported for it."""
+    """Return the unpacking function of a node that needs NumPy or torch; imports them."""
     if tag == TENSOR:
         _unfolds[tag] = registry.tensor_unfold()
     elif ARRAY <= tag < TENSOR:

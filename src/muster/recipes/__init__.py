@@ -1,4 +1,4 @@
-"""Whole training programs made of the public parts: what the command line runs.
+"""Complete training programs, built from the public parts; the command line runs them.
 
-Nothing is imported here, so that the command line can refuse a typo before torch is loaded.
+This file imports nothing, so that the command line can reject a typo before it loads torch.
 """

@@ -1,7 +1,7 @@
-"""The algorithms by name: muster's own, registered ones, and `module:name` of the user's.
+"""Algorithms by name: muster's own, registered ones, and `module:name` from the user's code.
 
-Knows where they are, and loads one when it is asked for. A new one of muster's own is one line in
-`ALGORITHMS`; how a user registers one is in docs/own_algorithm.md.
+This module knows where each algorithm is, and loads it on demand. One line in `ALGORITHMS` adds a
+built-in algorithm; docs/own_algorithm.md explains how a user registers one.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ ALGORITHMS = {
     "r2d2": Algorithm("muster.algos.r2d2_config:R2D2Config", "muster.algos.r2d2:R2D2"),
     "sac": Algorithm("muster.algos.sac_config:SACConfig", "muster.algos.sac:SAC"),
 }
-"""Muster's own."""
+"""The built-in algorithms."""
 
 PROGRAMS = {
     "gradients": (
@@ -53,11 +53,12 @@ PROGRAMS = {
         "muster.recipes.stream",
     ),
 }
-"""What a configuration's `PROGRAM` names: the training program, a function of (job, run directory,
-stop request), and the modules that its nodes begin with, for actions of a Box and for others."""
+"""For each value of a configuration's `PROGRAM`: the training program, a function of (job, run
+directory, stop request), and the modules that its nodes import first, for Box actions and
+for others."""
 
 ENTRY_POINTS = "muster.algorithms"
-"""Installed packages name their algorithms in this group."""
+"""The entry-point group in which installed packages declare their algorithms."""
 
 _HOOKS = (
     "FIXED_ON_RESUME",
@@ -76,14 +77,14 @@ _own: dict[str, Algorithm] = {}
 
 
 def register_algorithm(name: str, algorithm: Algorithm) -> None:
-    """Let `muster.train(name, ...)` mean an algorithm of your own.
+    """Make `muster.train(name, ...)` use an algorithm of your own.
 
     Args:
-        name: Any that is not taken by another: letters, digits and `_.-`.
-        algorithm: The classes of its configuration and of its agent.
+        name: A name that no other algorithm has: letters, digits and `_.-`.
+        algorithm: Its configuration class and its agent class.
 
     Raises:
-        OptionError: The name is taken or none, or this is no algorithm.
+        OptionError: The name is invalid or taken, or `algorithm` is not an algorithm.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise OptionError(
@@ -99,19 +100,19 @@ def register_algorithm(name: str, algorithm: Algorithm) -> None:
 
 
 def is_registered(name: str) -> bool:
-    """Whether an algorithm of the user's own is known here by this name, or `module:name`."""
+    """Whether this process knows a user's algorithm by this name or `module:name`."""
     return name in _own
 
 
 def registered() -> set[str]:
-    """Return the names that `register_algorithm` was called for."""
+    """Return the names that were passed to `register_algorithm`."""
     return {name for name in _own if not is_code(name)}
 
 
 def load_algorithm(algo: str | None) -> None:
-    """Have what `algo` names ready, for who asked for it by name: `module:name` is imported.
+    """Load the algorithm that a caller asked for by name: `module:name` is imported.
 
-    The directory in which muster was started counts as a place of modules.
+    The directory in which muster was started is searched for modules.
     """
     if algo is None or algo in _own or not is_code(algo):
         return
@@ -120,17 +121,17 @@ def load_algorithm(algo: str | None) -> None:
 
 
 def own_algorithm(algo: str) -> Algorithm | None:
-    """Return what is registered under a name, to be sent to nodes; None if it is muster's own."""
+    """Return the algorithm registered under a name, to send to nodes; None for a built-in one."""
     return _own.get(algo)
 
 
 def install(algo: str, algorithm: Algorithm) -> None:
-    """Register on a node what another process has checked and sent."""
+    """Register on a node an algorithm that another process has checked and sent."""
     _own[algo] = algorithm
 
 
 def refuse_algorithm_of_a_file(algo: str, path: object) -> None:
-    """Refuse to load the code that a run's own config names, unless it was loaded already."""
+    """Raise OptionError if a run's config names code that this process has not loaded yet."""
     if is_code(algo) and algo not in _own:
         raise OptionError(
             f"the run in {path} is of an algorithm of code, {algo!r:.80}",
@@ -140,18 +141,18 @@ def refuse_algorithm_of_a_file(algo: str, path: object) -> None:
 
 
 def check_algorithm(algo: str, fix: str | None = None) -> None:
-    """Refuse a name that is not known; `fix` is what to try, with `{}` where the right one goes."""
+    """Raise OptionError for an unknown name; `fix` is the advice, with `{}` for the right name."""
     _find(algo, fix)
 
 
 def configuration_of(algo: str) -> type:
-    """Return the configuration class of an algorithm, or refuse its name."""
+    """Return the configuration class of an algorithm. Raises OptionError for an unknown name."""
     config: type = load(algo, "config")
     return config
 
 
 def load(algo: str, part: str) -> Any:
-    """Return the `config` or the `agent` of an algorithm, or refuse its name."""
+    """Return the `config` or `agent` of an algorithm. Raises OptionError for an unknown name."""
     return _loaded(getattr(_find(algo), part))
 
 
@@ -162,11 +163,11 @@ def program_of(algo: str) -> Any:
 
 
 def nodes_of(algo: str, acts_in_box: bool) -> str:
-    """Return the module that nodes of an algorithm's program begin with.
+    """Return the module that nodes of an algorithm's program import first.
 
     Args:
-        algo: Its name.
-        acts_in_box: Whether actions are of a Box.
+        algo: Name of the algorithm.
+        acts_in_box: Whether the action space is a Box.
     """
     config: Any = configuration_of(algo)
     of_box, of_others = PROGRAMS[config.PROGRAM][1:]
@@ -174,27 +175,27 @@ def nodes_of(algo: str, acts_in_box: bool) -> str:
 
 
 def make_agent(algo: str, cfg: Any, spaces: tuple[Any, Any], seed: int, device: str = "cpu") -> Any:
-    """Make what acts and learns, for these spaces of observations and actions.
+    """Make an agent for these spaces of observations and actions.
 
     Args:
         algo: Name of the algorithm.
         cfg: Its configuration.
-        spaces: Of one observation, of one action.
-        seed: Decides the first weights, and what is drawn.
-        device: Where its networks are computed; raises OptionError if that is not here.
+        spaces: The spaces of one observation and of one action.
+        seed: Determines the first weights, and every random draw.
+        device: Where its networks are computed; raises OptionError if it is missing.
     """
     with networks_on(find_device(device)):
         return load(algo, "agent")(cfg, *spaces, seed)
 
 
 def unknown(kind: str, name: str, known: Collection[str], fix: str | None = None) -> OptionError:
-    """Make the error for a name that is not known, with the nearest one that is.
+    """Make the error for an unknown name; it suggests the nearest known name.
 
     Args:
-        kind: What it should name.
-        name: What it says.
-        known: The names that there are.
-        fix: What to try, with `{}` where the right name goes; the name alone if it is not given.
+        kind: The kind of thing that the name should refer to.
+        name: The unknown name.
+        known: The known names.
+        fix: The advice, with `{}` for the right name; by default the name alone.
     """
     near = nearest(name, known)
     return OptionError(
@@ -205,7 +206,7 @@ def unknown(kind: str, name: str, known: Collection[str], fix: str | None = None
 
 
 def _find(algo: str, fix: str | None = None) -> Algorithm:
-    """Return an algorithm by its name: muster's own, a registered one, one of another package."""
+    """Return an algorithm by name: built-in, registered, or from an installed package."""
     found = ALGORITHMS.get(algo) or _own.get(algo)
     if found is None:
         _ask_packages(algo)
@@ -222,11 +223,11 @@ def _find(algo: str, fix: str | None = None) -> Algorithm:
 
 
 def _ask_packages(algo: str) -> None:
-    """Register an algorithm that an installed package has under this name."""
+    """Register the algorithm that an installed package declares under this name, if any."""
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS, name=algo):
         try:
             found = entry.load()
-        except Exception as error:  # whatever that package does, it is named
+        except Exception as error:  # any failure of the package: the message names it
             raise OptionError(
                 f"the algorithm {algo!r} cannot be loaded",
                 f"{type(error).__name__}: {error}",
@@ -244,7 +245,7 @@ def _loaded(part: Any) -> Any:
 
 
 def _register(name: str, algorithm: object) -> None:
-    """Register what is an algorithm, and refuse what is none."""
+    """Check an algorithm and register it. Raises OptionError if it is not one."""
     if not isinstance(algorithm, Algorithm):
         raise _no_algorithm(name, f"it is {algorithm!r:.120}")
     config, agent = _loaded(algorithm.config), algorithm.agent

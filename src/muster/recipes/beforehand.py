@@ -1,4 +1,4 @@
-"""What of a run's settings is refused before torch is loaded or a process starts."""
+"""Checks of a run's settings that need neither torch nor a process."""
 
 from muster.devices import find_device
 from muster.errors import OptionError
@@ -9,23 +9,22 @@ from muster.run.directory import check_new
 
 
 def check_beforehand(settings: Settings, *, is_new: bool) -> None:
-    """Refuse an engine, a device, a model's module or a directory that is not there, or not free.
+    """Check that engine, device, model module and run directory are available.
 
     Args:
-        settings: Of the run.
-        is_new: Whether it begins, or is resumed.
+        settings: Settings of the run.
+        is_new: Whether the run is new; False for a resumed run.
 
     Raises:
-        OptionError: Ray is not installed, or the device or the module of the model is not there.
-        RunDirectoryError: A new run cannot begin in its directory, or there is no run to start
-            from.
+        OptionError: Ray is not installed, or the device or the module of the model does not exist.
+        RunDirectoryError: The directory cannot hold a new run, or there is no run to start from.
     """
     options, model = settings.options, settings.config.model
     if settings.on_nodes and options.engine == "ray":
         from muster.engines.ray.versions import check_installed
 
         check_installed()
-    if options.engine != "ray":  # there it is a matter of the node that learns
+    if options.engine != "ray":  # on Ray, the learner's node decides
         find_device(options.device)
     if model is not None and is_code(model):
         check_found("model", model)
@@ -36,7 +35,7 @@ def check_beforehand(settings: Settings, *, is_new: bool) -> None:
 
 
 def check_env(env: str, settings: Settings) -> None:
-    """Refuse an environment that is not known, or whose observations would not fit into memory."""
+    """Check that the environment exists, and that its observations fit into memory."""
     from muster.envs import make_envs
     from muster.recipes.env_options import WRAPPERS, setup_of
     from muster.recipes.memory import check_memory

@@ -1,8 +1,8 @@
-"""`bench`: train for some seconds, and say how close to the machine's limit that was.
+"""`bench`: train for some seconds, and report how close to the machine's limit that was.
 
-    options -> train in a directory that is thrown away -> RunResult.speed -> BenchReport
+    options -> train in a temporary directory -> RunResult.speed -> BenchReport
 
-What to try follows from the numbers alone (`advice`).
+The advice follows from the numbers alone (`advice`).
 """
 
 import tempfile
@@ -20,67 +20,67 @@ from muster.recipes.settings import Settings, resolve
 
 _UNENDING = 10**15
 _ATTEMPTS, _OVERRUN = 3, 1.5
-"""How often a run is made at most, and how much longer than asked is too long. What acts may be
-compiled in the first, what learns in the second."""
+"""The maximum number of attempts, and the factor by which an attempt may exceed the given time. The
+first attempt may compile the code that acts, the second the code that learns."""
 _BUSY = 0.15
 _FEW_ENVS = 16
-"""Environments of one worker below which calls cost more than what they compute."""
+"""With fewer environments per worker, calls cost more than the computation inside them."""
 
 
 @dataclass(frozen=True)
 class BenchReport:
-    """What was measured. Rates are environment steps per second of all workers together."""
+    """The measurements. Rates are environment steps per second of all workers together."""
 
     algo: str
     env: str
     workers: int
-    """Processes; 0 for one that does everything."""
+    """Processes; 0 if one process does everything."""
     num_envs: int
-    """Of all workers together."""
+    """Number of environments of all workers together."""
     env_steps: int
-    """That were trained."""
+    """Environment steps trained."""
     steps_per_s: float
-    """Of training alone, without its first loop, which compiles."""
+    """Rate of training alone, without its first loop, which compiles."""
     bare_steps_per_s: float
-    """Of the environments with random actions, on the same cores."""
+    """Rate of the environments with random actions, on the same cores."""
     bound_steps_per_s: float
-    """What these cores could train at the most (see `muster.workers.limits`)."""
+    """The highest rate at which these cores could train (see `muster.workers.limits`)."""
     rho: float
     """steps_per_s / bare_steps_per_s"""
     eta: float
     """steps_per_s / bound_steps_per_s"""
     split: dict[str, float]
-    """Where the first worker's time went: parts of 1."""
+    """How the first worker spent its time, as fractions of 1."""
     limited_by: str
-    """The largest of them."""
+    """The largest part of `split`."""
     advice: str | None
-    """What would obviously help; None if nothing would."""
+    """An obvious improvement; None if there is none."""
     details: dict[str, Any]
     """The numbers behind the bound."""
     stop_signal: int | None = None
-    """What ended it early, such as Ctrl-C: then it is of what was trained until there."""
+    """The signal that ended the bench early, such as Ctrl-C; the numbers are of the time before."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it as plain values."""
+        """Return all fields as plain values."""
         return asdict(self)
 
 
 def bench(
     algo: str = "ppo", env: str = "CartPole-v1", seconds: float = 5.0, **options: Any
 ) -> BenchReport:
-    """Train for some seconds and return how fast that was, and could have been.
+    """Train for some seconds, and return the measured and the possible speed.
 
-    Nothing is kept of what was trained. At the end one episode is played, as every run does.
+    The trained policy is discarded. One episode is played at the end, as in every run.
 
     Args:
         algo: Name of the algorithm.
         env: Id of the environment.
-        seconds: How long to train. A run that spent them on compiling is made once more.
-        **options: As for `train`, such as `workers`, `num_envs` or what the algorithm can be told.
+        seconds: How long to train. A run that spent this time on compiling is repeated.
+        **options: As for `train`, such as `workers`, `num_envs` or options of the algorithm.
 
     Raises:
-        OptionError: Something is not possible.
-        SystemExit: A signal ended it before anything was measured.
+        OptionError: An option is invalid.
+        SystemExit: A signal ended the bench before anything was measured.
     """
     settings = check(algo, env, {"seconds": seconds, **options})
     from muster.recipes.train import train
@@ -90,7 +90,7 @@ def bench(
             run_dir = str(Path(directory) / "run")
             told = {**options, **_only_train(seconds), "run_dir": run_dir}
             with warnings.catch_warnings():
-                # Nobody is shown the score, and on a busy machine the episode may not end in time.
+                # The score is not shown, and on a busy machine the episode may not end in time.
                 warnings.filterwarnings("ignore", "no evaluation of", MusterWarning)
                 result = train(algo, env, **told)
         if not _spent_on_compiling(result, seconds):
@@ -99,13 +99,13 @@ def bench(
 
 
 def _spent_on_compiling(result: RunResult, seconds: float) -> bool:
-    """Whether a run took far longer than asked, and had not come to learn twice by then."""
+    """Whether a run far exceeded the given time before it had learnt twice."""
     is_warm = (result.speed or {}).get("warm", False)
     return not is_warm and result.stop_signal is None and result.seconds > _OVERRUN * seconds
 
 
 def check(algo: str, env: str, options: dict[str, Any]) -> Settings:
-    """Return what a bench was told, or refuse it. Loads neither torch nor the environment."""
+    """Return the checked settings of a bench. Loads neither torch nor the environment."""
     load_algorithm(algo)
     check_algorithm(algo)
     settings = resolve(algo, env, options)
@@ -119,13 +119,13 @@ def check(algo: str, env: str, options: dict[str, Any]) -> Settings:
 
 
 def advice(report: BenchReport, slots: int | None, cores: int, busy_elsewhere: float) -> str | None:
-    """Return what would obviously make it faster, on one line, or None.
+    """Return one line that names an obvious way to make training faster, or None.
 
     Args:
-        report: What was measured.
-        slots: The most workers that there can be; None where workers are no equals, but roles.
-        cores: That this process may use.
-        busy_elsewhere: The part of the time in which others had the cores.
+        report: The measurements.
+        slots: The maximum number of workers; None if workers have roles and are not all alike.
+        cores: Cores that this process may use.
+        busy_elsewhere: The fraction of the time in which other programs had the cores.
     """
     workers = max(1, report.workers)
     if slots is not None and workers > cores:
@@ -163,7 +163,7 @@ def _only_train(seconds: float) -> dict[str, Any]:
 def _report(result: RunResult, settings: Settings) -> BenchReport:
     speed = dict(result.speed or {})
     if result.rho is None or result.eta is None or result.limited_by is None:
-        if result.stop_signal is not None:  # it came before there was anything to measure
+        if result.stop_signal is not None:  # the signal arrived before anything was measured
             raise SystemExit(128 + result.stop_signal)
         raise MusterError(
             f"{result.env} could not be measured",

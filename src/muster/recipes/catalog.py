@@ -1,4 +1,4 @@
-"""What there is to choose from: algorithms, networks, environments. No torch is loaded for it."""
+"""Lists of the algorithms, networks and environments to choose from. Loads no torch."""
 
 import importlib.metadata
 from dataclasses import dataclass
@@ -32,28 +32,28 @@ _NETWORKS = {
 
 @dataclass(frozen=True)
 class AlgorithmEntry:
-    """An algorithm that `muster train` knows by its name."""
+    """An algorithm that `muster train` knows by name."""
 
     name: str
     learns_from: str
     """Replay, rollouts, unrolls or gradients."""
     actions: tuple[str, ...]
-    """Kinds of action spaces that it can choose from."""
+    """Kinds of action spaces that it supports."""
 
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """A network that `--model` knows by its name."""
+    """A network that `--model` knows by name."""
 
     name: str
     reads: str
-    """Observations that it is for."""
+    """Kind of observations that it is made for."""
     what: str
 
 
 @dataclass(frozen=True)
 class EnvEntry:
-    """An environment that `muster train` knows by its id."""
+    """An environment that `muster train` knows by id."""
 
     env_id: str
     backends: tuple[str, ...]
@@ -61,22 +61,22 @@ class EnvEntry:
 
 
 def algorithms() -> list[AlgorithmEntry]:
-    """Return all algorithms: muster's own, those of installed packages, registered ones."""
+    """Return all algorithms: built-in, from installed packages, and registered."""
     of_packages = {entry.name for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
     names = [*ALGORITHMS, *sorted((of_packages | registered()) - ALGORITHMS.keys())]
     return [_algorithm(name) for name in names]
 
 
 def models() -> list[ModelEntry]:
-    """Return all networks that have a name."""
+    """Return all named networks."""
     own = [ModelEntry(name, "its own", "registered here") for name in registry.own_names()]
     return [ModelEntry(name, *about) for name, about in _NETWORKS.items()] + own
 
 
 def envs(word: str = "") -> list[EnvEntry]:
-    """Return the environments whose ids have a word in them, in upper or lower case.
+    """Return the environments whose id contains a word, ignoring case.
 
-    Those of packages that register theirs when they are imported are not known before that.
+    A package that registers its environments on import is not listed before it is imported.
     """
     from muster.envs.envpool_ids import ids_of_envpool
 

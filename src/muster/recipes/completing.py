@@ -1,7 +1,7 @@
-"""A run that has reached its limit is not trained any further: it is only completed.
+"""A resumed run that has reached its limit is completed without further training.
 
-Such a run was killed between its last checkpoint and its result, or had ended and is resumed as it
-is. What it lacks is the last evaluation and `result.json`; its policy stays what it is, to the bit.
+Such a run was killed between its last checkpoint and its result, or had already ended. It lacks
+only the last evaluation and `result.json`; its policy stays the same to the bit.
 """
 
 import time
@@ -28,7 +28,7 @@ _ENDED = ("steps", "target", "episodes")
 
 
 def limit_reached(job: Job, last: Checkpoint) -> str | None:
-    """Return which limit a checkpoint has reached, such as `steps` or `target`; None if none."""
+    """Return the limit that a checkpoint has reached, such as `steps` or `target`; None if none."""
     if last.counters["env_step"] >= job.env_steps:
         return "steps"
     of_the_algorithm = getattr(job.cfg, "limit_reached", None)
@@ -46,15 +46,15 @@ def complete(
     stopped_by: str,
     stop: StopRequest,
 ) -> RunResult:
-    """Return the result of a run whose training is over, after evaluating what has no result yet.
+    """Return the result of a run whose training is over, evaluating the policy if necessary.
 
     Args:
-        job: What was to be done.
-        run: Where it is.
-        agent: Becomes what was learnt.
+        job: The job of the run.
+        run: The run's directory.
+        agent: Receives the learnt policy.
         last: The last checkpoint.
-        stopped_by: The limit that it has reached.
-        stop: Tells when a signal asks to end.
+        stopped_by: The limit that the run has reached.
+        stop: Tells whether a signal has asked the run to end.
     """
     agent.load_parts({"policy": last.parts["policy"]})
     known = _known_result(run, agent.policy_sha256())
@@ -88,10 +88,10 @@ def complete(
 
 
 def _known_result(run: RunDirectory, policy: str) -> RunResult | None:
-    """Return the result that is there, if it is that of this policy and the run had ended."""
+    """Return the saved result if it belongs to this policy and the run had ended."""
     try:
         saved = run.read_result()
-    except RunDirectoryError:  # it is none: then there is one to write
+    except RunDirectoryError:  # the file is unreadable: write a new one
         return None
     known = None if saved is None else RunResult.from_json(saved)
     if known is None or known.policy_sha256 != policy or known.stopped_by not in _ENDED:

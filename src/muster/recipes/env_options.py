@@ -1,10 +1,10 @@
-"""What users change about an environment: `--wrapper module:Wrapper`, `--env-kwargs key=value`.
+"""Options that change an environment: `--wrapper module:Wrapper`, `--env-kwargs key=value`.
 
-    wrapper      a gymnasium.Wrapper, or a function of an environment; the first is innermost
-    env_kwargs   arguments of gymnasium.make, each a text `key=value` whose value is YAML
+    wrapper      a gymnasium.Wrapper, or a function that wraps an environment; first is innermost
+    env_kwargs   arguments of gymnasium.make, each a string `key=value` whose value is YAML
 
-Both are a part of what a run is: recorded in `config.yaml`, and the same when it is resumed, played
-or evaluated. Wrappers travel to nodes as hooks do.
+Both identify a run: `config.yaml` records them, and resuming, playing and evaluating the run use
+the same ones. Wrappers are sent to nodes in the same way as hooks.
 """
 
 import json
@@ -20,7 +20,7 @@ _OURS = ("seed", "num_envs", "backend", "first_env")
 
 
 class ChangesEnv(Protocol):
-    """Options that say how an environment is made."""
+    """Options that determine how an environment is made."""
 
     @property
     def wrapper(self) -> tuple[str, ...]:
@@ -32,7 +32,7 @@ class ChangesEnv(Protocol):
 
 
 def setup_of(env: str, options: ChangesEnv) -> EnvSetup | str:
-    """Return what `make_envs` makes the environments of a run from; wrappers are loaded."""
+    """Return the argument for `make_envs` that makes a run's environments; loads the wrappers."""
     if not options.wrapper and not options.env_kwargs:
         return env
     known = WRAPPERS.known(options.wrapper)
@@ -41,17 +41,17 @@ def setup_of(env: str, options: ChangesEnv) -> EnvSetup | str:
 
 
 def texts_of_kwargs(given: Any) -> Any:
-    """Return arguments that were given as a dict as texts `key=value`; others as they are."""
+    """Convert a dict of arguments to strings `key=value`; return anything else unchanged."""
     if not isinstance(given, Mapping):
         return given
     return tuple(_text(key, value) for key, value in given.items())
 
 
 def parse_env_kwargs(texts: Any) -> dict[str, Any]:
-    """Return arguments by name.
+    """Return the arguments by name.
 
     Raises:
-        OptionError: A text is not `key=value`, or muster itself gives this argument.
+        OptionError: A string is not `key=value`, or muster itself sets this argument.
     """
     if not isinstance(texts, tuple | list):
         raise _unreadable(texts)
@@ -75,7 +75,7 @@ def parse_env_kwargs(texts: Any) -> dict[str, Any]:
 
 def _text(key: Any, value: Any) -> str:
     try:
-        written = json.dumps(value)  # which is YAML, too, on one line
+        written = json.dumps(value)  # JSON on one line is also YAML
         if load(f"value: {written}\n")["value"] != value:
             raise ValueError(f"{value!r:.80} is read again as something else")
     except (TypeError, ValueError) as error:  # an OptionError is a ValueError

@@ -1,4 +1,4 @@
-"""What is left of a run that failed: its traceback in `logs/`, and an error that names the file."""
+"""What a failed run leaves: its traceback in `logs/`, and an error that names the file."""
 
 import contextlib
 import traceback
@@ -8,19 +8,19 @@ from muster.errors import MusterError, NodeError, raised_at, summary
 from muster.run import RunDirectory
 
 _LOG = "main.log"
-"""Beside `node.<id>.log`: of what failed in the process that started the run."""
+"""Next to `node.<id>.log`: failures in the process that started the run."""
 _NOTE = "the traceback is in "
 
 
 class RunError(MusterError):
-    """A run ended with, or did not begin because of, an exception that is none of muster's own."""
+    """An exception that is not muster's own ended a run, or prevented it from starting."""
 
 
 def keep_failure(error: Exception, run: RunDirectory) -> None:
-    """Write the traceback of what ended a run to its logs, and have the error name the file.
+    """Write the traceback of a failed run to its logs, and add the file's name to the error.
 
-    What a node raised is in that node's log already. A result that another node wrote when it was
-    told to end is none: the run has failed.
+    The traceback of a node's failure is already in that node's log. The result that another node
+    may have written when it was told to end is deleted, because the run has failed.
     """
     with contextlib.suppress(OSError):
         run.forget_result()
@@ -39,7 +39,7 @@ def keep_failure(error: Exception, run: RunDirectory) -> None:
 
 
 def as_run_error(error: Exception) -> RunError:
-    """Return what the command line says of an exception of somebody else's code."""
+    """Return the error that the command line shows for an exception from outside muster."""
     why = f"it comes from {raised_at(error)}"
     for note in getattr(error, "__notes__", ()):
         if note.startswith(_NOTE):

@@ -1,4 +1,4 @@
-"""What a caller gives to `muster.train` and its like, as a run's file can hold it."""
+"""Converts the options of `muster.train` and similar calls to values that a run's file can hold."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ _NAMED = {
     "use": HOOKS.names,
     "wrapper": WRAPPERS.names,
 }
-"""Options that may be given as code or as a dict: each is registered, and written as text."""
+"""Options that accept code or a dict: code is registered, and the option stored as text."""
 
 
 def as_written(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options by plain values, with code by its name."""
+    """Return the options as plain values, with code replaced by its name."""
     named = {
         name: _NAMED[name](value) if name in _NAMED else value for name, value in options.items()
     }

@@ -1,4 +1,4 @@
-"""The first Ctrl-C, SIGTERM or SIGHUP asks a run to end well; the second one ends it."""
+"""The first Ctrl-C, SIGTERM or SIGHUP asks a run to end gracefully; the second ends it at once."""
 
 import signal
 import threading
@@ -12,7 +12,7 @@ from muster.framework.signals import STOP_SIGNALS
 
 
 class StopRequest:
-    """Whether somebody asked the run to stop, and with which signal."""
+    """Whether a signal has asked the run to stop, and which one."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -21,12 +21,12 @@ class StopRequest:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take SIGINT, SIGTERM and SIGHUP as requests, in the main thread; elsewhere do nothing.
+        """Treat SIGINT, SIGTERM and SIGHUP as requests in the main thread; elsewhere do nothing.
 
-        The loop in progress runs to its end, so what is saved is a whole number of loops. After
-        the first signal the handlers of before are back: a second one is what it was before, the
-        end of the process on the command line, KeyboardInterrupt elsewhere. A signal that is
-        ignored, as under nohup, stays ignored.
+        The loop in progress runs to its end, so a whole number of loops is saved. The first signal
+        restores the previous handlers, so a second one has its usual effect: it ends the process on
+        the command line, and raises KeyboardInterrupt elsewhere. A signal that is ignored, for
+        example under nohup, stays ignored.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -56,9 +56,10 @@ class StopRequest:
 
     @contextmanager
     def left_to_nodes(self) -> Iterator[None]:
-        """Within `listening`, leave signals to who starts nodes: until then they end the command.
+        """Within `listening`, leave signals to the code that starts the nodes.
 
-        Whoever notes a signal here and starts nodes all the same has forgotten it.
+        Until that code installs its handlers, a signal ends the command. A signal that was noted
+        before this call is raised again, so that starting nodes does not lose it.
         """
         for number, handler in self._before.items():
             signal.signal(number, handler)
@@ -71,16 +72,16 @@ class StopRequest:
                 signal.signal(number, self._note)
 
     def is_requested(self) -> bool:
-        """Whether a signal came."""
+        """Whether a signal arrived."""
         return self.signal is not None
 
     @classmethod
     def by_parent(cls, task: Task) -> "StopRequest":
-        """Return the request that a node's task hears of from its parent, which has the signals."""
+        """Return the request of a node's task: its parent passes the signals on."""
         return _ParentsRequest(task)
 
     def middleware(self) -> Middleware:
-        """Make a middleware that sets `ctx.finish` when a signal came."""
+        """Make a middleware that sets `ctx.finish` when a signal has arrived."""
 
         def _stop_on_signal(ctx: Context) -> None:
             if self.is_requested():

@@ -1,7 +1,7 @@
-"""Where the gradients of a learner come from: its own rollouts, or workers.
+"""Sources of a learner's gradients: its own rollouts, or workers.
 
-OwnWorker   computes one in each loop, in this process
-Workers     receives what nodes send, and gives them weights
+OwnWorker   computes one gradient in each loop, in this process
+Workers     receives gradients from nodes, and sends them weights
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from muster.workers.unroll_collector import unroll_plan
 
 
 class OwnWorker:
-    """Gradients that are computed in the learner's own process.
+    """Computes gradients in the learner's own process.
 
     Args:
-        job: What to do.
-        agent: What learns, and acts.
+        job: The job of the run.
+        agent: The agent, which learns and acts.
     """
 
     processes = 1
@@ -30,33 +30,33 @@ class OwnWorker:
         envs = job.make_envs(job.options.num_envs)
         self._worker = GradientWorker(agent, envs, job.options.seed)
         self.plan = self._worker.plan
-        """Of a rollout."""
+        """The plan of a rollout."""
 
     def middleware(self) -> Middleware:
-        """Return what brings gradients."""
+        """Return the middleware that computes gradients."""
         return middleware.compute_gradient(self._worker)
 
     def publish(self, agent: Any, ctx: Context) -> None:
-        """Do nothing: the worker has the learner's weights."""
+        """Do nothing: the worker uses the learner's own weights."""
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Continue what a checkpoint holds; one of several nodes has nothing of their workers."""
+        """Restore the worker, if the checkpoint has one: runs on several nodes save no worker."""
         if "worker" in checkpoint.parts:
             self._worker.load_state_dict(checkpoint.parts["worker"])
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint has to hold."""
+        """Return the state to save in a checkpoint."""
         return {"worker": self._worker.state_dict()}
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """Spent in the environments, and on choosing actions."""
+        """Seconds spent in the environments, and on choosing actions."""
         actor = self._worker.collector.actor
         return actor.env_seconds, actor.act_seconds
 
     @property
     def learn_seconds(self) -> float:
-        """Spent on gradients."""
+        """Seconds spent on gradients."""
         return self._worker.learn_seconds
 
     def close(self) -> None:
@@ -65,32 +65,32 @@ class OwnWorker:
 
 
 class Workers:
-    """Gradients that nodes of the role `worker` send.
+    """Receives gradients from nodes of the role `worker`.
 
     Args:
-        job: What to do.
-        agent: What learns.
+        job: The job of the run.
+        agent: The agent that learns.
     """
 
     def __init__(self, job: Job, agent: Any) -> None:
         self.plan = unroll_plan(agent, job.cfg.rollout, job.options.num_envs, 1)
-        """Of a worker's rollout."""
+        """The plan of a worker's rollout."""
         self._job = job
         self._server = ParameterServer(home="role.learner")
         self._first = 0
-        """The first version of this learner."""
+        """The first version that this learner published."""
 
     @property
     def processes(self) -> int:
-        """That share the work: the learner and the workers."""
+        """Number of processes that share the work: the learner and the workers."""
         return 1 + self._job.present("worker", self._job.workers - 2)
 
     def middleware(self) -> Middleware:
-        """Return what brings gradients."""
+        """Return the middleware that receives gradients."""
         return middleware.take_gradients(self._take)
 
     def publish(self, agent: Any, ctx: Context) -> None:
-        """Give the workers the weights as they are now."""
+        """Send the current weights to the workers."""
         version = self._server.push(
             agent.policy(), env_step=ctx.env_step, train_iter=agent.train_iter
         )
@@ -105,16 +105,16 @@ class Workers:
 
     seconds = (0.0, 0.0)
     learn_seconds = 0.0
-    """Of all that, nothing is done here."""
+    """The learner itself does none of this work."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     def _take(self) -> Sequence[Contribution]:
-        """Return the gradients that are here, once there is one.
+        """Return the gradients that have arrived; wait for the first.
 
-        But none for weights of a learner that is gone: its updates are lost, and with them what
-        they would be added to.
+        Gradients for weights of an earlier learner are dropped: the updates of that learner are
+        lost, and with them the weights to which these gradients would be applied.
         """
         found: list[Contribution] = []
         while not found:

@@ -1,13 +1,13 @@
-"""The program of algorithms whose workers send gradients: one text for one process and for roles.
+"""The program of algorithms whose workers send gradients, for one process and for roles.
 
     alone:     collect -> gradient -> apply -> (way back) evaluate -> metrics -> checkpoint
     in roles:  workers ──gradients──> learner: apply, each once ──weights, by version──> workers
                                       learner ──weights──> evaluator ──returns──> learner
 
-A worker never waits for other workers, only for weights newer than those it computed a gradient
-for. Only the learner writes files. Workers and the evaluator are started again when they are
-killed, the learner goes on from its last checkpoint. Workers may join and leave in mid-run
-(`with_range`). Copy it and change it.
+A worker never waits for other workers, only for weights newer than those of its last gradient. Only
+the learner writes files. Killed workers and a killed evaluator are restarted; a killed learner
+resumes from its last checkpoint. Workers may join and leave during the run (`with_range`). Copy
+this program and change it.
 """
 
 import time
@@ -49,10 +49,10 @@ def train_by_gradients(job: Job, run: RunDirectory, stop: StopRequest) -> RunRes
 
 
 def main(job: Job) -> RunResult | None:
-    """Be one of the nodes."""
+    """Run one node."""
     job.arrive()
     with Task() as task:
-        task.ctx.share("env_step")  # weights, gradients and answers have their own ways
+        task.ctx.share("env_step")  # weights, gradients and answers have their own channels
         if task.router.role == "learner":
             return learn(task, job)
         {"worker": work, "evaluator": evaluate}[str(task.router.role)](task, job)
@@ -60,7 +60,7 @@ def main(job: Job) -> RunResult | None:
 
 
 def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
-    """Apply what workers send, or what is computed here, and write the run's files."""
+    """Apply gradients, received or computed here, and write the run's files."""
     started = time.monotonic() - task.router.age
     agent = job.make_learner()
     source: OwnWorker | Workers
@@ -95,7 +95,7 @@ def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
 
 
 def work(task: Task, job: Job) -> None:
-    """Compute gradients for the newest weights."""
+    """Compute gradients with the newest weights."""
     router = task.router
     seed = derive_seed(job.options.seed, "worker", router.node_id, router.incarnation)
     envs = job.make_envs(job.options.num_envs, seed)
@@ -108,7 +108,7 @@ def work(task: Task, job: Job) -> None:
 
 
 def end_after(episodes: int | None) -> Middleware:
-    """End the run when so many episodes of all workers together are over; None for never."""
+    """End the run after this many episodes of all workers together; None for no limit."""
 
     def _end_after(ctx: Context) -> None:
         ctx.episode += ctx.episodes.count

@@ -1,11 +1,11 @@
-"""What every training program does besides collecting and learning: one text for all of them.
+"""The part of a training program besides collecting and learning, shared by all programs.
 
     record:    progress -> checkpoint -> metrics and sinks
-    evaluate:  here, or on a node of its own -> best checkpoint, target
+    evaluate:  here, or on a separate node -> best checkpoint, target
     limit:     guard -> steps, seconds -> signals
 
-A program makes one harness in each of its processes, and calls these in the order of its loop. Only
-one process writes the run's files, and only that one records and evaluates.
+A program makes one harness in each of its processes, and calls these methods in the order of its
+loop. Only one process writes the run's files, and only that process records and evaluates.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,16 +29,16 @@ from muster.workers.episode_log import EpisodeLog
 
 
 class Agent(Protocol):
-    """What a harness keeps, evaluates and hashes."""
+    """What a harness needs of an agent in order to save, evaluate and hash it."""
 
     def act(self, obs: Any) -> Any:
         """Return a greedy action for each of N observations."""
 
     def parts(self) -> dict[str, dict[str, Any]]:
-        """Return a copy of all that changes, `policy` among it."""
+        """Return a copy of all mutable state, including `policy`."""
 
     def load_parts(self, parts: Mapping[str, dict[str, Any]]) -> None:
-        """Take over what `parts` returned."""
+        """Restore the state that `parts` returned."""
 
     def policy_sha256(self) -> str:
         """Return a hash of the policy's weights."""
@@ -46,7 +46,7 @@ class Agent(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """What the agent was when an evaluation was asked for."""
+    """The agent at the time when an evaluation was requested."""
 
     learned: dict[str, Any]
     counters: dict[str, int]
@@ -56,13 +56,14 @@ class Harness:
     """Records, evaluates and ends a run.
 
     Args:
-        task: Of the program.
-        job: What to do.
-        agent: What learns.
+        task: The task of the program.
+        job: The job of the run.
+        agent: The agent that learns.
         started: When the run began, by `time.monotonic`.
-        first_step: Environment steps that were made before that.
-        state: Returns what a checkpoint holds besides the parts of the agent.
-        stop: Tells when a signal asks to end. None on a node, whose parent has the signals.
+        first_step: Environment steps made before `started`.
+        state: Returns the content of a checkpoint besides the parts of the agent.
+        stop: Tells whether a signal has asked the run to end. None on a node, whose parent
+            receives the signals.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Harness:
         self.run = RunDirectory.join(job.run_dir)
         self.stop = stop or StopRequest.by_parent(task)
         self.episodes = EpisodeLog()
-        """The episodes that are still to be written."""
+        """The episodes that have not been written yet."""
         self._task = task
         self._job = job
         self._agent = agent
@@ -91,11 +92,11 @@ class Harness:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        """Return it."""
+        """Return this harness."""
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Close what was opened."""
+        """Close all opened files."""
         self._stack.close()
 
     def record(
@@ -107,9 +108,9 @@ class Harness:
         """Show progress, save checkpoints and write metrics.
 
         Args:
-            resume_from: The step that metrics are continued from; None for a new run.
-            every: Environment steps from one line of metrics to the next.
-            note: Called in each loop, when its episodes were counted.
+            resume_from: The step from which the metrics continue; None for a new run.
+            every: Environment steps between two lines of metrics.
+            note: Called in each loop after its episodes were counted.
         """
         options = self._job.options
         sinks = metric_sinks(self.run, options)
@@ -143,13 +144,13 @@ class Harness:
         self._task.use(middleware.evaluate(self._evaluator, every, on_best, self._best))
 
     def evaluate_apart(self, apart: EvaluationApart) -> None:
-        """Ask the evaluator's node, and go on while it evaluates."""
+        """Send weights to the evaluator's node, and continue training while it evaluates."""
         self._use_hooks()
         every = self._job.options.eval_every
         self._task.use(middleware.judge(apart, every, self._ask, self._judged))
 
     def limit(self) -> None:
-        """End the run: at a number that is none, at its limits, at a signal."""
+        """End the run when a number is not finite, at its limits, or at a signal."""
         options = self._job.options
         self._task.use(middleware.guard(self.run.checkpoints.last))
         self._task.use(
@@ -160,14 +161,14 @@ class Harness:
         self._task.use(self.stop.middleware())
 
     def train(self, end: str = "all") -> RunResult:
-        """Run the task, and return what came of it."""
+        """Run the task, and return its result."""
         with middleware.guarded(self._task, self.run.checkpoints.last):
             ctx = self._task.run(end=end)
         result = result_of(self._job, ctx, self._agent, self._started, self._first_step)
         return replace(result, stop_signal=self.stop.signal)
 
     def finish(self, result: RunResult) -> RunResult:
-        """Write the result, where files are written; alone, return the policy with it."""
+        """Write the result if this process writes files; in a one-process run, add the policy."""
         if not self._job.on_nodes:
             return replace(result, policy=self._agent)
         if self._writer is not None:
@@ -175,7 +176,7 @@ class Harness:
         return result
 
     def _use_hooks(self) -> None:
-        """Use the user's own middleware: its way back comes after evaluation, before metrics."""
+        """Add the user's middleware: its way back runs after evaluation and before metrics."""
         for hook in hooks_of(self._job.options.use):
             self._task.use(hook)
 
@@ -204,18 +205,18 @@ class Harness:
         asked: _Question = answer.state
         mean = answer.evaluation.mean
         assert self._writer is not None
-        # The answer is about the weights of the question: its step and its score are theirs.
+        # The answer is about the weights that were sent: their step and score count, not today's.
         step, train_iter = asked.counters["env_step"], asked.counters["train_iter"]
         self._writer.write(step, {"eval/return": mean}, train_iter=train_iter)
         ctx.eval_return = mean
         if self._best is None or mean > self._best:
             self._best = mean
             keep_best(self.run, self._job, asked.learned, asked.counters, mean)
-        if ctx.get("stopped_by") == "target":  # an earlier answer has ended the run
+        if ctx.get("stopped_by") == "target":  # an earlier answer has already ended the run
             return
         stop_at = self._job.options.stop_at
         if stop_at is not None and mean >= stop_at:
-            # The policy that was evaluated is the one that is kept, not what came of it since.
+            # Keep the policy that was evaluated, not what it has become since.
             self._agent.load_parts(asked.learned)
             ctx.train_iter = train_iter
             ctx.finish, ctx.stopped_by = True, "target"

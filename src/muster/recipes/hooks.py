@@ -1,11 +1,11 @@
-"""Middleware of the user's own in a run: `muster.train(..., use=[f])`, `--use module:f`.
+"""A user's own middleware in a run: `muster.train(..., use=[f])`, `--use module:f`.
 
     a function of ctx    called at the end of each loop: after learning and evaluation, before
                          metrics are written
-    a generator of ctx   begins with the loop; what follows its `yield` comes at the end of the loop
+    a generator of ctx   starts with the loop; its code after `yield` runs at the end of the loop
 
-Hooks run where the run's files are written: in the process that is alone, on the learner, in the
-first of workers in step. A file of a run may name them, but never makes them run.
+Hooks run in the process that writes the run's files: the only process, the learner, or the first of
+the workers in step. A file of a run may name hooks, but never causes them to run.
 """
 
 import inspect
@@ -18,7 +18,7 @@ from muster.recipes.own_functions import OwnFunctions
 
 
 def hooks_of(names: tuple[str, ...]) -> list[Middleware]:
-    """Return the middleware of these names, as a run uses it."""
+    """Return the middleware for these names, ready for a run."""
     known = HOOKS.known(names)
     return [_at_the_end(name, known[name]) for name in names]
 
@@ -35,8 +35,8 @@ def _checked(name: str, hook: Any) -> Middleware:
 
 
 def _at_the_end(name: str, hook: Any) -> Middleware:
-    """Return a hook as middleware whose way back is where it does its work."""
-    of_object = getattr(hook, "__call__", None)  # noqa: B004  # what is it, not whether it is there
+    """Return a hook as middleware that does its work on the way back."""
+    of_object = getattr(hook, "__call__", None)  # noqa: B004  # its kind matters, not its presence
     if inspect.isgeneratorfunction(hook) or inspect.isgeneratorfunction(of_object):
         generator: Middleware = hook
         return generator
@@ -53,4 +53,4 @@ def _at_the_end(name: str, hook: Any) -> Middleware:
 
 
 HOOKS = OwnFunctions("hook", "use", "a function of ctx, or its module and name", _checked)
-"""The hooks that this process knows."""
+"""The hooks known to this process."""

@@ -1,9 +1,10 @@
-"""The program of algorithms that learn in step with what they collect: PPO and its kin.
+"""The program of algorithms that collect and learn in step: PPO and similar ones.
 
     collect -> learn -> (way back) evaluate -> agree -> log -> checkpoint
 
-The same program is the whole run with `--workers 0`, and each of N equal workers with `--workers N`
-(docs/ppo.md). The first worker also evaluates and writes the files. Copy it and change it.
+With `--workers 0` this program is the whole run; with `--workers N` each of N equal workers runs it
+(docs/ppo.md). The first worker also evaluates and writes the files. Copy this program and change
+it.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ from muster.run import RunDirectory
 from muster.workers import SlotWorker
 
 MAX_RESTARTS = 100
-"""How often a worker may be replaced; living for a minute makes up for it."""
+"""How often a worker may be replaced; a worker that lives for a minute resets the count."""
 
 
 def train_in_step(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
@@ -34,7 +35,7 @@ def train_in_step(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
         job.workers,
         on_failure="restart",
         max_restarts=MAX_RESTARTS,
-        threads=1,  # the last bit of a product may depend on how many there are
+        threads=1,  # the number of threads may change the last bit of a product
         **job.runner_options(run),
     )
     result: RunResult = runner(main, job)[0]
@@ -42,11 +43,12 @@ def train_in_step(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
 
 
 def main(job: Job, stop: StopRequest | None = None) -> RunResult:
-    """Be one of the workers, or all there is.
+    """Run one worker, or the whole run in one process.
 
     Args:
-        job: What to do.
-        stop: Tells when a signal asks to end. None on a node, whose parent has the signals.
+        job: The job of the run.
+        stop: Tells whether a signal has asked the run to end. None on a node, whose parent receives
+            the signals.
     """
     options = job.options
     job.arrive()
@@ -77,7 +79,7 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
         closing(worker),
     ):
         task.use_step_wrapper(speed)
-        task.ctx.share("env_step")  # what workers need of each other is in their common memory
+        task.ctx.share("env_step")  # workers exchange everything else through shared memory
         task.ctx.keep("rollout", "env_step", "train_iter")
         first_step = worker.env_steps(worker.rollout)
         task.ctx.rollout, task.ctx.env_step = worker.rollout, first_step

@@ -1,4 +1,4 @@
-"""What the nodes of a training program are told, and what they have to show in the end."""
+"""The job that every node of a training program receives, and the result of a run."""
 
 import time
 from dataclasses import dataclass
@@ -24,17 +24,17 @@ from muster.recipes.worker_range import WorkerRange, elastic_range, range_of
 from muster.run import Checkpoint, RunDirectory
 
 Spaces = tuple[gym.Space[Any], gym.Space[Any]]
-"""Of one observation, of one action."""
+"""The spaces of one observation and of one action."""
 
 _LAST_EVALUATION = 0.1
 _LEAST_EVALUATION_SECONDS = 1.0
-"""What an evaluation may take at least, as a part of `--seconds` and in itself: the last one begins
-when they are nearly over."""
+"""The minimum time for an evaluation, as a fraction of `--seconds` and in seconds: the last
+evaluation begins when `--seconds` are nearly over."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What every node is told."""
+    """The job that every node receives."""
 
     algo: str
     env: str
@@ -42,22 +42,22 @@ class Job:
     """The algorithm's configuration."""
     options: TrainOptions
     workers: int
-    """Processes; 0 for one that does everything."""
+    """Processes; 0 if one process does everything."""
     run_dir: str
     start_from: str | None
-    """A checkpoint: with `options.resume` the state to go on from, else a policy to begin with."""
+    """A checkpoint: with `options.resume` the state to resume from, else the first policy."""
     terminal: str | None = None
-    """The device to show progress on; None if standard error is no terminal."""
+    """The terminal device that shows progress; None if standard error is not a terminal."""
     own_code: OwnCode | None = None
-    """What nodes cannot import; None if there are none."""
+    """Code that nodes cannot import; None if there are no nodes."""
 
     @property
     def elastic(self) -> WorkerRange | None:
-        """How many processes there may be, if they join and leave while the run goes on."""
+        """The range of the number of processes, if they may join and leave during the run."""
         return elastic_range(self.options.workers, self.options.engine)
 
     def present(self, role: str, most: int) -> int:
-        """Return how many nodes of the role that acts there are, of so many at the most."""
+        """Return how many nodes of the acting role are present, of at most `most`."""
         return most if self.elastic is None else len(nodes_here(role))
 
     @property
@@ -68,38 +68,38 @@ class Job:
 
     @property
     def on_nodes(self) -> bool:
-        """Whether processes of their own do the work, not this one."""
+        """Whether separate processes do the work, not this one."""
         return bool(self.workers or self.replicas)
 
     def arrive(self) -> None:
-        """Make what the job names known to this process, a node or all there is."""
+        """Load and register the code that the job names, in this process."""
         if self.own_code is not None:
             self.own_code.install(self.algo, self.cfg.model)
         load_model(self.cfg.model)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Send the configuration by value where its class is of a script: nodes have another."""
+        """Pickle the configuration by value if a script defines its class: nodes lack that script."""
         return {**self.__dict__, "cfg": cloudpickle.dumps(self.cfg)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take over what was sent."""
+        """Restore what was sent."""
         with modules_here():
             self.__dict__.update(state, cfg=cloudpickle.loads(state["cfg"]))
 
     @property
     def setup(self) -> EnvSetup | str:
-        """What environments are made from: the id, with arguments and wrappers if there are any."""
+        """The argument for `make_envs`: the id, with arguments and wrappers if there are any."""
         return setup_of(self.env, self.options)
 
     @property
     def env_steps(self) -> int:
-        """Environment steps that the run is to make, in all."""
+        """Total environment steps of the run."""
         asked = self.options.env_steps
         steps: int = self.cfg.horizon if asked is None else asked
         return steps
 
     def runner_options(self, run: RunDirectory) -> dict[str, Any]:
-        """Return what every program tells `Parallel.runner`."""
+        """Return the options of `Parallel.runner` that are the same for every program."""
         options = self.options
         return {
             "log_dir": run.logs,
@@ -114,19 +114,19 @@ class Job:
     ) -> Any:
         """Make an agent that learns, on the run's device.
 
-        Who only acts or evaluates makes one by `make_agent`, on the CPU.
+        A process that only acts or evaluates uses `make_agent`, on the CPU.
 
         Args:
-            spaces: Of the environment, where they are known already.
-            seed: The run's if none is given.
-            member: Which of several processes that learn this is: each has a device of its own.
+            spaces: Spaces of the environment, if already known.
+            seed: Seed of the agent; by default the run's seed.
+            member: The number of this process among those that learn: each has its own device.
         """
         seed = self.options.seed if seed is None else seed
         where = device_in_turn(self.options.device, member)
         return make_agent(self.algo, self.cfg, spaces or self.spaces(), seed, where)
 
     def make_envs(self, count: int = 1, seed: int | None = None, first_env: int = 0) -> VectorEnv:
-        """Make environments of the run, on its backend; with its seed if no other is given."""
+        """Make environments of the run, on its backend; by default with its seed."""
         seed = self.options.seed if seed is None else seed
         backend = self.options.backend
         return make_envs(self.setup, count, seed, backend=backend, first_env=first_env)
@@ -137,7 +137,7 @@ class Job:
             return envs.single_observation_space, envs.single_action_space
 
     def evaluation_seconds(self, started: float) -> float:
-        """Return how long an evaluation may take that begins now.
+        """Return the maximum duration of an evaluation that begins now, in seconds.
 
         Args:
             started: When the command began to train, by `time.monotonic`.
@@ -149,7 +149,7 @@ class Job:
         return min(longest, max(left, _LAST_EVALUATION * limit, _LEAST_EVALUATION_SECONDS))
 
     def checkpoint(self) -> Checkpoint | None:
-        """Load what to start from."""
+        """Load the checkpoint to start from; None if there is none."""
         return None if self.start_from is None else load_checkpoint(self.start_from)
 
 
@@ -157,7 +157,7 @@ class Hashed(Protocol):
     """A policy whose weights have a hash."""
 
     def policy_sha256(self) -> str:
-        """Return it."""
+        """Return the hash."""
 
 
 def load_checkpoint(path: str) -> Checkpoint:
@@ -167,14 +167,14 @@ def load_checkpoint(path: str) -> Checkpoint:
 
 
 def result_of(job: Job, ctx: Context, agent: Hashed, started: float, first_step: int) -> RunResult:
-    """Return what a run came to.
+    """Return the result of a run.
 
     Args:
-        job: What was to be done.
-        ctx: The last one.
-        agent: What was learnt.
+        job: The job of the run.
+        ctx: The last context.
+        agent: The trained agent.
         started: When this process began, by `time.monotonic`.
-        first_step: Environment steps before that.
+        first_step: Environment steps made before `started`.
     """
     seconds = time.monotonic() - started
     evaluation = ctx.get("evaluation")

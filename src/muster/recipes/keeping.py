@@ -1,4 +1,4 @@
-"""What a checkpoint of a training program says of itself, and how the best one is kept."""
+"""The metadata of a training program's checkpoints, and how the best checkpoint is kept."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,15 +12,15 @@ EVALUATED = "evaluated"
 
 
 def counters_of(ctx: Context) -> dict[str, int]:
-    """Return the counters of what was learnt by the end of this loop."""
+    """Return the counters at the end of this loop."""
     return {"env_step": ctx.env_step, "train_iter": ctx.train_iter}
 
 
 def meta_of(job: Job, ctx: Context) -> dict[str, Any]:
-    """Return what a checkpoint says of itself.
+    """Return the metadata of a checkpoint.
 
-    `ctx.evaluation` is that of the weights which are there at the end of the loop. Where there is
-    one, its mean goes into the checkpoint: a resumed run sees from it that its target is reached.
+    `ctx.evaluation` is the evaluation of the weights at the end of the loop. If there is one, its
+    mean goes into the checkpoint: it tells a resumed run that its target is reached.
     """
     meta = {"algo": job.algo, "env": job.env}
     evaluation = ctx.get("evaluation")
@@ -34,14 +34,14 @@ def keep_best(
     counters: Mapping[str, int],
     mean: float,
 ) -> None:
-    """Keep weights as the best ones, with the mean return that these very weights had.
+    """Save weights as the best ones, with the mean return of exactly these weights.
 
     Args:
-        run: Where to keep them.
-        job: What they were trained for.
+        run: The directory to save to.
+        job: The job of the run.
         learned: The parts of the agent that was evaluated.
-        counters: Of the loop in which it was that agent.
-        mean: Of its evaluation.
+        counters: Counters of the loop at which those parts were copied.
+        mean: Mean return of the evaluation.
     """
     middleware.check_state(learned)
     meta = {"algo": job.algo, "env": job.env, EVALUATED: mean}

@@ -1,4 +1,4 @@
-"""Whether what a run will hold fits into memory, asked before anything is allocated."""
+"""Checks that a run will fit into memory, before anything is allocated."""
 
 import math
 from itertools import pairwise
@@ -18,7 +18,7 @@ COPIES_OF_WEIGHTS = 5
 def check_memory(
     settings: Settings, obs_space: gym.Space[Any], action_space: gym.Space[Any]
 ) -> None:
-    """Raise OptionError if an option asks for more memory than machine and container have."""
+    """Raise OptionError if an option needs more memory than the machine or container has."""
     config = settings.config
     numbers, size = _numbers(obs_space)
     weights = 0 if config.model else _weights(numbers, obs_space, config.hidden)
@@ -37,7 +37,7 @@ def check_memory(
 
 
 def check_shared_memory(settings: Settings, agent: Any) -> None:
-    """Raise OptionError if what workers in step have in common is larger than memory."""
+    """Raise OptionError if the shared memory of workers in step is larger than memory."""
     if not isinstance(settings.config, InStepConfig):
         return
     from muster.data.slots import nbytes
@@ -65,7 +65,7 @@ def _weights(numbers: int, obs_space: gym.Space[Any], hidden: tuple[int, ...]) -
 
 
 def _numbers(space: gym.Space[Any]) -> tuple[int, int]:
-    """Return how many numbers one observation is to a network, and its bytes in replay."""
+    """Return the network inputs of one observation, and the bytes of one observation in replay."""
     if isinstance(space, gym.spaces.Dict):
         parts = [_numbers(part) for part in space.spaces.values()]
         return sum(n for n, _ in parts), sum(size for _, size in parts)

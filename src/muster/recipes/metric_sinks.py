@@ -1,4 +1,4 @@
-"""Where a run's metrics go besides its own files."""
+"""Destinations of a run's metrics besides its own files."""
 
 from muster.recipes.options import TrainOptions
 from muster.run import RunDirectory, Sink, WandbSink
@@ -6,7 +6,7 @@ from muster.run.yaml_text import load
 
 
 def metric_sinks(run: RunDirectory, options: TrainOptions) -> list[Sink]:
-    """Make what `options` ask for: Weights & Biases, or nothing."""
+    """Make the sinks that the options ask for: Weights & Biases, or none."""
     if not options.wandb:
         return []
     config = load(run.read_config())
@@ -15,7 +15,7 @@ def metric_sinks(run: RunDirectory, options: TrainOptions) -> list[Sink]:
         "muster",
         config,
         group=run.path.name,
-        # It would redirect standard output, and write over the bar.
+        # By default W&B redirects standard output, and overwrites the progress bar.
         settings={"console": "off", "silent": True},
     )
     return [sink]

@@ -1,4 +1,4 @@
-"""Which network `model` names: one of muster's, a registered one, or `module:Class`."""
+"""The network that `model` names: a built-in one, a registered one, or `module:Class`."""
 
 from muster.errors import OptionError
 from muster.nets import registry
@@ -6,7 +6,7 @@ from muster.recipes.own_modules import is_code, load_code
 
 
 def check_model(model: str | None) -> None:
-    """Refuse a name that is not known; whether code can be loaded is seen when it is."""
+    """Raise OptionError for an unknown name. `module:Class` is not imported, only parsed."""
     if model is None:
         return
     if not is_code(model):
@@ -20,9 +20,9 @@ def check_model(model: str | None) -> None:
 
 
 def load_model(model: str | None) -> None:
-    """Have the network that `model` names ready: `module:Class` is imported and registered.
+    """Load the network that `model` names: `module:Class` is imported and registered.
 
-    The directory in which muster was started counts as a place of modules.
+    The directory in which muster was started is searched for modules.
     """
     check_model(model)
     if model is None or not is_code(model) or registry.is_registered(model):
@@ -31,9 +31,9 @@ def load_model(model: str | None) -> None:
 
 
 def name_of_model(model: object) -> object:
-    """Register a class or function that was given as the model, and return its name.
+    """Register a class or function that was passed as the model, and return its name.
 
-    The name is `module:Class`. What is no code is returned as it is.
+    The name is `module:Class`. A value that is not callable is returned unchanged.
     """
     if model is None or isinstance(model, str) or not callable(model):
         return model
@@ -46,7 +46,7 @@ def name_of_model(model: object) -> object:
 
 
 def refuse_code_of_a_file(model: str | None, path: object) -> None:
-    """Refuse to load the code that a run's own config names, unless it was loaded already."""
+    """Raise OptionError if a run's config names code that this process has not loaded yet."""
     if is_code(model) and not registry.is_registered(str(model)):
         raise OptionError(
             f"the policy in {path} is a network of code, {model!r:.80}",

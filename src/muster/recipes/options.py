@@ -1,4 +1,4 @@
-"""What every training run can be told, whatever the algorithm."""
+"""Options of every training run, independent of the algorithm."""
 
 import math
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from muster.spelling import nearest
 Backend = Literal["auto", "gymnasium", "envpool"]
 MOST_SEED = 2**63 - 1
 MOST_ENVS = 65_536
-"""As many as `make_envs` makes."""
+"""The limit of `make_envs`."""
 
 
 @dataclass(frozen=True)
@@ -27,62 +27,62 @@ class TrainOptions:
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = frozenset(
         {"seed", "num_envs", "backend", "learner_slots", "wrapper", "env_kwargs"}
     )
-    """What makes a run what it is: refused if a resumed run is told another value."""
+    """Options that identify a run: resuming with another value raises OptionError."""
 
     env_steps: int | None = None
-    """Environment steps to train for, in all. None: the algorithm's horizon."""
+    """Total environment steps to train for. None: the algorithm's horizon."""
     stop_at: float | None = None
-    """Stop when the mean return of an evaluation is this or more."""
+    """Stop when the mean return of an evaluation reaches this value."""
     seconds: float | None = None
-    """Stop after so many seconds of this command, evaluations included."""
+    """Stop this command after so many seconds, evaluations included."""
     seed: int = 0
-    """Decides everything random. The same seed gives the same policy."""
+    """Determines everything random: the same seed gives the same policy."""
     workers: int | str | None = None
-    """Processes: 0 for this one alone, 4..16 for a range. None: all cores in step, else 0."""
+    """Processes: 0 for this one only, 4..16 for a range. None: all cores if in step, else 0."""
     learners: int | None = None
-    """Processes that compute gradients, to the same bits for any number. None: one."""
+    """Processes that compute gradients; any number gives the same bits. None: one."""
     learner_slots: int = 4
-    """With --learners, shares that a batch is cut into; so there are no more learners than this."""
+    """With --learners, the shares that a batch is cut into: the maximum number of learners."""
     engine: str = "local"
     """Where workers run: local, as processes of this machine; ray, on a Ray cluster."""
     address: str | None = None
-    """HOST:PORT of a Ray cluster. None: one on this machine, for this run. With --engine ray."""
+    """HOST:PORT of a Ray cluster, with --engine ray. None: one on this machine, for this run."""
     resources: tuple[str, ...] = ()
-    """With --engine ray, what nodes have for themselves: learner:num_gpus=1 actor:num_cpus=2."""
+    """With --engine ray, resources reserved per node: learner:num_gpus=1 actor:num_cpus=2."""
     backend: Backend = "auto"
-    """What runs the environment. auto: Gymnasium, or EnvPool if only that has it here."""
+    """Library that runs the environment. auto: Gymnasium, or EnvPool if only that has it here."""
     wrapper: tuple[str, ...] = ()
     """Wrappers around the environment, as module:Wrapper, innermost first: docs/own_envs.md."""
     env_kwargs: tuple[str, ...] = ()
     """Arguments of the environment, as key=value."""
     num_envs: int = 1
-    """Environments that step together: in step in all, else in each process that acts."""
+    """Environments that step together: in total for algorithms in step, else per acting process."""
     device: str = "cpu"
     """Where networks learn: cpu, cuda, cuda:1, mps, xpu; auto: the first GPU that torch finds."""
     run_dir: str | None = None
     """Directory of the run. None: a new one under runs/."""
     resume: bool = False
-    """Resume the run in --run-dir, with its own settings: what is given besides is a change."""
+    """Resume the run in --run-dir with its own settings; other options given are changes."""
     from_checkpoint: str | None = None
-    """Start with the policy of this run or checkpoint, and everything else new."""
+    """Start a new run with the policy of this run or checkpoint; everything else begins anew."""
     eval_every: int = 5_000
-    """Environment steps from one evaluation to the next; 0 for only at the end."""
+    """Environment steps between two evaluations; 0 to evaluate only at the end."""
     eval_episodes: int = 100
     """Greedy episodes in each evaluation."""
     eval_max_steps: int = 100_000
-    """Cut an episode of an evaluation after so many steps: some environments never end one."""
+    """Cut an evaluation's episodes after so many steps: some environments never end one."""
     eval_seconds: float = 600.0
-    """Seconds that an evaluation may take; its mean is then of as many episodes as ended."""
+    """Maximum seconds of an evaluation; its mean is of the episodes that ended in time."""
     checkpoint_every: int = 10_000
-    """Environment steps from one checkpoint to the next; 0 for only at the end."""
+    """Environment steps between two checkpoints; 0 to save only at the end."""
     save_replay: bool = True
-    """Keep the replay buffer in checkpoints: only then is a resumed run exactly the same."""
+    """Save the replay buffer in checkpoints: only then is a resumed run exactly the same."""
     use: tuple[str, ...] = ()
-    """Middleware of your own, as module:function: see docs/hooks.md."""
+    """Your own middleware, as module:function: see docs/hooks.md."""
     quiet: bool = False
-    """Say nothing but the result."""
+    """Print nothing but the result."""
     wandb: bool = False
-    """Send metrics to Weights & Biases, too. Each start is a run there, grouped by directory."""
+    """Also send metrics to Weights & Biases. Each start is a run there, grouped by directory."""
 
     def __post_init__(self) -> None:
         if self.env_steps is not None:

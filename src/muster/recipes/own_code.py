@@ -1,9 +1,9 @@
-"""Code of the user's own that nodes cannot import: it travels by value to the user's processes.
+"""A user's own code that nodes cannot import: it is sent to the user's processes by value.
 
-An environment or algorithm that a script or a notebook cell registered, and a network that it
-registered or passed, are known to that process alone. Nodes get them with their job, over what they
-inherit from the process that starts them (on Ray, over Ray's own transport), and register them in
-turn. Nothing of it is ever read from a file or from a socket that others reach.
+Only the process of a script or notebook knows the environment or algorithm that it registered, or
+the network that it registered or passed. Nodes receive such code with their job, through file
+descriptors inherited from the process that starts them (on Ray, over Ray's own transport), and
+register it in turn. It is never read from a file, nor from a socket that others can reach.
 """
 
 import sys
@@ -26,18 +26,18 @@ _MAIN = "__main__"
 
 @dataclass(frozen=True)
 class OwnCode:
-    """What nodes are to know: each pickled by value where it is of the main module."""
+    """Code that nodes have to know; pickled by value if it is from the main module."""
 
     env: bytes | None
     """The registered specification of the environment; None if Gymnasium has none."""
     model: bytes | None
-    """What builds the network; None if the nodes know it by its name."""
+    """The function that builds the network; None if nodes know the network by name."""
     algorithm: bytes | None
-    """The algorithm; None if it is muster's own."""
+    """The algorithm; None if it is built in."""
     hooks: bytes | None
-    """Middleware of the user's own, by name; None if there is none."""
+    """The user's middleware, by name; None if there is none."""
     wrappers: bytes | None
-    """Wrappers around the environment, by name; None if there is none."""
+    """Wrappers around the environment, by name; None if there are none."""
 
     @classmethod
     def of(
@@ -48,12 +48,12 @@ class OwnCode:
         use: tuple[str, ...],
         wrapper: tuple[str, ...] = (),
     ) -> "OwnCode":
-        """Return what nodes need for this algorithm, environment, model, hooks and wrappers.
+        """Return the code that nodes need for these names.
 
         Raises:
-            OptionError: It holds something that cannot be sent to another process.
+            OptionError: Some of the code cannot be sent to another process.
         """
-        # Nodes import the module of `module:Id`, which registers it: here it would be twice.
+        # Nodes import the module of `module:Id`, which registers the environment: not sent as well.
         spec = None if ":" in env else gym.registry.get(env)
         factory = None
         if model is not None and not registry.is_built_in(model):
@@ -70,7 +70,7 @@ class OwnCode:
         )
 
     def install(self, algo: str, model: str | None) -> None:
-        """Register it here, on a node."""
+        """Register the code in this process, a node."""
         with modules_here():
             self._install(algo, model)
 
@@ -90,7 +90,7 @@ class OwnCode:
 
 
 def _sendable(spec: EnvSpec) -> EnvSpec:
-    """Return a specification that nodes can use: their "__main__" is another module."""
+    """Return a specification that nodes can use: their `__main__` is another module."""
     entry = spec.entry_point
     if not isinstance(entry, str) or not entry.startswith(f"{_MAIN}:"):
         return spec
@@ -101,15 +101,15 @@ def _sendable(spec: EnvSpec) -> EnvSpec:
 
 
 def pickled(what: str, value: Any, alone: str = "workers=0") -> bytes:
-    """Return something by value, for processes of the user's own.
+    """Pickle a value for the user's own processes.
 
     Args:
-        what: What it is, for the message.
-        value: Is sent.
-        alone: The option with which nothing has to be.
+        what: Describes the value, for the message.
+        value: The value to send.
+        alone: The option that makes sending unnecessary.
 
     Raises:
-        OptionError: It holds something that cannot be sent to another process.
+        OptionError: The value contains something that cannot be sent to another process.
     """
     try:
         data: bytes = cloudpickle.dumps(value)

@@ -1,9 +1,9 @@
-"""Functions of the user's own by name: hooks and wrappers, given as such or as `module:name`.
+"""A user's own functions by name: hooks and wrappers, given as objects or as `module:name`.
 
     given from Python -> registered here under module:name ─┐
     module:name of the command line -> imported ────────────┴> known by name -> sent to nodes
 
-A file of a run may name them, but never makes them run.
+A file of a run may name such functions, but never causes them to run.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,10 +19,10 @@ class OwnFunctions(Generic[F]):
     """The functions of one option.
 
     Args:
-        kind: What one of them is, for messages.
-        option: By which they are given.
-        meaning: What one may be, as the end of "a hook is ...".
-        checked: Returns the function of a name, or raises OptionError if it is none of this kind.
+        kind: What one of them is called in messages.
+        option: The option that names them.
+        meaning: Completes the message "a hook is ...".
+        checked: Returns the function for a name; raises OptionError if it is not of this kind.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class OwnFunctions(Generic[F]):
         self._known: dict[str, F] = {}
 
     def names(self, given: Any) -> Any:
-        """Register functions that were given, and return the names of all that were given."""
+        """Register the functions that were given as objects; return the names of all."""
         if callable(given) or isinstance(given, str):
             given = [given]
         if not isinstance(given, Iterable):
@@ -43,10 +43,10 @@ class OwnFunctions(Generic[F]):
         return tuple(self._name(each) for each in given)
 
     def check(self, names: tuple[str, ...]) -> None:
-        """Refuse what cannot name code. Imports nothing.
+        """Check that each name can refer to code. Imports nothing.
 
         Raises:
-            OptionError: It is no name of a module and a function in it.
+            OptionError: A name is not a module and a function in it.
         """
         if not isinstance(names, tuple | list):
             raise self._not_possible(names)
@@ -57,14 +57,14 @@ class OwnFunctions(Generic[F]):
             check_spec(self._kind, plain, self._example)
 
     def load(self, names: tuple[str, ...]) -> None:
-        """Have the functions of these names ready: `module:function` is imported."""
+        """Load the functions of these names: `module:function` is imported."""
         for name in names:
             if name not in self._known:
                 code = load_code(self._kind, name, f"--{self._option} {{}}")
                 self._known[name] = self._checked(name, code)
 
     def refuse_of_a_file(self, names: tuple[str, ...], path: object) -> None:
-        """Refuse to load what a run's own config names, unless it was loaded already."""
+        """Raise OptionError if a run's config names code that this process has not loaded yet."""
         absent = [name for name in names if name not in self._known]
         if absent:
             raise OptionError(
@@ -79,7 +79,7 @@ class OwnFunctions(Generic[F]):
         return {name: self._known[name] for name in names}
 
     def install(self, functions: dict[str, F]) -> None:
-        """Register on a node what another process has checked and sent."""
+        """Register on a node the functions that another process has checked and sent."""
         self._known.update(functions)
 
     @property

@@ -1,7 +1,7 @@
-"""Code of the user's own by its name, `module:name`: models and algorithms alike.
+"""A user's own code by name, `module:name`: models, algorithms, hooks and wrappers.
 
-Code is loaded only for who asks for it by name: on the command line, or in a call. A file, such as
-the `config.yaml` of a run, may name it too, but never makes it run.
+Code is loaded only for a caller that names it, on the command line or in a function call. A file,
+such as the `config.yaml` of a run, may also name code, but never causes it to run.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from muster.spelling import nearest
 
 
 def is_code(name: object) -> bool:
-    """Whether this is `module:name`, and not the name of something that is registered."""
+    """Whether this is `module:name`, and not the name of something registered."""
     return isinstance(name, str) and ":" in name
 
 
@@ -33,7 +33,7 @@ def check_spec(kind: str, spec: str, example: str) -> None:
 
 @contextlib.contextmanager
 def modules_here() -> Iterator[None]:
-    """Let the directory in which muster was started count as a place of modules."""
+    """Search the directory in which muster was started for modules."""
     here = os.getcwd()
     sys.path.insert(0, here)
     try:
@@ -43,7 +43,7 @@ def modules_here() -> Iterator[None]:
 
 
 def check_found(kind: str, spec: str) -> None:
-    """Raise OptionError if there is no module for `module:name`. Imports nothing."""
+    """Raise OptionError if the module of `module:name` does not exist. Imports nothing."""
     package = spec.partition(":")[0].partition(".")[0]
     if package in sys.modules:
         return
@@ -56,21 +56,21 @@ def check_found(kind: str, spec: str) -> None:
 
 
 def load_code(kind: str, spec: str, example: str) -> Any:
-    """Import what `module:name` names.
+    """Import the object that `module:name` names.
 
     Args:
-        kind: What it should be, for messages.
-        spec: The module and a name in it, which may have dots.
-        example: What to try, with `{}` where the spec goes.
+        kind: What the object should be, for messages.
+        spec: The module and a name in it, which may contain dots.
+        example: The advice, with `{}` for the spec.
 
     Raises:
-        OptionError: It cannot be imported, or the name is not there.
+        OptionError: The module cannot be imported, or does not have the name.
     """
     module_name, _, name = spec.partition(":")
     try:
         with modules_here():
             module = importlib.import_module(module_name)
-    except Exception as error:  # whatever the user's module does, it is named
+    except Exception as error:  # any failure of the user's module: the message names it
         raise _not_loaded(kind, spec, error) from error
     found: Any = module
     for part in name.split("."):

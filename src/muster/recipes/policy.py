@@ -31,10 +31,10 @@ class LoadedPolicy:
 
     Attributes:
         env: Id of the environment it was trained on.
-        backend: What ran that environment: "gymnasium" or "envpool".
-        checkpoint: Where its weights came from; None if they were never saved apart from the run.
-        setup: What `make_envs` makes its environments from: the id, with the run's own arguments
-            and wrappers if it has any.
+        backend: The library that ran that environment: "gymnasium" or "envpool".
+        checkpoint: Where its weights came from; None if the run never saved them separately.
+        setup: The argument for `make_envs` that makes its environments: the id, with the run's own
+            arguments and wrappers if it has any.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class LoadedPolicy:
 
     @property
     def agent(self) -> Any:
-        """Who acts: as the algorithm made it, with the weights of the policy."""
+        """The agent that acts: as the algorithm made it, with the weights of the policy."""
         return self._agent
 
     @property
@@ -65,22 +65,22 @@ class LoadedPolicy:
 
     @property
     def remembers(self) -> bool:
-        """Whether what it does depends on what it saw before."""
+        """Whether its actions depend on earlier observations."""
         return bool(getattr(self._agent, "remembers", False))
 
     def reset(self) -> None:
-        """Begin a new episode: forget what was seen. Only a recurrent policy needs this."""
+        """Begin a new episode: forget earlier observations. Only a recurrent policy needs this."""
         if self.remembers:
             self._agent.forget()
 
     def act(self, obs: Any, deterministic: bool = True, first: Any = None) -> Any:
-        """Return the action for one observation, or for each of a batch.
+        """Return the action for one observation, or for each observation of a batch.
 
         Args:
             obs: One observation, or N of them [N, ...].
-            deterministic: The best action. False draws one: from the policy, or, as DQN has none
-                to draw from, at random as often as at the end of exploration.
-            first: bool [N], whose episode begins here, for a batch and a policy that remembers.
+            deterministic: Return the best action. False samples one from the policy; DQN, which has
+                none to sample from, acts at random with the final probability of its exploration.
+            first: bool [N], True where an episode begins, for a batch and a recurrent policy.
         """
         act = self._agent.act if deterministic else self._agent.explore
         if first is not None and self.remembers:
@@ -107,14 +107,14 @@ def load_policy(
     Args:
         path: The run directory, or a checkpoint in it.
         model: The network, if it is code of your own: `module:Class`, or the class itself. The run
-            knows its name, but a file is never the reason that code is loaded.
+            records its name, but a file never causes code to be loaded.
         env: Id of the environment, if it is `module:Id`, for the same reason.
         algo: The algorithm, if it is `module:name`, for the same reason.
         wrapper: The wrappers around the environment, if the run has any, for the same reason.
     """
     run = RunDirectory.open(path)
     config = saved_config(run)
-    if "kind" in config:  # of muster fit
+    if "kind" in config:  # a run of muster fit
         raise RunDirectoryError(
             f"{run.path} holds no policy",
             "it is of a network that was fitted to labelled data, and takes no actions",
@@ -152,14 +152,14 @@ def load_policy(
 
 @dataclass(frozen=True)
 class _EnvOptions:
-    """What a run's file says of its environment."""
+    """The environment options in a run's file."""
 
     wrapper: tuple[str, ...] = ()
     env_kwargs: tuple[str, ...] = ()
 
 
 def _env_options(config: dict[str, Any], wrapper: Any, path: object) -> _EnvOptions:
-    """Return the wrappers and arguments of a run's environment; its wrappers are loaded."""
+    """Return the wrappers and arguments of a run's environment; loads the wrappers."""
     names = [field.name for field in fields(_EnvOptions)]
     saved = from_dict({name: config[name] for name in names if name in config}, _EnvOptions)
     if wrapper is None:
@@ -178,13 +178,13 @@ def _env_options(config: dict[str, Any], wrapper: Any, path: object) -> _EnvOpti
 
 
 def _backend_of(config: dict[str, Any]) -> str:
-    """Return what ran the run's environments; one of an earlier version did not say."""
+    """Return the backend of the run; earlier versions did not record it."""
     backend = config.get("backend", "auto")
     return backend if backend in BACKENDS else "auto"
 
 
 def _env_of(config: dict[str, Any], path: object) -> str:
-    """Return the id of the environment that a run's file names, if it does not name code."""
+    """Return the environment id in a run's file. Raises OptionError if it names code."""
     env = config.get("env")
     if not isinstance(env, str):
         raise RunDirectoryError(

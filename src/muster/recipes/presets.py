@@ -1,6 +1,6 @@
-"""Options that are known to work well for an environment. What a user gives comes before them.
+"""Options that work well for an environment. Options that a user gives take precedence.
 
-A preset belongs to an algorithm and to an id, or a pattern of ids for a family of environments.
+A preset belongs to an algorithm and to an id, or to a pattern of ids for a family of environments.
 """
 
 from fnmatch import fnmatchcase
@@ -112,7 +112,7 @@ _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         "eval_every": 4_000,
         "gamma": 0.99,
         "hidden": (64, 64),
-        "last_action": False,  # what is seen tells all
+        "last_action": False,  # the observation already contains the full state
         "learning_starts": 1_000,
         "lr": 5e-4,
         "n_step": 3,
@@ -195,8 +195,8 @@ _ATARI = {
     "num_envs": 8,
 }
 _PRESETS.update({("ppo", f"{name}-v[45]"): _MUJOCO for name in ("HalfCheetah", "Hopper")})
-# CleanRL's: the temperature comes down from 1 three times as fast as with SAC's own 3e-4, and until
-# it has, HalfCheetah learns nothing.
+# From CleanRL: the temperature falls from 1 three times as fast as with SAC's own 3e-4, and until
+# it has fallen, HalfCheetah learns nothing.
 _SAC_MUJOCO = {"eval_episodes": 20, "eval_every": 20_000, "lr_critic": 1e-3, "lr_temperature": 1e-3}
 _PRESETS.update(
     {
@@ -205,10 +205,10 @@ _PRESETS.update(
     }
 )
 _PRESETS[("ppo", "Breakout-v5")] = _ATARI
-# At 20 of 21 after 1.07M steps (benchmarks/results/ppo_pong.json), so it needs no 10M.
+# Reaches 20 of 21 after 1.07M steps (benchmarks/results/ppo_pong.json), so 10M are not needed.
 _PRESETS[("ppo", "Pong-v5")] = {**_ATARI, "horizon": 2_000_000, "lr": 5e-4, "stop_at": 18.0}
 
-# Cobbe et al. 2020, but for the number of environments and of steps.
+# Cobbe et al. 2020, except for the number of environments and of steps.
 _PRESETS[("ppo", "procgen*")] = {
     "epochs": 3,
     "eval_episodes": 20,
@@ -226,7 +226,7 @@ _PRESETS[("ppo", "procgen*")] = {
 
 
 def preset(algo: str, env: str) -> dict[str, Any]:
-    """Return the options for this algorithm and environment, or none."""
+    """Return the options for this algorithm and environment; without a preset, the algorithm's."""
     config: Any = configuration_of(algo)
     found = (
         options

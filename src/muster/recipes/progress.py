@@ -1,8 +1,8 @@
-"""How training goes: a bar with steps, steps/s, returns and the time left, or a line now and then.
+"""Training progress: a bar with steps, steps/s, returns and the time left, or occasional lines.
 
-The bar is one line that is written again, at most five times a second, by the thread that trains.
-It leaves the terminal as it is (no hidden cursor, no thread, no redirected output), so there is
-nothing to restore however a run ends.
+The thread that trains redraws the bar, one line, at most five times a second. It leaves the
+terminal as it is (no hidden cursor, no thread, no redirected output), so there is nothing to
+restore, however a run ends.
 """
 
 import os
@@ -25,10 +25,10 @@ _NEW_LINE = "\r\x1b[K"
 
 
 class Progress:
-    """A middleware that shows progress: a bar on a terminal, else a line now and then.
+    """A middleware that shows progress: a bar on a terminal, else occasional lines.
 
     Args:
-        total: Environment steps that the run is to make.
+        total: Total environment steps of the run.
         quiet: Show nothing.
         file: Where to show it; standard error by default.
     """
@@ -47,14 +47,14 @@ class Progress:
         self._eval: float | None = None
 
     def __call__(self, ctx: Context) -> Generator[None, None, None]:
-        """Note what is new, and show it when it is time."""
+        """Note new values, and show them when it is time."""
         if self._first_step is None:
             self._first_step = ctx.get("env_step", 0)
             self._started = time.monotonic()
         try:
             yield
         except GeneratorExit:
-            # The run failed, and what is said about it begins on a line of its own.
+            # The run failed, and its error message has to begin on a new line.
             if self._in_place and not self._quiet:
                 self._write(lambda: "\n")
             raise
@@ -73,11 +73,11 @@ class Progress:
             self._write(lambda: text + "\n")
 
     def _write(self, text: Callable[[], str]) -> None:
-        """Show something, for as long as anybody looks: a terminal or a pipe may be gone."""
+        """Write the text; if the terminal or pipe has been closed, write nothing from now on."""
         try:
             self._file.write(text())
             self._file.flush()
-        except (OSError, ValueError):  # gone, full, or closed
+        except (OSError, ValueError):  # disconnected, full, or closed
             self._quiet = True
 
     def _text(self, env_step: int, seconds: float, last: bool) -> str:
@@ -95,8 +95,8 @@ class Progress:
         return "  ".join(parts)
 
     def _bar(self, env_step: int, text: str) -> str:
-        """Return the bar and the text in the terminal's width as it is now."""
-        width = self._console.width - 3  # for the "^C" of the terminal, and no new line after it
+        """Return the bar and the text, fitted to the terminal's current width."""
+        width = self._console.width - 3  # room for the "^C" of the terminal, without a line break
         room = width - len(text) - 1
         grid = Table.grid(padding=(0, 1, 0, 0))
         shown = Text(text, no_wrap=True, overflow="crop")
@@ -110,15 +110,15 @@ class Progress:
 
 
 def name_of_terminal() -> str | None:
-    """Return the device that standard error is, for a process that has another one."""
+    """Return the terminal device of standard error, for a process with another standard error."""
     try:
         return os.ttyname(sys.stderr.fileno())
-    except (AttributeError, OSError, ValueError):  # no stream at all, no file, or no terminal
+    except (AttributeError, OSError, ValueError):  # no stream, no file, or not a terminal
         return None
 
 
 def opened(terminal: str | None) -> TextIO:
-    """Return a terminal by its device; this process's standard error if there is none."""
+    """Open a terminal by its device; return this process's standard error if there is none."""
     try:
         return sys.stderr if terminal is None else open(terminal, "w", encoding="utf-8")
     except OSError:
@@ -126,7 +126,7 @@ def opened(terminal: str | None) -> TextIO:
 
 
 def clock(seconds: float) -> str:
-    """Return a time as it is shown: 1:05, 2:00:00, 7 days."""
+    """Return a duration as text: 1:05, 2:00:00, 7 days."""
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     if hours >= 100:

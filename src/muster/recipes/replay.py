@@ -1,14 +1,14 @@
-"""The program of algorithms that learn from replay: one text for one process and for roles.
+"""The program of algorithms that learn from replay, for one process and for roles.
 
     alone:     collect -> replay -> learn -> (way back) evaluate -> metrics -> checkpoint
     in roles:  actors ──fragments──> replay ──batches──> learner ──weights, by version──> actors
                                               learner ──weights──> evaluator ──returns──> learner
 
-With `--replay-shards K` replay is on K more nodes, and the learner asks them for batches; with
-`--learners K` its gradients are computed on K - 1 more (docs/learners.md). Only the learner writes
-files. Anyone may be killed: actors, the evaluator and shards are started again (a
-shard is empty then), the learner goes on from its last checkpoint. Where actors join and leave in
-mid-run, the learner goes on with those that are there (`with_range`). Copy it and change it.
+With `--replay-shards K`, replay is on K more nodes, and the learner asks them for batches; with
+`--learners K`, K - 1 more nodes compute gradients (docs/learners.md). Only the learner writes
+files. Any node may be killed: actors, the evaluator and shards are restarted (a restarted shard is
+empty), and the learner resumes from its last checkpoint. If actors join and leave during the run,
+the learner continues with those that are present (`with_range`). Copy this program and change it.
 """
 
 import time
@@ -53,9 +53,9 @@ def train_by_replay(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult
     """Train until a limit is reached: in this process, or on `job.workers` nodes.
 
     Args:
-        job: What to do.
-        run: Where to write.
-        stop: Tells when a signal asks to end.
+        job: The job of the run.
+        run: The run's directory.
+        stop: Tells whether a signal has asked the run to end.
     """
     if not job.on_nodes:
         job.arrive()
@@ -65,7 +65,7 @@ def train_by_replay(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult
     runner = Parallel.runner(
         roles=with_range(job, roles, "actor"),
         on_failure={role: ON_FAILURE[role] for role in roles},
-        on_signal="learner",  # it saves what replay shards hold before it ends them
+        on_signal="learner",  # the learner saves the replay shards before it ends them
         **job.runner_options(run),
     )
     results: list[Any] = runner(main, job)
@@ -74,10 +74,10 @@ def train_by_replay(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult
 
 
 def main(job: Job) -> RunResult | None:
-    """Be one of the nodes."""
+    """Run one node."""
     job.arrive()
     with Task() as task:
-        # Nobody reads the contexts of others: weights, experience and answers have their own ways.
+        # No node reads another's context: weights, experience and answers have their own channels.
         task.ctx.share("env_step")
         if task.router.role == "learner":
             return learn(task, job)
@@ -87,7 +87,7 @@ def main(job: Job) -> RunResult | None:
 
 
 def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
-    """Learn from what actors send, or from what is collected here, and write the run's files."""
+    """Learn from received experience, or from experience collected here; write the run's files."""
     started = time.monotonic() - task.router.age
     agent = job.make_learner()
     source: OwnActor | Actors
@@ -130,7 +130,7 @@ def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
 
 
 def act(task: Task, job: Job) -> None:
-    """Collect with the newest weights."""
+    """Collect experience with the newest weights."""
     router = task.router
     seed = derive_seed(job.options.seed, "actor", router.node_id, router.incarnation)
     envs = job.make_envs(job.options.num_envs, seed)
@@ -141,7 +141,7 @@ def act(task: Task, job: Job) -> None:
     buffer = replay_to_send_to(job, spaces, router)
 
     def epsilon(env_step: float) -> Any:
-        mine, total = envs_of_actor(job, router)  # which change as actors join and leave
+        mine, total = envs_of_actor(job, router)  # both change as actors join and leave
         return agent.epsilon_of(env_step, mine, total)
 
     task.use(middleware.act(collector, buffer, server, agent, epsilon))
@@ -150,6 +150,6 @@ def act(task: Task, job: Job) -> None:
 
 
 def hold(task: Task, job: Job) -> None:
-    """Hold a part of replay."""
+    """Hold one shard of replay."""
     task.use(middleware.serve(shard_of_replay(job, job.spaces(), task.router)))
     task.run()

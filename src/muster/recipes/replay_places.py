@@ -1,7 +1,7 @@
-"""Where replay lies: in the process that is alone, at the learner, or in shards on nodes.
+"""Where replay is stored: in the only process, at the learner, or in shards on nodes.
 
 alone                 ReplayBuffer
---replay-shards 0     learner ReplayBuffer        actors the same one, which sends
+--replay-shards 0     learner ReplayBuffer        actors the same class, which sends
 --replay-shards K     learner ShardedReplay       actors ShardFeed        K nodes ReplayShard
 """
 
@@ -31,7 +31,7 @@ ON_FAILURE = {
 
 
 def roles_of(job: Job) -> dict[str, int]:
-    """Return how many nodes do what, but for replicas."""
+    """Return the number of nodes of each role, without replicas."""
     if not job.workers:
         return {"learner": 1}
     shards = job.cfg.replay_shards
@@ -45,10 +45,10 @@ def roles_of(job: Job) -> dict[str, int]:
 
 
 def steps_of_fragment(job: Job) -> int:
-    """Return the vector steps that an actor sends at once.
+    """Return the number of vector steps that an actor sends at once.
 
-    What all actors have under way was chosen by weights from before: with more of them, each sends
-    less at once, down to what is still worth a message.
+    All experience in flight was collected with older weights: the more actors there are, the less
+    each sends at once, down to the smallest size that is worth a message.
     """
     return max(8, 16 // roles_of(job)["actor"])
 
@@ -56,8 +56,8 @@ def steps_of_fragment(job: Job) -> int:
 def envs_of_actor(job: Job, router: Router) -> tuple[range, int]:
     """Return the numbers of an actor's environments among those of all actors, and their total.
 
-    Of the roles of `roles_of`, actors are the last. Where they join and leave, it is about those
-    that are there now: however many there are, their exploration is spread over the whole range.
+    Actors are the last of the roles of `roles_of`. If actors join and leave, only those that are
+    present count: whatever their number, their exploration covers the whole range.
     """
     count = job.options.num_envs
     if job.elastic:
@@ -70,16 +70,17 @@ def envs_of_actor(job: Job, router: Router) -> tuple[range, int]:
 
 
 def buffer_alone(job: Job, spaces: Spaces) -> ReplayBuffer:
-    """Return the buffer of a run in one process."""
+    """Return the buffer of a one-process run."""
     seed = derive_seed(job.options.seed, "replay")
     size = job.cfg.buffer_size
     return _buffer(job, spaces, size, min_size=job.cfg.learning_starts, seed=seed)
 
 
 def replay_to_send_to(job: Job, spaces: Spaces, router: Router) -> ReplayBuffer | ShardFeed:
-    """Return what an actor pushes into."""
+    """Return the replay that an actor pushes to."""
     if job.cfg.replay_shards:
-        # Returns and sequences end with a turn; and no shard is filled while another is empty.
+        # Returns and sequences are cut at the end of a turn; and no shard may fill while another is
+        # empty.
         steps = min(_rows(job) // 4, 16 * max(8, job.cfg.unit.steps))
         turn = max(1, steps * job.options.num_envs)
         return ShardFeed(_shards(job), first=router.node_id, turn=turn)
@@ -87,7 +88,7 @@ def replay_to_send_to(job: Job, spaces: Spaces, router: Router) -> ReplayBuffer 
 
 
 def replay_to_learn_from(job: Job, spaces: Spaces, router: Router) -> ReplayBuffer | ShardedReplay:
-    """Return what the learner samples from."""
+    """Return the replay that the learner samples from."""
     cfg = job.cfg
     if not cfg.replay_shards:
         return _buffer_at_learner(job, spaces)
@@ -103,7 +104,7 @@ def replay_to_learn_from(job: Job, spaces: Spaces, router: Router) -> ReplayBuff
 
 
 def shard_of_replay(job: Job, spaces: Spaces, router: Router) -> ReplayShard:
-    """Return what a node of the role `replay` is."""
+    """Return the shard of a node of the role `replay`."""
     capacity = _rows(job) * job.options.num_envs
     return ReplayShard(
         lambda: _buffer(job, spaces, capacity, VERSION),
@@ -113,14 +114,14 @@ def shard_of_replay(job: Job, spaces: Spaces, router: Router) -> ReplayShard:
 
 
 def load_replay(replay: ReplayBuffer | ShardedReplay, state: dict[str, Any]) -> None:
-    """Go on with what a checkpoint has; its episodes are nobody's any more."""
+    """Restore replay from a checkpoint; no actor continues the episodes in it."""
     replay.load_state_dict(state)
     if isinstance(replay, ReplayBuffer):
         replay.cut_episodes()
 
 
 def _shards(job: Job) -> range:
-    """Return the ids of the nodes that are shards: the learner and the evaluator come first."""
+    """Return the ids of the shard nodes: the learner and the evaluator come first."""
     return range(2, 2 + job.cfg.replay_shards)
 
 
@@ -138,7 +139,7 @@ def _buffer_at_learner(job: Job, spaces: Spaces) -> ReplayBuffer:
         seed=derive_seed(job.options.seed, "replay"),
         home="role.learner",
         limiter=_limiter(job),
-        in_flight=1,  # while one is learnt from, an actor collects the next: more would be older
+        in_flight=1,  # an actor collects the next while one is learnt from: more would be older
     )
 
 
@@ -162,7 +163,7 @@ def _buffer(
 def _limiter(job: Job) -> SamplesPerInsert:
     cfg = job.cfg
     ratio = float(cfg.batch_size * cfg.updates_per_step_exactly())
-    # The learner inserts only when it may not sample, so it needs no more room than this.
+    # The learner inserts only when it may not sample, so this much room is enough.
     return SamplesPerInsert(
         ratio, max(cfg.learning_starts, cfg.batch_size), error_buffer=max(1.0, ratio)
     )

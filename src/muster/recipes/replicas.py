@@ -1,9 +1,9 @@
-"""Several learners of one run: which nodes they are, what the first one asks, what others do.
+"""Several learners in one run: which nodes they are, and the programs of the leader and replicas.
 
-    learners_shares(job, agent)   who computes the shares of a batch; None if no batch is cut
-    follow_replay, follow_stream  the programs of a replica: the learner's updates, and nothing else
+    learners_shares(job, agent)   computes the shares of a batch; None if batches are not cut
+    follow_replay, follow_stream  the programs of a replica: the learner's updates, nothing else
 
-docs/learners.md says how they come to the same bits for any number of learners.
+docs/learners.md explains why the result has the same bits for any number of learners.
 """
 
 from collections.abc import Callable
@@ -26,18 +26,18 @@ from muster.workers.unroll_learner import UnrollLearner
 
 
 def replicas_of(job: Job) -> range:
-    """Return the nodes that are replicas of the learner: the last ones."""
+    """Return the ids of the nodes that are replicas of the learner: the last ones."""
     first = max(1, job.workers)
     return range(first, first + job.replicas)
 
 
 def with_replicas(job: Job, roles: dict[str, int]) -> dict[str, int]:
-    """Return the roles of a run, with its replicas behind all others."""
+    """Return the roles of a run, with replicas after all others."""
     return {**roles, "replica": job.replicas} if job.replicas else roles
 
 
 def learners_shares(job: Job, agent: Any) -> Shares | None:
-    """Return who computes the shares of a batch; None if none is cut."""
+    """Return the object that computes the shares of a batch; None if batches are not cut."""
     options = job.options
     if options.learners is None:
         return None
@@ -47,11 +47,11 @@ def learners_shares(job: Job, agent: Any) -> Shares | None:
 
 
 def announcing(shares: Shares | None, work: Callable[..., Any]) -> Callable[..., None] | None:
-    """Return what tells replicas what is learnt from next; None if there are none.
+    """Return the function that sends the next batch to replicas; None if there are none.
 
     Args:
-        shares: Of the learner.
-        work: Makes the message of what the learner was given.
+        shares: The learner's shares.
+        work: Makes the message from the arguments of an update.
     """
     if not isinstance(shares, LeadingShares):
         return None
@@ -60,7 +60,7 @@ def announcing(shares: Shares | None, work: Callable[..., Any]) -> Callable[...,
 
 
 def report_replicas(shares: Shares | None) -> Middleware:
-    """Write what part of the work replicas have done, if there are any."""
+    """Log the fraction of the work that replicas have done, if there are any."""
 
     def _report_replicas(ctx: Context) -> None:
         if isinstance(shares, LeadingShares):
@@ -70,12 +70,12 @@ def report_replicas(shares: Shares | None) -> Middleware:
 
 
 def work_of_replay(agent: Any) -> Callable[[Any], Any]:
-    """Return what makes a message of a batch: with what its update will draw."""
+    """Return a function that makes the message of a batch: with the update's random state."""
     return lambda batch: (batch, agent.random_state())
 
 
 def follow_replay(task: Task, job: Job) -> None:
-    """Take the steps of a learner that learns from replay."""
+    """Repeat the updates of a learner that learns from replay."""
     agent = _replica(task, job)
     shares = _following(task, job)
     agent.cut_batches(shares)
@@ -91,7 +91,7 @@ def follow_replay(task: Task, job: Job) -> None:
 
 
 def follow_stream(task: Task, job: Job) -> None:
-    """Take the steps of a learner that learns from unrolls."""
+    """Repeat the updates of a learner that learns from unrolls."""
     agent = _replica(task, job)
     shares = _following(task, job)
     slots = batch_slots(job, agent)
@@ -107,7 +107,7 @@ def follow_stream(task: Task, job: Job) -> None:
 
 
 def _replica(task: Task, job: Job) -> Any:
-    """Make what the learner is, on a device of its own if there are several."""
+    """Make the same agent as the learner's, on its own device if there are several."""
     return job.make_learner(member=1 + replicas_of(job).index(task.router.node_id))
 
 
@@ -123,9 +123,9 @@ def _follow(task: Task, shares: FollowingShares, agent: Any, learn: Callable[[An
         if work is not None:
             try:
                 learn(work)
-            except (NewLeaderError, RunOverError):  # the next one begins from the leader's state
+            except (NewLeaderError, RunOverError):  # the next update starts from the leader's state
                 return
-            except NonFiniteError:  # the leader finds the same, and ends the run with its name
+            except NonFiniteError:  # the leader finds it too, and ends the run with its name
                 return
 
     task.use(follow)

@@ -1,4 +1,4 @@
-"""What each node of a training program is to have for itself, as the command line says it.
+"""The resources of each node of a training program, as given on the command line.
 
 --resources learner:num_gpus=1 actor:num_cpus=2,memory=1e9      role or node id : name=amount
 """
@@ -10,7 +10,7 @@ from muster.errors import OptionError
 
 
 def parse_resources(words: Sequence[str]) -> dict[str | int, dict[str, float]]:
-    """Return amounts by name for each role or node id, or refuse what is written otherwise."""
+    """Return amounts by name for each role or node id. Raises OptionError for another format."""
     found: dict[str | int, dict[str, float]] = {}
     if not isinstance(words, list | tuple):
         raise _unreadable(words)

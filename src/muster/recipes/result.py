@@ -1,4 +1,4 @@
-"""What a finished run has to show."""
+"""`RunResult`: the result of a finished run."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,11 +10,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunResult:
-    """The end of a run: `result.json`, and the policy itself.
+    """The result of a run: `result.json`, and the policy itself.
 
-    `rho`, `eta`, `limited_by` and `speed` say how close to the machine's limit it ran. They are
-    measured in runs whose workers learn in step; elsewhere, and where it could not be measured,
-    they are None.
+    `rho`, `eta`, `limited_by` and `speed` tell how close to the machine's limit the run was. They
+    are None if they could not be measured.
     """
 
     algo: str
@@ -24,44 +23,44 @@ class RunResult:
     env_steps: int
     train_iter: int
     seconds: float
-    """Of training in this process, evaluations included."""
+    """Seconds of training in this process, evaluations included."""
     env_steps_per_s: float
     eval_return_mean: float | None
     eval_return_std: float | None
     eval_episodes: int
     policy_sha256: str
     stopped_by: str
-    """`target`, `steps`, `time` or `signal`."""
+    """`target`, `steps`, `time`, `episodes`, `hook` or `signal`."""
     run_dir: Path
     policy: Any = field(repr=False)
-    """Acts: `policy.act(obs)` for a batch of observations."""
+    """The trained policy: `policy.act(obs)` for a batch of observations."""
     rho: float | None = None
-    """Trained steps/s, of those that the bare environments make on the same cores."""
+    """Trained steps/s, relative to those of the bare environments on the same cores."""
     eta: float | None = None
-    """Trained steps/s, of those that the same cores could make at the most (`workers.limits`)."""
+    """Trained steps/s, relative to the maximum of the same cores (`workers.limits`)."""
     limited_by: str | None = None
-    """What took most of the time: `env`, `act`, `learn`, `exchange` or `rest`."""
+    """The part that took most of the time: `env`, `act`, `learn`, `exchange` or `rest`."""
     speed: dict[str, Any] | None = field(default=None, repr=False)
-    """The numbers behind these three, of the first worker's training alone."""
+    """The numbers behind these three, for the training of the first worker alone."""
     backend: str = "auto"
-    """What ran the environments: `gymnasium` or `envpool`."""
+    """The library that ran the environments: `gymnasium` or `envpool`."""
     stop_signal: int | None = None
     """The signal that asked the run to end, if one did."""
     replacements: int = 0
-    """How often a node was replaced, because it had died or hung."""
+    """Number of node replacements, after a node had died or hung."""
 
     workers_range: tuple[int, int] | None = None
-    """The least and the most processes that were asked for; `workers` is how many there were at the
-    end. None where one number was."""
+    """The minimum and maximum number of processes that were requested; `workers` is their number at
+    the end. None if the request was a single number."""
 
     def curve(self) -> "dict[str, NDArray[Any]]":
         """Return the learning curve: one array for each column of `metrics.jsonl`, line by line.
 
-        `curve["env_step"]` and `curve["eval/return"]` are as long as each other; a metric is NaN at
-        lines that do not have it. `pandas.DataFrame(result.curve())` is the same as a table.
+        `curve["env_step"]` and `curve["eval/return"]` have the same length; a metric is NaN on
+        lines that do not have it. `pandas.DataFrame(result.curve())` makes a table of it.
 
         Raises:
-            OSError: The file is gone, or cannot be read.
+            OSError: The file does not exist, or cannot be read.
         """
         from muster.run.curves import read_curves
 
@@ -71,7 +70,7 @@ class RunResult:
     def from_json(cls, saved: dict[str, Any]) -> "RunResult | None":
         """Return the result that was written to `result.json`, without its policy.
 
-        None if it is not such a result: the file may be of another version, or of anybody.
+        None if it is not such a result: another version, or anyone, may have written the file.
         """
         try:
             return cls(**{**saved, "run_dir": Path(saved["run_dir"]), "policy": None})

@@ -1,9 +1,10 @@
-"""Whose settings a resumed run has: its own, and what the command names besides is a change.
+"""The settings of a resumed run: its own, with the options of the command as changes.
 
-    config.yaml of the run + what is given -> Resumption: settings, changes    or an OptionError
+    config.yaml of the run + given options -> Resumption: settings, changes    or an OptionError
 
-Seed, network, environments and slots cannot change: another value is refused, here, before anything
-is written. What else changes is said in one line and kept under `history` in `config.yaml`.
+Seed, network, environments and slots cannot change: another value raises OptionError here, before
+anything is written. All other changes are printed on one line and kept under `history` in
+`config.yaml`.
 """
 
 from collections.abc import Mapping
@@ -30,37 +31,37 @@ _WIDTH = 80 - len("muster: ")
 
 @dataclass(frozen=True)
 class SavedRun:
-    """What a run's `config.yaml` says."""
+    """The content of a run's `config.yaml`."""
 
     path: Path
     algo: str
     env: str
     options: dict[str, Any]
-    """By name; what is not there has its default."""
+    """Options by name; missing ones have their default."""
     history: list[Any]
     """The changes of earlier resumes."""
     from_checkpoint: Any
-    """Where its first policy came from, for the record."""
+    """The source of its first policy, for the record."""
 
 
 @dataclass(frozen=True)
 class Resumption:
-    """How a run goes on."""
+    """How a run is resumed."""
 
     saved: SavedRun
     settings: Settings
     changes: dict[str, tuple[Any, Any]]
-    """Option: what it was, and what it is from now on."""
+    """For each changed option, its old and its new value."""
 
     def history(self, env_step: int) -> list[Any]:
-        """Return the changes of all resumes, with these ones, made at a step."""
+        """Return the changes of all resumes, including this one, made at a step."""
         if not self.changes:
             return self.saved.history
         changed = {name: {"from": old, "to": new} for name, (old, new) in self.changes.items()}
         return [*self.saved.history, {"env_step": env_step, "changed": changed}]
 
     def lines(self, env_step: int) -> list[str]:
-        """Say what it goes on with: on one line, unless that is too long for a terminal."""
+        """Return the message on the settings: one line, unless that is too long for a terminal."""
         at = f"{shown(self.saved.path)} resumes at step {env_step:,} with"
         if not self.changes:
             return [f"{at} its own settings"]
@@ -74,14 +75,14 @@ def _told(value: object) -> str:
 
 
 def saved_run(path: str | Path) -> SavedRun:
-    """Read what a run was told.
+    """Read the settings of a run.
 
     Args:
         path: The run directory, or a checkpoint in it.
 
     Raises:
         RunDirectoryError: There is no run.
-        OptionError: Its `config.yaml` is not what muster writes.
+        OptionError: muster did not write its `config.yaml`.
     """
     run = RunDirectory.open(path)
     data = saved_config(run)
@@ -106,16 +107,16 @@ def plan_resume(
     given: Mapping[str, Any],
     file: str | Path | None = None,
 ) -> Resumption:
-    """Return how the run in `given["run_dir"]` goes on, or refuse it. Writes nothing.
+    """Return how to resume the run in `given["run_dir"]`. Writes nothing.
 
     Args:
         algo: Name of the algorithm; None for the run's own.
         env: Id of the environment; None for the run's own.
-        given: What the command says.
-        file: A file of options, which come after those.
+        given: Options of the command.
+        file: A file of options; those of the command take precedence.
 
     Raises:
-        OptionError: Something is given that cannot change, or cannot be.
+        OptionError: An option is invalid, or cannot change.
     """
     path = given.get("run_dir")
     if not isinstance(path, str | Path):
@@ -156,7 +157,7 @@ def _check_same(saved: SavedRun, algo: str | None, env: str | None) -> None:
 
 
 def _check_fixed(saved: SavedRun, told: Mapping[str, Any]) -> None:
-    """Refuse another value for what a run is made with."""
+    """Raise OptionError for a new value of an option that identifies the run."""
     settings = resolve(saved.algo, saved.env, {}, base=saved.options)
     fixed = settings.options.FIXED_ON_RESUME | settings.config.FIXED_ON_RESUME
     learners = settings.options.learners

@@ -1,4 +1,4 @@
-"""What learners with roles around them have in common: how they begin, and their evaluator."""
+"""Shared code of programs with roles: how a learner begins, and the evaluator."""
 
 import warnings
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from muster.workers.apart import EvaluationApart
 
 
 def evaluate(task: Task, job: Job) -> None:
-    """Evaluate what the learner asks about."""
+    """Evaluate the weights that the learner sends."""
     agent = make_agent(job.algo, job.cfg, job.spaces(), job.options.seed)
     apart = EvaluationApart()
 
@@ -50,9 +50,9 @@ def with_range(job: Job, roles: Mapping[str, int], role: str) -> dict[str, int |
     """Return the roles of a run, one of them as a range if its nodes may join and leave.
 
     Args:
-        job: What to do.
-        roles: How many nodes have which role, at the most.
-        role: The one that acts.
+        job: The job of the run.
+        roles: The maximum number of nodes of each role.
+        role: The role that acts.
     """
     found: dict[str, int | tuple[int, int]] = dict(roles)
     if job.elastic is not None and role in roles:
@@ -61,17 +61,17 @@ def with_range(job: Job, roles: Mapping[str, int], role: str) -> dict[str, int |
 
 
 class Resumes(Protocol):
-    """Where a learner's experience comes from."""
+    """A source of a learner's experience."""
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Continue what a checkpoint holds."""
+        """Restore the state from a checkpoint."""
 
 
 def begin_learner(task: Task, job: Job, agent: Any, source: Resumes) -> Checkpoint | None:
-    """Make a learner what it is to begin with, and return the checkpoint that it goes on from.
+    """Initialize a learner, and return the checkpoint that it resumes from.
 
-    That is its previous incarnation's last, or the run's. Without one it is new, maybe with the
-    policy of another run.
+    The checkpoint is the last one of its previous incarnation, or the run's. Without one the
+    learner is new, possibly with the policy of another run.
     """
     ctx = task.ctx
     ctx.keep("env_step", "train_iter")
@@ -92,17 +92,17 @@ def record_learner(
     """Record and evaluate: on the evaluator's node, if there is one.
 
     Args:
-        task: The learner's.
-        job: What to do.
-        harness: Does it.
-        resumed: What the learner goes on from.
-        every: Environment steps from one line of metrics to the next.
+        task: The learner's task.
+        job: The job of the run.
+        harness: The harness of the learner.
+        resumed: The checkpoint that the learner resumes from.
+        every: Environment steps between two lines of metrics.
     """
-    # A learner that was replaced before its first checkpoint begins anew; so do its metrics.
+    # A learner that was replaced before its first checkpoint begins anew, and so do its metrics.
     written = 0 if task.router.resumed else None
     if resumed is not None:
         written = resumed.step
-        if "episodes" in resumed.parts:  # not in one of an earlier version
+        if "episodes" in resumed.parts:  # missing in checkpoints of earlier versions
             harness.episodes.load_state_dict(resumed.parts["episodes"])
     harness.record(written, every)
     if job.workers:

@@ -1,4 +1,4 @@
-"""What a run says of itself in `config.yaml`, read with the suspicion that a file deserves."""
+"""A run's `config.yaml`, read as an untrusted file."""
 
 import sys
 from typing import Any
@@ -8,15 +8,15 @@ from muster.run import RunDirectory
 from muster.run.yaml_text import load
 
 HISTORY = "history"
-"""The key under which it says what was changed when it was resumed."""
+"""The key for changes made when the run was resumed."""
 
 
 def saved_config(run: RunDirectory) -> dict[str, Any]:
     """Return the options that a run was made with, by name, with `algo`, `env` and its history.
 
     Raises:
-        RunDirectoryError: There is no such file, or it is no text.
-        OptionError: It is not what muster writes.
+        RunDirectoryError: There is no such file, or it is not text.
+        OptionError: muster did not write it.
     """
     text = run.read_config()
     try:
@@ -28,7 +28,7 @@ def saved_config(run: RunDirectory) -> dict[str, Any]:
 
 
 def refuse_env_of_a_file(env: str, path: object) -> None:
-    """Refuse to import the module that an environment's id in a run's own file names."""
+    """Raise OptionError if a run's file names an environment whose module is not imported yet."""
     module = env.rpartition(":")[0]
     if not module or module in sys.modules:
         return

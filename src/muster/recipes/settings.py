@@ -1,8 +1,8 @@
-"""From what a user gave to checked options: given > config file > preset > default.
+"""Resolves and checks options: given > config file > preset > default.
 
     given, file -> resolve -> TrainOptions, the algorithm's config    or an OptionError
 
-Loads neither torch nor an environment: `muster train` answers a mistake with this alone.
+Loads neither torch nor an environment: `muster train` needs only this module to report a mistake.
 """
 
 import errno
@@ -29,12 +29,12 @@ from muster.recipes.worker_range import WorkerRange, about_range, elastic_range,
 
 @dataclass(frozen=True)
 class Settings:
-    """All that a run was told, checked."""
+    """All settings of a run, checked."""
 
     options: TrainOptions
-    """What every run can be told."""
+    """Options of every run."""
     config: Configuration
-    """What the algorithm can be told."""
+    """Options of the algorithm."""
 
     def value(self, name: str) -> Any:
         """Return the value of an option by its name."""
@@ -42,17 +42,17 @@ class Settings:
 
     @property
     def on_nodes(self) -> bool:
-        """Whether processes of their own do the work, not this one."""
+        """Whether separate processes do the work, not this one."""
         return self.workers > 0 or (self.options.learners or 1) > 1
 
     @property
     def elastic(self) -> WorkerRange | None:
-        """How many processes there may be, if they join and leave while the run goes on."""
+        """The range of the number of processes, if they may join and leave during the run."""
         return elastic_range(self.options.workers, self.options.engine)
 
     @property
     def workers(self) -> int:
-        """Processes that train, at the most; 0 for this one alone."""
+        """The maximum number of processes that train; 0 for this one alone."""
         given = self.options.workers
         if (asked := range_of(given)) is not None:
             return asked.high if self.elastic else asked.of_this_machine
@@ -65,10 +65,10 @@ class Settings:
 
 @functools.cache
 def all_options(algo: str) -> type:
-    """Return a dataclass of all options of an algorithm, flat, that checks nothing itself.
+    """Return a flat dataclass of all options of an algorithm, without any checks.
 
-    Options are checked when all of them are known: a file may say `resume` and the command line
-    where.
+    Options are checked when all of them are known: a file may contain `resume`, and the command
+    line the directory.
     """
     bases = (TrainOptions, configuration_of(algo))
     unchecked = {"__post_init__": lambda self: None, "__doc__": bases[1].__doc__}
@@ -87,13 +87,13 @@ def resolve(
     Args:
         algo: Name of the algorithm.
         env: Id of the environment.
-        given: What the user said, which comes before all else.
-        file: A file of options, as `config.yaml` of a run directory.
-        base: What holds for options that neither says; None for the preset. What is not in it
-            either has its default.
+        given: Options from the user, which take precedence.
+        file: A file of options, such as the `config.yaml` of a run directory.
+        base: Values of options that neither contains; None for the preset. An option that is
+            missing here too has its default.
 
     Raises:
-        OptionError: An option is not known, or has a value that cannot be, or contradicts another.
+        OptionError: An option is unknown or invalid, or contradicts another.
     """
     known = {field.name for field in fields(all_options(algo))}
     for name in given:
@@ -113,7 +113,7 @@ def resolve(
 
 
 def plain_value(value: Any) -> Any:
-    """Return paths and devices as text, and numbers of NumPy, as sweeps have them, as Python's."""
+    """Convert paths and devices to text, and NumPy numbers (as in sweeps) to Python numbers."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if type(value).__module__ == "torch":  # torch.device
@@ -122,7 +122,7 @@ def plain_value(value: Any) -> Any:
 
 
 def _check_workers(settings: Settings) -> None:
-    """Refuse numbers of processes that contradict other options: of a range, both of its ends."""
+    """Check the number of processes against other options; for a range, check both ends."""
     options, config = settings.options, settings.config
     asked = range_of(options.workers)
     if asked is None:
@@ -138,7 +138,7 @@ def _check_workers(settings: Settings) -> None:
 
 
 def _check_range(algo: str, settings: Settings) -> None:
-    """Refuse processes that join and leave where all of them go in step."""
+    """Raise OptionError if processes may join and leave, but the algorithm works in step."""
     asked = settings.elastic
     if asked is not None and settings.config.PROGRAM == "in_step":
         given = settings.options.workers
@@ -150,7 +150,7 @@ def _check_range(algo: str, settings: Settings) -> None:
 
 
 def _check_learners(algo: str, program: str, options: TrainOptions) -> None:
-    """Refuse numbers of learners that contradict the program of an algorithm, or workers."""
+    """Check the number of learners against the algorithm's program and the workers."""
     learners, workers = options.learners, options.workers
     if learners is None:
         return
@@ -171,17 +171,18 @@ def _check_learners(algo: str, program: str, options: TrainOptions) -> None:
 
 
 def _open_unless_it_waits(path: str, flags: int) -> int:
-    """Open a file; a named pipe that nobody writes to is empty, and is not waited for."""
+    """Open a file without waiting: a named pipe without a writer reads as empty."""
     fd = os.open(path, flags | os.O_NONBLOCK)
     os.set_blocking(fd, True)
     return fd
 
 
 def read_file(path: str | Path, algo: str, env: str) -> dict[str, Any]:
-    """Return the options that a file holds, with their types checked but not yet their values.
+    """Return the options in a file, with their types checked but not yet their values.
 
     Raises:
-        OptionError: It cannot be read, or is for something else; the message names file and key.
+        OptionError: The file cannot be read, or belongs to another run; the message names file and
+            key.
     """
     from muster.recipes.saved import HISTORY
     from muster.run.config_io import from_dict
@@ -232,7 +233,7 @@ def _about_file(path: str | Path, error: Exception) -> OptionError:
     if isinstance(error, MusterError):
         what, why, fix = error.args
         first, *items = fix.splitlines()
-        if items:  # a list, which may also stand on one line
+        if items:  # a list, which can be shown on one line
             first += f" [{', '.join(item.lstrip('- ') for item in items)}]"
         return OptionError(f"{name}: {what}", why, first)
     if isinstance(error, OSError):

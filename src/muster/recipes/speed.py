@@ -1,11 +1,11 @@
-"""`Speed`: how close to the machine's limit a run was, and what held it back.
+"""`Speed`: how close to the machine's limit a run was, and what limited it.
 
     each loop:  seconds of the loop, less those of evaluations and checkpoints
     at the end: calibration, in step on all workers at once, so that cores are as busy as in
-                training -> rho, eta, limited_by
+            training -> rho, eta, limited_by
 
-Nothing is measured between loops: whatever bare environments do, training is what it was. What a
-program does in its loops it says by a `Work`.
+Nothing is measured between loops, so bare environments cannot affect training. A `Work` describes
+the work of one program.
 """
 
 import time
@@ -27,47 +27,47 @@ from muster.workers.limits import Calibration, Limits, Split, waited_for_a_core
 from muster.workers.slot_worker import SlotWorker
 
 _APART = ("_evaluate", "_checkpoint")
-"""Middleware whose time is not that of training."""
+"""Middleware whose time does not count as training."""
 _WAITING = ("_receive", "_receive_unrolls", "_take_gradients")
 """Middleware that waits for others."""
 _LEAST_S, _MOST_S = 0.15, 2.0
 
 
 class Share(NamedTuple):
-    """What one process has of a run."""
+    """One process's share of a run."""
 
     envs: int
-    """Environments that it calibrates with."""
+    """Environments for calibration."""
     first_env: int
-    """The number of the first of them."""
+    """The number of the first of these environments."""
     rows: int
-    """Of one gradient."""
+    """Rows of one gradient."""
     row_bytes: int
-    """That a step writes, and its samples copy."""
+    """Bytes that a step writes, and that its samples copy."""
     block_bytes: int
-    """That are written at once."""
+    """Bytes that are written at once."""
 
 
 class Work(Protocol):
-    """What is measured: one process of a training program."""
+    """The work to measure: one process of a training program."""
 
     agent: Any
-    """What acts and learns."""
+    """The agent that acts and learns."""
 
     @property
     def processes(self) -> int:
-        """That share the work."""
+        """Number of processes that share the work."""
 
     @property
     def is_first(self) -> bool:
-        """Whether it is the one that speaks for the run."""
+        """Whether this process reports for the run."""
 
     @property
     def spent(self) -> tuple[float, float, float, float]:
         """Seconds so far: in environments, on actions, on learning, on waiting for others."""
 
     def share(self, samples_per_step: float) -> Share:
-        """Return what this process has of the run, with so many update samples per step."""
+        """Return this process's share of the run, for this many update samples per step."""
 
 
 class InStepWork:
@@ -75,7 +75,7 @@ class InStepWork:
 
     Args:
         worker: Collects and learns.
-        job: What it was told.
+        job: The job of the run.
     """
 
     def __init__(self, worker: SlotWorker, job: Job) -> None:
@@ -85,12 +85,12 @@ class InStepWork:
 
     @property
     def processes(self) -> int:
-        """The workers."""
+        """Number of workers."""
         return self._worker.team.size
 
     @property
     def is_first(self) -> bool:
-        """Whether it is the first worker."""
+        """Whether this is the first worker."""
         return self._worker.is_first
 
     @property
@@ -98,12 +98,12 @@ class InStepWork:
         """Seconds so far: in environments, on actions, on learning, on waiting for others."""
         rollouts, group = self._worker.rollouts, self._worker.group
         env, act = rollouts.actor.env_seconds, rollouts.actor.act_seconds
-        if self._cfg.lag:  # on a thread of its own: what counts is how long it is waited for
+        if self._cfg.lag:  # collected on another thread: only the time spent waiting for it counts
             env, act = self._worker.ahead_seconds, 0.0
         return env, act, group.learn_seconds, group.wait_seconds
 
     def share(self, samples_per_step: float) -> Share:
-        """Return the slots of this worker. Samples are learnt from where they lie."""
+        """Return the slots of this worker. Samples are learnt from in place."""
         team, plan = self._worker.team, self._worker.plan
         mine = plan.share(team.index, team.size)
         width = len(mine) * plan.width
@@ -118,15 +118,15 @@ class InStepWork:
 
 
 class ExperienceSource(Protocol):
-    """Where the experience of a learner comes from that does not collect in step."""
+    """The source of experience of a learner that does not collect in step."""
 
     @property
     def processes(self) -> int:
-        """That collect and learn."""
+        """Number of processes that collect and learn."""
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """Spent here in the environments, and on choosing actions."""
+        """Seconds spent here in the environments, and on choosing actions."""
 
 
 class TimedLearner(Protocol):
@@ -134,16 +134,16 @@ class TimedLearner(Protocol):
 
     @property
     def learn_seconds(self) -> float:
-        """Spent on them so far."""
+        """Seconds spent on gradient steps so far."""
 
 
 class ReplayWork:
     """A learner with replay: alone, or with actors that it waits for.
 
     Args:
-        job: What it was told.
-        agent: What learns.
-        source: Where experience comes from.
+        job: The job of the run.
+        agent: The agent that learns.
+        source: The source of experience.
         learner: Takes the gradient steps.
     """
 
@@ -159,16 +159,16 @@ class ReplayWork:
 
     @property
     def processes(self) -> int:
-        """The learner, its replicas, and the actors if there are any."""
+        """Number of processes: the learner, its replicas, and the actors if there are any."""
         return self._source.processes + self._job.replicas
 
     @property
     def spent(self) -> tuple[float, float, float, float]:
-        """Seconds so far. `Speed` knows how long the learner waited."""
+        """Seconds so far. `Speed` itself measures how long the learner waited."""
         return (*self._source.seconds, self._learner.learn_seconds, 0.0)
 
     def share(self, samples_per_step: float) -> Share:
-        """Return what a step moves: into replay, and out of it in batches, with what follows."""
+        """Return the bytes that a step moves: into replay, and out of it in batches, with next obs."""
         obs, action = _bytes(self.agent.obs_space), _bytes(self.agent.action_space)
         row_bytes = obs + action + 5 + round(samples_per_step * (2 * obs + action + 12))
         rows: int = self._job.cfg.batch_size
@@ -176,14 +176,14 @@ class ReplayWork:
 
 
 class StreamWork(ReplayWork):
-    """A learner of unrolls or of their gradients: its own, or those of nodes that it waits for.
+    """A learner of unrolls or gradients: its own, or those of nodes that it waits for.
 
     Args:
-        job: What it was told.
-        agent: What learns.
-        source: Where unrolls come from.
+        job: The job of the run.
+        agent: The agent that learns.
+        source: The source of unrolls.
         learner: Takes the gradient steps.
-        plan: Of a batch.
+        plan: The plan of a batch.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class StreamWork(ReplayWork):
         self._plan = plan
 
     def share(self, samples_per_step: float) -> Share:
-        """Return what a step moves: into its batch, once."""
+        """Return the bytes that a step moves: into its batch, once."""
         rows = self._plan.steps * self._plan.envs
         row_bytes = nbytes(self._plan.fields()) // rows
         return Share(self._job.options.num_envs, 0, rows, row_bytes, rows * row_bytes)
@@ -215,8 +215,8 @@ class Speed:
     """A step wrapper that measures one process: `task.use_step_wrapper(speed)`.
 
     Args:
-        work: What it does.
-        job: What it was told.
+        work: The work of this process.
+        job: The job of the run.
         first_step: Environment steps before the first loop.
     """
 
@@ -229,18 +229,19 @@ class Speed:
         self._begin()
 
     def __call__(self, fn: Middleware) -> Middleware:
-        """Take the time of a middleware. The task calls this."""
+        """Time a middleware. The task calls this."""
         return self._timer(fn)
 
     def end_loop(self, ctx: Context, seconds: float) -> None:
-        """Note the time of a loop. The task calls this."""
+        """Record the time of a loop. The task calls this."""
         self._timer.end_loop(ctx, seconds)
         steps = self._timer.summary()
         self._train_s += seconds - sum(steps[name]["last"] for name in _APART if name in steps)
         self._waited += sum(steps[name]["last"] for name in _WAITING if name in steps)
         self._loops += 1
         self._env_step = ctx.get("env_step", self._env_step)
-        # The first loop that learns compiles kernels and fills caches; before it replay is filled.
+        # The first loop that learns compiles kernels and fills caches; earlier loops only fill
+        # replay.
         learns = self._work.agent.train_iter > self._updates
         if not self._warm and learns and not ctx.finish:
             self._warm = True
@@ -250,21 +251,21 @@ class Speed:
         """Calibrate, and return `rho`, `eta`, `limited_by` and `speed` of a `RunResult`.
 
         Args:
-            hurry: Somebody waits for the end: calibrate as shortly as can be.
+            hurry: Someone waits for the end of the run: calibrate for the minimum time.
         """
         if not self._loops:
             return {}
         processes = self._work.processes
         cores = min(processes * self._work.agent.threads, whole_cores())
         if processes > cores and not self._work.is_first:
-            return {}  # keeping the first company would take its core away
+            return {}  # calibrating here would take the core of the first worker
         steps = self._env_step - self._first_step
         if not steps:
             return {}
         steps_per_s = steps / self._train_s
         split = self._split()
         device: Device = getattr(getattr(self._work.agent, "weights", None), "device", HOST)
-        # As many as there were: a limit of the divergence may end learning early.
+        # The actual number: a limit on the divergence may end learning early.
         updates = self._work.agent.train_iter - self._updates
         epochs = updates * self._job.cfg.rows_of_update(self._job.options.num_envs) / steps
         speed: dict[str, Any] = {
@@ -282,18 +283,18 @@ class Speed:
             spend = _LEAST_S if hurry else calibration_seconds(self._train_s)
             limits = self._limits(spend, epochs)
         except Exception:
-            # A run that has ended well does not fail because a bare environment did.
+            # A run that has ended well must not fail because of a bare environment.
             return found
         speed["bare_steps_per_s"] = limits.bare_steps_per_s(cores)
         speed.update(asdict(limits))
         found["rho"] = limits.rho(steps_per_s, cores)
-        if device.is_host:  # the bound is that of its cores
+        if device.is_host:  # the bound is that of the CPU's cores
             speed["bound_steps_per_s"] = limits.bound_steps_per_s(cores, epochs)
             found["eta"] = limits.eta(steps_per_s, cores, epochs)
         return found
 
     def _begin(self) -> None:
-        """Count from here."""
+        """Restart all counts."""
         self._loops = 0
         self._train_s = 0.0
         self._since = time.perf_counter()
@@ -309,14 +310,14 @@ class Speed:
         return Split.of(self._train_s, env, act, learn, wait + self._waited)
 
     def _busy_elsewhere(self) -> float:
-        """Return the part of the time in which other programs had this process's core."""
+        """Return the fraction of the time in which other programs had this process's core."""
         return (waited_for_a_core() - self._lost) / (time.perf_counter() - self._since)
 
     def _limits(self, seconds: float, samples_per_step: float) -> Limits:
-        """Measure what a step costs here, with environments as this process has them."""
+        """Measure the cost of a step here, with this process's kind of environments."""
         agent, job, mine = self._work.agent, self._job, self._work.share(samples_per_step)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what there is to warn of was said in training
+            warnings.simplefilter("ignore")  # training has already shown all warnings
             calibration = Calibration(
                 lambda: job.make_envs(mine.envs, first_env=mine.first_env),
                 count_products(agent.model, agent.obs_space),

@@ -1,13 +1,13 @@
-"""The program of algorithms that learn from unrolls, each once: for one process and for roles.
+"""The program of algorithms that learn once from each unroll, for one process and for roles.
 
     alone:     collect unrolls -> learn -> (way back) evaluate -> metrics -> checkpoint
     in roles:  actors ──unrolls, oldest first──> learner ──weights by version, permits──> actors
                                     learner ──weights──> evaluator ──returns──> learner
 
-Only the learner writes files. Anyone may be killed: actors and the evaluator are started again, the
-learner goes on from its last checkpoint. Where actors join and leave in mid-run, the learner goes
-on with those that are there (`with_range`). How old the weights of an unroll may be is decided in
-`workers/unroll_queue.py`. Copy it and change it.
+Only the learner writes files. Any node may be killed: actors and the evaluator are restarted, and
+the learner resumes from its last checkpoint. If actors join and leave during the run, the learner
+continues with those that are present (`with_range`). `workers/unroll_queue.py` decides how old the
+weights of an unroll may be. Copy this program and change it.
 """
 
 import time
@@ -56,9 +56,9 @@ def train_by_stream(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult
     """Train until a limit is reached: in this process, or on `job.workers` nodes.
 
     Args:
-        job: What to do.
-        run: Where to write.
-        stop: Tells when a signal asks to end.
+        job: The job of the run.
+        run: The run's directory.
+        stop: Tells whether a signal has asked the run to end.
     """
     if not job.on_nodes:
         job.arrive()
@@ -79,10 +79,10 @@ def train_by_stream(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult
 
 
 def main(job: Job) -> RunResult | None:
-    """Be one of the nodes."""
+    """Run one node."""
     job.arrive()
     with Task() as task:
-        # Nobody reads the contexts of others: weights, unrolls and answers have their own ways.
+        # No node reads another's context: weights, unrolls and answers have their own channels.
         task.ctx.share("env_step")
         if task.router.role == "learner":
             return learn(task, job)
@@ -92,7 +92,7 @@ def main(job: Job) -> RunResult | None:
 
 
 def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
-    """Learn from what actors send, or from what is collected here, and write the run's files."""
+    """Learn from received unrolls, or from unrolls collected here; write the run's files."""
     started = time.monotonic() - task.router.age
     in_roles = job.workers > 0
     agent = job.make_learner()
@@ -126,7 +126,7 @@ def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
 
 
 def act(task: Task, job: Job) -> None:
-    """Collect with the newest weights."""
+    """Collect unrolls with the newest weights."""
     router, cfg = task.router, job.cfg
     seed = derive_seed(job.options.seed, "actor", router.node_id, router.incarnation)
     agent = make_agent(job.algo, cfg, job.spaces(), seed)

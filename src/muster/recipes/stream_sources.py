@@ -1,7 +1,7 @@
-"""Where the unrolls of a learner come from: its own environments, or actors.
+"""Sources of a learner's unrolls: its own environments, or actors.
 
-OwnUnrolls     collects a batch with the present weights, in this process, into the batch itself
-ActorUnrolls   receives what nodes send, the oldest first, and gives them weights
+OwnUnrolls     collects a batch with the current weights, in this process, into the batch itself
+ActorUnrolls   receives unrolls from nodes, the oldest first, and sends them weights
 """
 
 from collections.abc import Sequence
@@ -19,34 +19,34 @@ from muster.workers.unroll_flow import UnrollInbox
 
 @dataclass(frozen=True, slots=True)
 class UnrollBatch:
-    """What is to be known of a batch besides its columns."""
+    """The facts about a batch besides its columns."""
 
     cut: Sequence[CutEpisodes]
-    """Truncated episodes, of each unroll."""
+    """Truncated episodes of each unroll."""
     episodes: list[tuple[float, float]]
-    """Return and length of each that ended in it."""
+    """Return and length of each episode that ended in the batch."""
     lags: Sequence[int]
-    """Versions since the weights of each unroll."""
+    """The age of each unroll's weights, in versions."""
     waiting: int
-    """Unrolls that had arrived when it was taken, beside its own."""
+    """Unrolls that had arrived when the batch was taken, besides its own."""
 
 
 def actors_of(job: Job) -> range:
-    """Return the nodes that act: the learner and the evaluator come first."""
+    """Return the ids of the nodes that act: the learner and the evaluator come first."""
     return range(2, job.workers)
 
 
 def channel_capacity(job: Job) -> int:
-    """Return how many unrolls an actor may have sent and not seen received.
+    """Return how many unrolls an actor may have sent that have not been received.
 
-    Where actors leave, as many as the last one of them may have in flight.
+    If actors may leave, this is the number that a single remaining actor may have in flight.
     """
     capacity: int = job.cfg.in_flight(1 if job.elastic else len(actors_of(job)))
     return capacity
 
 
 def batch_slots(job: Job, agent: Any) -> Slots:
-    """Return memory for one batch, a slot for each of its unrolls."""
+    """Return memory for one batch, with one slot per unroll."""
     cfg = job.cfg
     return make_slots(unroll_plan(agent, cfg.unroll, job.options.num_envs, cfg.batch_unrolls))
 
@@ -55,13 +55,13 @@ class OwnUnrolls:
     """Collects in the learner's own process.
 
     Args:
-        job: What to do.
-        agent: What acts.
-        slots: Where a batch lies.
+        job: The job of the run.
+        agent: The agent that acts.
+        slots: Memory for a batch.
     """
 
     processes = 1
-    """That share the work: this one."""
+    """Number of processes that share the work: this one."""
 
     def __init__(self, job: Job, agent: Any, slots: Slots) -> None:
         envs = job.make_envs(job.options.num_envs)
@@ -69,12 +69,12 @@ class OwnUnrolls:
         self._unrolls = range(slots.plan.slots)
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Continue what a checkpoint holds; one of several nodes holds nothing of actors."""
+        """Restore the state from a checkpoint; one of several nodes has no state of actors."""
         if "actor" in checkpoint.parts:
             self._collector.load_state_dict(checkpoint.parts["actor"])
 
     def begin(self) -> None:
-        """Nothing: the actor has the learner's weights."""
+        """Do nothing: the actor uses the learner's weights."""
 
     def fill(self) -> UnrollBatch:
         """Collect a batch."""
@@ -83,15 +83,15 @@ class OwnUnrolls:
         return UnrollBatch([each.cut for each in found], episodes, [0] * len(found), 0)
 
     def learnt(self) -> None:
-        """Nothing: the actor has the learner's weights."""
+        """Do nothing: the actor uses the learner's weights."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint has to hold."""
+        """Return the state to save in a checkpoint."""
         return {"actor": self._collector.state_dict()}
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """Spent in the environments, and on choosing actions."""
+        """Seconds spent in the environments, and on choosing actions."""
         return self._collector.actor.env_seconds, self._collector.actor.act_seconds
 
     def close(self) -> None:
@@ -100,17 +100,17 @@ class OwnUnrolls:
 
 
 class ActorUnrolls:
-    """Receives from nodes of the role `actor`, and sends them weights.
+    """Receives unrolls from nodes of the role `actor`, and sends them weights.
 
     Args:
-        task: The learner's.
-        job: What to do.
-        agent: What learns.
-        slots: Where a batch lies.
+        task: The learner's task.
+        job: The job of the run.
+        agent: The agent that learns.
+        slots: Memory for a batch.
     """
 
     seconds = 0.0, 0.0
-    """Of environments and actions nothing is done here."""
+    """Seconds in environments and on actions: none in this process."""
 
     def __init__(self, task: Task, job: Job, agent: Any, slots: Slots) -> None:
         self._agent = agent
@@ -121,14 +121,14 @@ class ActorUnrolls:
 
     @property
     def processes(self) -> int:
-        """That share the work: the learner and the actors."""
+        """Number of processes that share the work: the learner and the actors."""
         return 1 + self._job.present("actor", len(actors_of(self._job)))
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Nothing: actors have no state."""
+        """Do nothing: actors have no state."""
 
     def begin(self) -> None:
-        """Give the actors the first weights."""
+        """Send the first weights to the actors."""
         actors, cfg = actors_of(self._job), self._job.cfg
         self._inbox = UnrollInbox(
             self._agent.policy(),
@@ -141,7 +141,7 @@ class ActorUnrolls:
         )
 
     def fill(self) -> UnrollBatch | None:
-        """Wait for a batch; None when the run finishes first."""
+        """Wait for a batch; None if the run finishes first."""
         found = self._inbox.receive()
         if found is None:
             return None
@@ -156,12 +156,12 @@ class ActorUnrolls:
         )
 
     def learnt(self) -> None:
-        """Give the actors the new weights."""
+        """Send the new weights to the actors."""
         self._inbox.learnt(self._agent.policy())
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint has to hold: actors have no state."""
+        """Return the state to save in a checkpoint: none, as actors have no state."""
         return {}
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""

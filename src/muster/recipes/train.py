@@ -1,4 +1,4 @@
-"""`train`: from the name of an algorithm and an environment to a finished run."""
+"""`train`: takes the names of an algorithm and an environment, and returns a finished run."""
 
 import os
 from collections.abc import Iterator
@@ -45,16 +45,16 @@ def train(
     config: str | Path | None = None,
     **options: Any,
 ) -> RunResult:
-    """Train an agent, with a run directory that can be trusted and resumed.
+    """Train an agent, in a run directory that is verified and can be resumed.
 
     Args:
-        algo: Name of the algorithm: `ppo`, `impala`, `dqn` (README has all), a registered one, or
-            `module:name` of your own. A resumed run knows its own.
-        env: Id of the environment. A run that is resumed knows its own.
+        algo: Name of the algorithm: `ppo`, `impala`, `dqn` (README lists all), a registered one, or
+            `module:name` of your own. A resumed run has its own.
+        env: Id of the environment. A resumed run has its own.
         config: A file of options, such as the `config.yaml` of a run.
-        **options: Fields of `TrainOptions` and of the algorithm's configuration. What is not given
-            comes from the file, or else from the preset for this environment, or is the default;
-            in a run that is resumed, from the run.
+        **options: Fields of `TrainOptions` and of the algorithm's configuration. An option that is
+            not given comes from the file, else from the preset for this environment, else from the
+            defaults; in a resumed run, from the run.
     """
     load_algorithm(algo)
     plan = _plan(algo, env, as_written(options), config)
@@ -63,7 +63,7 @@ def train(
     load_model(settings.config.model)
     WRAPPERS.load(settings.options.wrapper)
     try:
-        # What is wrong is said before anything is written.
+        # Report mistakes before anything is written.
         agent, backend = _try_out(algo, env, settings)
     except UnknownEnvError as error:
         raise error.to_try("muster.train({!r}, {!r})", algo) from None
@@ -80,7 +80,7 @@ def train(
         if plan.resumption is not None:
             start_from = _checkpoint_to_resume(run, plan)
         if start_from is not None:
-            agent.load_parts({"policy": start_from.parts["policy"]})  # does it fit?
+            agent.load_parts({"policy": start_from.parts["policy"]})  # raises if it does not fit
         if plan.resumption is not None:
             run.note_start()
         job = Job(
@@ -114,7 +114,7 @@ def train(
             raise
         result = replace(result, stop_signal=stop.signal)
         run.write_result(result.as_json())
-    if not isinstance(result.policy, LoadedPolicy):  # of this process: the agent itself
+    if not isinstance(result.policy, LoadedPolicy):  # a one-process run returns the agent itself
         setup = setup_of(env, settings.options)
         policy = LoadedPolicy(result.policy, agent.obs_space, env, backend, setup=setup)
         result = replace(result, policy=policy)
@@ -129,23 +129,23 @@ def resume(
     algo: str | None = None,
     **changes: Any,
 ) -> RunResult:
-    """Resume a run, with the settings of its directory.
+    """Resume a run, with the settings in its directory.
 
     Args:
-        run: Its directory.
+        run: The run's directory.
         config: A file of options that change.
-        env: Its environment, needed only if that is `module:Id`: a file does not say which code is
-            run. The same holds for `model` and `algo`.
-        algo: Its algorithm, needed only if that is `module:name`.
-        **changes: Options that change, such as `env_steps`, the new total. What makes the run what
-            it is (seed, network, environments, slots) cannot.
+        env: The run's environment, needed only if it is `module:Id`: a file does not decide which
+            code runs. The same holds for `model` and `algo`.
+        algo: The run's algorithm, needed only if it is `module:name`.
+        **changes: Options that change, such as `env_steps`, the new total. Options that identify
+            the run (seed, network, environments, slots) cannot change.
     """
     return train(algo, env, config, run_dir=str(run), resume=True, **changes)
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is to be trained: a new run, or one that is resumed."""
+    """The run to train: a new one, or a resumed one."""
 
     algo: str
     env: str
@@ -186,7 +186,7 @@ def _is_resume(
 def _first_lines(
     plan: _Plan, run: RunDirectory, start_from: Checkpoint | None, reached: str | None
 ) -> Iterator[str]:
-    """Say where the run is, how it goes on if it is resumed, and what a range of workers means."""
+    """Yield the directory of the run, how it resumes, and the meaning of a range of workers."""
     asked = range_of(plan.settings.options.workers)
     if asked is not None and plan.settings.elastic is None and reached is None:
         many = plan.settings.workers
@@ -203,13 +203,13 @@ def _first_lines(
 
 
 def _run(recipe: Any, job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
-    """Run a recipe, and bring home what nodes have left in the run directory."""
+    """Run a recipe, and load the result that nodes have left in the run directory."""
     result: RunResult
     try:
         with stop.left_to_nodes() if job.on_nodes else nullcontext():
             result = recipe(job, run, stop)
     except (KeyboardInterrupt, SystemExit) as error:
-        if not job.on_nodes and not stop.is_requested():  # the user's code asks for it
+        if not job.on_nodes and not stop.is_requested():  # raised by the user's code
             raise RunError(
                 f"the run ended with {summary(error)}",
                 f"it comes from {raised_at(error)}, and no signal came",
@@ -223,16 +223,16 @@ def _run(recipe: Any, job: Job, run: RunDirectory, stop: StopRequest) -> RunResu
         stop.signal = result.stop_signal
     if not job.on_nodes:
         return result
-    # The last one, as in one process; the best one is what `load_policy(run)` gives.
+    # The last policy, as in one process; `load_policy(run)` returns the best one.
     last = run.checkpoints.last() or run.path
     return replace(result, policy=load_policy(last, model=job.cfg.model, env=job.env))
 
 
 def _try_out(algo: str, env: str, settings: Settings) -> tuple[Any, Any]:
-    """Validate what belongs together; return an agent, and the backend that runs the environment.
+    """Validate combinations of settings; return an agent, and the environment's backend.
 
     Raises:
-        OptionError: Something does not fit.
+        OptionError: Settings contradict each other.
     """
     seed = settings.options.seed
     setup = setup_of(env, settings.options)
@@ -241,7 +241,7 @@ def _try_out(algo: str, env: str, settings: Settings) -> tuple[Any, Any]:
         backend = envs.backend
     settings.config.check_actions(spaces[1])
     check_memory(settings, *spaces)
-    if settings.on_nodes:  # they load torch while this process does
+    if settings.on_nodes:  # nodes load torch while this process does
         where = settings.options
         warm = nodes_of(algo, isinstance(spaces[1], gym.spaces.Box))
         Parallel.prepare(warm, engine=where.engine, address=where.address)
@@ -260,7 +260,7 @@ def _open_run(plan: _Plan) -> RunDirectory:
 
 
 def _to_write(plan: _Plan, start_from: Checkpoint | None) -> dict[str, Any]:
-    """Return the content of `config.yaml`: all that decides how the run goes on."""
+    """Return the content of `config.yaml`: all settings that a resumed run needs."""
     options = asdict(plan.settings.options)
     for name in ("run_dir", "resume", "quiet"):
         del options[name]
@@ -277,7 +277,7 @@ def _policy_to_start_from(plan: _Plan) -> Checkpoint | None:
 
 
 def _checkpoint_to_resume(run: RunDirectory, plan: _Plan) -> Checkpoint:
-    """Load what to go on from, or say why that cannot be."""
+    """Load the checkpoint to resume from. Raises OptionError if that is impossible."""
     if run.checkpoint is not None and run.checkpoint.parent != run.checkpoints.path:
         raise OptionError(
             f"{run.checkpoint} cannot be resumed",
@@ -291,7 +291,7 @@ def _checkpoint_to_resume(run: RunDirectory, plan: _Plan) -> Checkpoint:
 
 
 def _check_total(plan: _Plan, last: Checkpoint) -> None:
-    """Refuse a new total of steps that the run has passed."""
+    """Raise OptionError if the run has already passed the new total of steps."""
     asked, done = plan.settings.options.env_steps, int(last.counters["env_step"])
     changed = plan.resumption is not None and "env_steps" in plan.resumption.changes
     if changed and asked is not None and asked < done:
@@ -303,7 +303,7 @@ def _check_total(plan: _Plan, last: Checkpoint) -> None:
 
 
 def _checked(run: RunDirectory, plan: _Plan) -> Checkpoint:
-    """Load a checkpoint of `run`, or say that it is of something else."""
+    """Load a checkpoint of `run`. Raises OptionError if it belongs to something else."""
     checkpoint = run.checkpoints.load(run.checkpoint)
     saved = (checkpoint.meta.get("algo"), checkpoint.meta.get("env"))
     if saved != (plan.algo, plan.env):

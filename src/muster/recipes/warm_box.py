@@ -1,4 +1,4 @@
-"""What a worker in step needs whose actions are numbers; see `warm_in_step`."""
+"""Warm-up for workers in step with Box actions; see `warm_in_step`."""
 
 from muster.recipes.warm_in_step import learn_a_little
 

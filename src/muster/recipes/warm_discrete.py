@@ -1,4 +1,4 @@
-"""What a worker in step needs that chooses among actions; see `warm_in_step`."""
+"""Warm-up for workers in step with discrete actions; see `warm_in_step`."""
 
 from muster.recipes.warm_in_step import learn_a_little
 

@@ -1,8 +1,8 @@
-"""What a worker in step needs, imported and compiled: the fork server does it once for all of them.
+"""Imports and compiles what workers in step need; the fork server does this once for all of them.
 
-Kernels are compiled at their first call, or loaded from where the result was kept. Processes that
-begin as copies of one that has called them have them at once. Each type of actions is compiled for
-by itself, so there is a module that begins this for each (`warm_box`, `warm_discrete`).
+A kernel is compiled at its first call, or loaded from the cache. A process forked from one that has
+called the kernel has it at once. Each type of action space needs its own compilation, so each has a
+module that starts it (`warm_box`, `warm_discrete`).
 """
 
 import contextlib
@@ -25,7 +25,8 @@ def learn_a_little(env: str) -> None:
         normalize_obs=True,
         normalize_reward=True,
     )
-    # In the fork server nobody would hear of a failure; the worker that needs it will say so.
+    # A failure in the fork server would go unnoticed; the worker that needs the code will report
+    # it.
     with contextlib.suppress(Exception), one_torch_thread():
         with make_envs(env) as envs:
             spaces = envs.single_observation_space, envs.single_action_space

@@ -1,6 +1,6 @@
-"""`--workers 4..16`: the least and the most processes of a run.
+"""`--workers 4..16`: the minimum and maximum number of processes of a run.
 
-4..16, an engine whose nodes may join and leave   begins with 4, grows up to 16, goes on with less
+4..16, an engine whose nodes may join and leave   begins with 4, grows to 16, continues with fewer
 4..16, on this machine                            as many as it has cores, at least 4, at most 16
 """
 
@@ -17,21 +17,21 @@ _RANGE = re.compile(r"(\d{1,6})\.\.(\d{1,6})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class WorkerRange:
-    """How many processes a run may have."""
+    """The number of processes that a run may have."""
 
     low: int
-    """What it begins with at least."""
+    """The minimum with which a run begins."""
     high: int
-    """What it never exceeds."""
+    """The maximum, which a run never exceeds."""
 
     @property
     def of_this_machine(self) -> int:
-        """Return the most processes of the range that each have a core here, or the least."""
+        """The number of cores of this machine, limited to the range."""
         return min(self.high, max(self.low, whole_cores()))
 
 
 def check_workers(value: object) -> None:
-    """Raise OptionError unless `value` is a number of processes, or a range of such."""
+    """Raise OptionError unless `value` is a number of processes, or a range of such numbers."""
     if isinstance(value, int) and not isinstance(value, bool):
         if 0 <= value <= MOST_WORKERS:
             return
@@ -46,7 +46,7 @@ def check_workers(value: object) -> None:
 
 
 def range_of(workers: int | str | None) -> WorkerRange | None:
-    """Return the range that the option asks for; None if it is one number, or not given."""
+    """Return the range that the option contains; None if it is a single number, or not given."""
     found = _RANGE.fullmatch(workers) if isinstance(workers, str) else None
     return None if found is None else WorkerRange(int(found[1]), int(found[2]))
 
@@ -57,7 +57,7 @@ def elastic_range(workers: int | str | None, engine: str) -> WorkerRange | None:
 
 
 def about_range(error: OptionError, asked: WorkerRange, workers: int) -> OptionError:
-    """Return an error that one number of processes has caused, as one of the range it is of."""
+    """Return an error about one number of processes, rewritten to be about the range."""
     what, why, fix = error.args
     given = f"workers={asked.low}..{asked.high}"
     if (better := re.fullmatch(r"workers=(\d+)", fix)) is not None:
