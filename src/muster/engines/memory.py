@@ -13,7 +13,7 @@ class SharedMemoryError(MusterError, OSError):
 
 
 class SharedMemory:
-    """A memfd: it has no name that could be left behind, and is passed to a process as a descriptor.
+    """A memfd: it has no name that could be left behind; new processes receive its descriptor.
 
     Its size is zero at first and grows on demand; written bytes stay unchanged, in other processes
     and in those that map it later.

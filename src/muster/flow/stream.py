@@ -131,7 +131,7 @@ class Outlet:
             self._changed.notify_all()
 
     def linked(self) -> None:
-        """Send all unacknowledged messages to a reader that is linked, again or for the first time."""
+        """Send all unacknowledged messages to a reader that is linked, the first time or again."""
         with self._changed:
             self._closed = False
             for _, head, parcel in self._unacked:

@@ -78,7 +78,7 @@ class Job:
         load_model(self.cfg.model)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle the configuration by value if a script defines its class: nodes lack that script."""
+        """Pickle the configuration by value if its class is in a script: nodes cannot import it."""
         return {**self.__dict__, "cfg": cloudpickle.dumps(self.cfg)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -168,7 +168,7 @@ class ReplayWork:
         return (*self._source.seconds, self._learner.learn_seconds, 0.0)
 
     def share(self, samples_per_step: float) -> Share:
-        """Return the bytes that a step moves: into replay, and out of it in batches, with next obs."""
+        """Return the bytes that a step moves: into replay, and out in batches, with next obs."""
         obs, action = _bytes(self.agent.obs_space), _bytes(self.agent.action_space)
         row_bytes = obs + action + 5 + round(samples_per_step * (2 * obs + action + 12))
         rows: int = self._job.cfg.batch_size

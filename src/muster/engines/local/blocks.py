@@ -1,10 +1,10 @@
-"""Blocks of shared memory without names: written once, read by many, used again.
+"""Blocks of shared memory without names: written once, read by many, reused.
 
     owner:   pool.take(size) -> MemoryBlock, write -> descriptor to each reader once, then number
-    reader:  MappedBlocks.view(number) -> copy -> say that it is free
-    owner:   the last reader is done, or gone -> back to the pool
+    reader:  MappedBlocks.view(number) -> copy -> report that it is free
+    owner:   the last reader is done, or has exited -> back to the pool
 
-A memfd has no name that could stay behind, and the kernel frees it with its last descriptor.
+A memfd has no name that could be left behind, and the kernel frees it with its last descriptor.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ from muster.engines.memory import no_memory
 
 PAGE = mmap.PAGESIZE
 _KEPT_BYTES = 64 << 20
-"""Free blocks are kept up to this much; fresh memory costs ten times as much as used."""
+"""Free blocks are kept up to this total; fresh memory costs ten times as much as reused memory."""
 _KEPT_BLOCKS = 32
 
 
@@ -37,7 +37,7 @@ class MemoryBlock:
         self.owned = True
 
     def close(self) -> None:
-        """Give the memory back; readers that mapped it keep it until they are done."""
+        """Free the memory; readers that mapped it keep it until they are done."""
         self.view.release()
         self._memory.close()
         os.close(self.fd)
@@ -47,7 +47,7 @@ class BlockPool:
     """The blocks of one process.
 
     Args:
-        forget: Called when a block is closed, with those who know it.
+        forget: Called with a block when it is closed; `known_to` lists the links to notify.
     """
 
     def __init__(self, forget: Callable[[MemoryBlock], None]) -> None:
@@ -60,7 +60,7 @@ class BlockPool:
         self._in_use: dict[int, MemoryBlock] = {}
 
     def take(self, size: int) -> MemoryBlock:
-        """Return a block of at least `size` bytes that nobody reads."""
+        """Return a block of at least `size` bytes that no link reads."""
         size_class = _size_class(size)
         with self._lock:
             free = self._free.get(size_class)
@@ -76,7 +76,7 @@ class BlockPool:
         return block
 
     def lend(self, block: MemoryBlock, reader: object) -> bool:
-        """Note that `reader` gets the block; True if it gets it for the first time."""
+        """Record that `reader` receives the block; True if it receives it for the first time."""
         with self._lock:
             block.readers.add(reader)
             new = reader not in block.known_to
@@ -84,7 +84,7 @@ class BlockPool:
             return new
 
     def give_back(self, number: int, reader: object) -> None:
-        """Note that `reader` is done with a block."""
+        """Record that `reader` is done with a block."""
         with self._lock:
             block = self._in_use.get(number)
             if block is None or reader not in block.readers:
@@ -95,7 +95,7 @@ class BlockPool:
             self._forget(block)
 
     def drop(self, block: MemoryBlock) -> None:
-        """Note that the owner will not lend it again."""
+        """Record that the owner will not lend the block again."""
         with self._lock:
             block.owned = False
             closed = self._settle(block)
@@ -103,7 +103,7 @@ class BlockPool:
             self._forget(block)
 
     def reader_gone(self, reader: object) -> None:
-        """Take back all that a reader had."""
+        """Take back all blocks of a reader."""
         closed = []
         with self._lock:
             for block in list(self._in_use.values()):
@@ -119,7 +119,7 @@ class BlockPool:
             self._forget(block)
 
     def close(self) -> None:
-        """Give all memory back."""
+        """Free all memory."""
         with self._lock:
             blocks = [*self._in_use.values(), *(b for free in self._free.values() for b in free)]
             self._in_use.clear()
@@ -128,7 +128,7 @@ class BlockPool:
             block.close()
 
     def _settle(self, block: MemoryBlock) -> bool:
-        """Free a block that nobody uses; True if it was closed for that."""
+        """Put an unused block back into the pool; True if it was closed instead."""
         if block.owned or block.readers or self._in_use.pop(block.number, None) is None:
             return False
         room = self._free_bytes + block.size <= _KEPT_BYTES and self._free_count < _KEPT_BLOCKS
@@ -142,13 +142,13 @@ class BlockPool:
 
 
 class MappedBlocks:
-    """Blocks of another process, as they are known on one link."""
+    """Blocks of another process that one link has received."""
 
     def __init__(self) -> None:
         self._views: dict[int, memoryview] = {}
 
     def add(self, number: int, fd: int) -> None:
-        """Map a block whose descriptor came in; the descriptor is closed."""
+        """Map a block whose descriptor was received; closes the descriptor."""
         try:
             size = os.fstat(fd).st_size
             mapped = mmap.mmap(fd, size, prot=mmap.PROT_READ)
@@ -157,20 +157,20 @@ class MappedBlocks:
         self._views[number] = memoryview(mapped)
 
     def view(self, number: int) -> memoryview | None:
-        """Return the block's bytes, or None if it is not known."""
+        """Return the block's bytes, or None if the block is unknown."""
         return self._views.get(number)
 
     def forget(self, number: int) -> None:
-        """Unmap a block, when the last view of it is gone."""
+        """Unmap a block once its last view is released."""
         self._views.pop(number, None)
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Unmap all blocks."""
         self._views.clear()
 
 
 def _size_class(size: int) -> int:
-    """Round up to pages, and beyond 64 kB to quarters of a power of two, so that sizes meet."""
+    """Round up to pages, and beyond 64 kB to quarters of a power of two, so that blocks match."""
     pages = -(-size // PAGE) * PAGE
     if pages <= 1 << 16:
         return max(pages, PAGE)
@@ -182,12 +182,12 @@ def _allocate(size: int) -> int:
     try:
         fd = os.memfd_create("muster", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
-            # Taken now: memory that is missing is an error here, and no SIGBUS while writing.
+            # Allocated now: missing memory is an error here, not a SIGBUS during a write.
             os.posix_fallocate(fd, 0, size)
         except OSError:
             os.close(fd)
             raise
-        # A reader that maps it can rely on its size: it cannot be shortened under it.
+        # A reader that maps the block can rely on its size: the owner cannot shrink it.
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         return fd
     except OSError as error:

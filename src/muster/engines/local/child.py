@@ -1,4 +1,4 @@
-"""A node's process, from its first line to its last."""
+"""The process of a node, from start to exit."""
 
 import contextlib
 import ctypes
@@ -28,7 +28,7 @@ from muster.framework.signals import STOP_SIGNALS
 from muster.processes import NODE_PROCESS, end_with
 
 WHERE = signal.SIGUSR2
-"""Asks a node to write what it is doing to its log."""
+"""The signal that asks a node to write its stacks to its log."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 32 << 20
 
@@ -39,12 +39,12 @@ THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
     "NUMBA_NUM_THREADS",
 )
-"""How numeric libraries are told how many threads to use."""
+"""Environment variables that set the number of threads of numeric libraries."""
 
 
 @dataclass(frozen=True)
 class NodeSetup:
-    """All that a node's process is given."""
+    """Everything that a node's process receives."""
 
     place: Place
     known: Secrets
@@ -62,17 +62,17 @@ class NodeSetup:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     log: Path | None = None
-    """Where to write what it was doing when it crashed or hung; None for standard error."""
+    """File for the stacks after a crash or hang; None for standard error."""
     grace: float = 10.0
-    """Seconds that it has for ending once `main` is done."""
+    """Seconds that it has to end once `main` is done."""
 
 
 def run_as_node(setup: NodeSetup) -> None:
     """Run `main` as a node, and send the supervisor its result or exception."""
     end_with(os.getppid())
-    # A group of its own, so that what it starts can be ended with it.
+    # Its own process group, so that everything it starts can be ended with it.
     os.setpgid(0, 0)
-    # The parent gets the signals, and asks all nodes to finish.
+    # The parent receives the signals, and asks all nodes to finish.
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     _keep_freed_memory()
@@ -117,10 +117,10 @@ def _sendable(value: Any) -> Returned:
 
 
 def _keep_freed_memory() -> None:
-    """Make malloc keep what is freed for the next message of the same size.
+    """Make malloc keep freed memory for the next message of the same size.
 
-    By default glibc gives large blocks back at once and gets fresh pages for the next ones, which
-    costs more than to copy a message into them.
+    By default glibc returns large blocks at once and requests fresh pages for the next ones, which
+    costs more than copying a message into them.
     """
     with contextlib.suppress(AttributeError):  # another C library
         libc = ctypes.CDLL(None)
@@ -137,7 +137,7 @@ def _speak_through(out: Connection, err: Connection) -> None:
 
 
 def _tell_where_it_was(log: Path | None) -> None:
-    """Write the stack of every thread when the process crashes, or is asked for it."""
+    """Write the stack of every thread when the process crashes, or is asked to."""
     try:
         fd = 2 if log is None else os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     except OSError:

@@ -24,9 +24,9 @@ class LocalEngine:
         SERVER.prepare(modules)
 
     def run(self, launch: Launch) -> list[Any]:
-        """Return what `main` returned on each node. Nothing is left behind when this ends."""
+        """Return the results of `main`, one per node. Leaves nothing behind when it ends."""
         limits.check(launch)
-        # Before signals are left to nodes: none could answer one until the imports are done.
+        # Before the signals are left to nodes, which cannot answer one until the imports are done.
         SERVER.wait_until_ready(launch.start_within)
         with ExitStack() as stack:
             directory = stack.enter_context(runtime_directory())

@@ -1,11 +1,11 @@
-"""The fork server's own process, and the first lines of the processes that it forks.
+"""The process of the fork server, and the first steps of the processes that it forks.
 
     driver ──request, descriptors──> server ──fork──> node
-    driver <──pid, pidfd──────────── server <──end of a node; what it left running is ended
+    driver <──pid, pidfd──────────── server <──exit of a node; processes it left are ended
 
-Its only way to the world is one end of a socket pair that it inherited: there is no address that a
-stranger could connect to. When it forks it has one thread, so that is safe. It ends when the driver
-is gone, and the kernel ends every node with it.
+The server communicates only over one end of a socket pair that it inherited: there is no address to
+which a stranger could connect. It has only one thread when it forks, which makes forking safe. It
+ends when the driver has exited, and the kernel ends every node with it.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ from muster.processes import (
 )
 
 MOST_FDS = 250
-"""Descriptors that go with one request; the kernel takes 253."""
+"""Maximum number of descriptors in one request; the kernel accepts 253."""
 MOST_PATH = 4096
 READY = b"ready"
 """The server's first message: its imports are done."""
@@ -47,12 +47,12 @@ _inherited: list[int] = []
 
 @dataclass(frozen=True)
 class Inherited:
-    """A descriptor of a new process, by its number among those that came with the request."""
+    """A descriptor of a new process, by its position among those sent with the request."""
 
     index: int
 
     def detach(self) -> int:
-        """Return it; it is the caller's to close."""
+        """Return the descriptor; the caller has to close it."""
         return _inherited[self.index]
 
 
@@ -65,7 +65,7 @@ def serve(fd: int, modules: Sequence[str]) -> NoReturn:
     driver = socket.socket(fileno=fd)
     with _ending_with(driver):
         for name in modules:
-            with contextlib.suppress(Exception):  # the node that needs it will say so
+            with contextlib.suppress(Exception):  # the node that needs the module will report it
                 importlib.import_module(name)
     try:
         driver.send(READY)
@@ -82,7 +82,7 @@ def _ending_with(driver: socket.socket) -> Iterator[None]:
 
     def watch() -> None:
         poll = select.poll()
-        poll.register(driver, 0)  # that the other end is closed is always reported
+        poll.register(driver, 0)  # poll always reports that the other end is closed
         poll.register(is_done, 0)
         if driver.fileno() in dict(poll.poll()):
             os._exit(0)
@@ -93,7 +93,7 @@ def _ending_with(driver: socket.socket) -> Iterator[None]:
         yield
     finally:
         os.close(done)
-        thread.join()  # a process with one thread can be forked
+        thread.join()  # a process with one thread can be forked safely
         os.close(is_done)
 
 
@@ -101,10 +101,10 @@ class _Server:
     def __init__(self, driver: socket.socket) -> None:
         self._driver = driver
         self._nodes: dict[int, int] = {}
-        """By process: where the driver reads how it ended."""
+        """By process id: the descriptor to which its exit status is written for the driver."""
         self._directories: set[bytes] = set()
-        """Of runs of the driver: removed here only if it was killed and did not do it."""
-        # Python writes a byte there when a signal comes; its handler has nothing to do.
+        """Directories of the driver's runs: removed here only if the driver was killed."""
+        # Python writes a byte to the socket when a signal arrives; the handler itself does nothing.
         self._ended, wake = socket.socketpair()
         self._ended.setblocking(False)
         wake.setblocking(False)
@@ -137,13 +137,13 @@ class _Server:
         if pid == 0:
             self._become(server, data, status, rest)
         self._nodes[pid] = status
-        pidfd = os.pidfd_open(pid)  # here, where its number cannot be another one's yet
+        pidfd = os.pidfd_open(pid)  # here, where the process id cannot have been reused yet
         socket.send_fds(self._driver, [str(pid).encode()], [pidfd])
         for fd in (data, pidfd, *rest):
             os.close(fd)
 
     def _leave(self) -> NoReturn:
-        """End with the driver, with all nodes and what they started; remove what is left."""
+        """End with the driver: end all nodes and what they started; remove the directories left."""
         for pid in self._nodes:
             os.kill(pid, signal.SIGKILL)
         for directory in self._directories:
@@ -173,7 +173,7 @@ class _Server:
             os._exit(code)
 
     def _on_exit(self) -> None:
-        """Record every process that has ended."""
+        """Handle every process that has ended."""
         while True:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -187,27 +187,27 @@ class _Server:
                 os.waitpid(ended.si_pid, 0)  # an orphan
 
     def _bury_node(self, pid: int) -> None:
-        """End what a dead node has left running, and tell the driver how it ended."""
-        # Before it is waited for: until then its number is no one else's.
+        """End everything that a dead node left running, and tell the driver how the node ended."""
+        # Before waiting for it: until then its process id cannot be reused.
         with contextlib.suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         status = self._nodes.pop(pid)
         left = self._end_orphans(pid)
         self._directories = {each for each in self._directories if os.path.isdir(each)}
-        with contextlib.suppress(OSError):  # the driver may have no more interest in it
+        with contextlib.suppress(OSError):  # the driver may not need it any more
             os.write(status, json.dumps({"code": code, "left": left}).encode())
         os.close(status)
 
     def _end_orphans(self, node: int) -> list[str]:
-        """End what a dead node has detached from itself, and say what that was.
+        """End the processes that a dead node has detached, and return their descriptions.
 
-        Whose an orphan is, its environment says. One that has another environment is ended when
-        there is no node left whose it could be.
+        An environment variable tells the node of an orphan. An orphan with another environment is
+        ended when no node is left to which it could belong.
         """
         left, deadline = [], time.monotonic() + _END_SECONDS
         mine = {str(node), None} if not self._nodes else {str(node)}
-        while time.monotonic() < deadline:  # later: it is where no signal reaches it
+        while time.monotonic() < deadline:  # later: it is in a state where no signal reaches it
             orphans = [
                 pid
                 for pid in children()
@@ -216,7 +216,7 @@ class _Server:
             if not orphans:
                 break
             for pid in orphans:
-                if group_of(pid) != node:  # else it was ended above
+                if group_of(pid) != node:  # else the group kill has ended it
                     left.append(f"{command_of(pid)} (process {pid})")
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
@@ -227,7 +227,7 @@ class _Server:
 
 
 def _live(data: int, fds: list[int]) -> int:
-    """Run what the driver sent; return the exit code."""
+    """Run the request of the driver; return the exit code."""
     sentinel, tracker, *_inherited[:] = fds
     tracker_here: Any = resource_tracker._resource_tracker
     tracker_here._fd = tracker

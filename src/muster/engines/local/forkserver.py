@@ -1,7 +1,8 @@
-"""Where node processes come from: a fork server that has the heavy imports behind it.
+"""`ForkServer`: the source of node processes, with the heavy imports already done.
 
-It is a process of its own (`forked.py`), and one for all runs of this process. Numeric libraries
-are told to start no thread while it imports them. One that was killed is started again.
+The server is a separate process (`forked.py`), shared by all runs of this process. Numeric
+libraries are told to start no threads while the server imports them. A server that was killed is
+restarted.
 """
 
 import atexit
@@ -29,14 +30,14 @@ from muster.engines.member import exit_status
 from muster.errors import MusterError
 
 _HEAVY = ("numpy", "torch", "gymnasium", "numba", "muster.flow.node", "muster.engines.local.child")
-"""Imported by the fork server, if this process has imported them, or says that it will."""
+"""Modules that the fork server imports, if this process has imported them, or announces it."""
 _SERVE = "import sys; sys.path[:] = {path!r}; from muster.engines.local.forked import serve; "
 _TRIES = 2
 _END_SECONDS = 5.0
 
 
 class ForkError(MusterError, RuntimeError):
-    """A process for a node cannot be had."""
+    """A process for a node cannot be started."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,9 @@ class Ending:
     """How a process ended."""
 
     code: int | None
-    """Its exit code, negative for a signal; None if the fork server is gone, too."""
+    """Its exit code, negative for a signal; None if the fork server has exited too."""
     left: tuple[str, ...] = ()
-    """What it had detached from itself, and what was ended therefore."""
+    """Descriptions of the processes that it had detached, which were ended."""
 
 
 @dataclass
@@ -54,8 +55,8 @@ class Forked:
     """A process that the server has forked.
 
     Attributes:
-        pid: Its number.
-        pidfd: Can be read once it has ended.
+        pid: Its process id.
+        pidfd: Becomes readable once it has ended.
     """
 
     pid: int
@@ -64,16 +65,16 @@ class Forked:
     _ending: Ending | None = field(default=None, init=False)
 
     def kill(self) -> None:
-        """End it at once. What it has started is ended next, by the server."""
+        """Kill it. The server then ends everything that it has started."""
         self.send(signal.SIGKILL)
 
     def send(self, number: int) -> None:
-        """Send it a signal, if it is there."""
+        """Send it a signal, if it is alive."""
         with contextlib.suppress(OSError):
             signal.pidfd_send_signal(self.pidfd, number)
 
     def wait(self) -> Ending:
-        """Wait until it has ended, with all that it had started; say how."""
+        """Wait until it has ended, with everything that it had started; return how."""
         if self._ending is None:
             _readable(self.pidfd, None)
             said = os.read(self._status, 1 << 16) if _readable(self._status, _END_SECONDS) else b""
@@ -93,7 +94,7 @@ class Forked:
 
 
 class ForkServer:
-    """The fork server of this process, started when it is needed."""
+    """The fork server of this process, started on first use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -104,22 +105,22 @@ class ForkServer:
         self._owner = 0
 
     def prepare(self, modules: Sequence[str] = ()) -> None:
-        """Start it if it does not run; does not wait for its imports.
+        """Start the server if it is not running; does not wait for its imports.
 
         Args:
-            modules: What it imports besides, if it is not running yet.
+            modules: Additional modules to import, if the server is not running yet.
         """
         with self._lock:
             self._ensure(modules)
 
     def wait_until_ready(self, within: float) -> None:
-        """Wait until its imports are done, so that forking takes milliseconds.
+        """Wait until the imports are done, so that forking takes milliseconds.
 
         Args:
-            within: Seconds that it has for them.
+            within: Maximum seconds for the imports.
 
         Raises:
-            ForkError: It needs longer, or does not live.
+            ForkError: The imports take longer, or the server keeps dying.
         """
         with self._lock:
             why = ""
@@ -142,16 +143,16 @@ class ForkServer:
         """Start a process that calls `target(*args)`.
 
         Args:
-            name: What `multiprocessing` calls the process.
+            name: Name of the process in `multiprocessing`.
             target: A function that the new process can import.
-            args: Go to it as to any new process of `multiprocessing`.
-            within: Seconds that the server has for its imports, if it was just started.
-            directory: Of the run; removed if this process is killed and cannot do it.
-            needs_main: Whether the new process is to import this program's main module, as those of
-                `multiprocessing` do. It does in any case if something in `args` is of that module.
+            args: Its arguments, pickled as for any new process of `multiprocessing`.
+            within: Maximum seconds for the server's imports, if it was just started.
+            directory: Directory of the run; removed if this process is killed and cannot do it.
+            needs_main: Whether the new process imports this program's main module, as processes of
+                `multiprocessing` do. It always does if something in `args` is from that module.
 
         Raises:
-            ForkError: The system does not give a process, or the server does not live.
+            ForkError: The system provides no process, or the server keeps dying.
         """
         request = _Request(name, target, args, directory, needs_main)
         ours, theirs = os.pipe()
@@ -170,7 +171,7 @@ class ForkServer:
         return Forked(pid, fds[0], ours)
 
     def stop(self) -> None:
-        """End it, if it is this process's."""
+        """End the server, if this process started it."""
         with self._lock:
             if self._owner == os.getpid():
                 self._forget()
@@ -188,12 +189,12 @@ class ForkServer:
                         return answer, fds
                 except ConnectionError:
                     pass
-            # It was killed. What it may have forked for this request was ended with it.
+            # The server was killed. A process that it forked for this request ended with it.
             why = self._why_gone()
         raise _no_process(request.name, why)
 
     def _hears_ready(self, name: str, within: float) -> bool:
-        """Wait for the message that the imports are done; False if the server is gone."""
+        """Wait for the message that the imports are done; False if the server has exited."""
         if not self._is_ready:
             with contextlib.suppress(ConnectionError):
                 self._is_ready = self._receive(name, within)[0] == READY
@@ -213,7 +214,7 @@ class ForkServer:
         return f"the fork server {exit_status(self._forget()).removeprefix('it ')}"
 
     def _ensure(self, modules: Sequence[str] = ()) -> None:
-        if self._owner != os.getpid():  # of the process that this one was forked from
+        if self._owner != os.getpid():  # inherited from the process that forked this one
             self._process = self._sock = None
         if self._process is not None and self._process.poll() is None:
             return
@@ -233,7 +234,7 @@ class ForkServer:
                 pass_fds=[theirs.fileno()],
                 env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1")},
                 stdin=subprocess.DEVNULL,
-                process_group=0,  # a signal to the group of the driver is for the driver
+                process_group=0,  # a signal to the driver's group is for the driver alone
             )
 
     def _forget(self, at_once: bool = False) -> int | None:
@@ -254,9 +255,9 @@ class ForkServer:
 
 
 class _Request:
-    """A process that is to be: what it is told, and the descriptors that go with it.
+    """The request for a new process: its setup, and the descriptors that go with it.
 
-    While it is pickled it is what `multiprocessing` calls a spawning popen.
+    While it is pickled, it acts as what `multiprocessing` calls a spawning popen.
     """
 
     DupFd = Inherited
@@ -292,14 +293,14 @@ class _Request:
             file.write(then.getbuffer())
 
     def duplicate_for_child(self, fd: int) -> int:
-        """Send a descriptor along; return its number."""
+        """Add a descriptor to the request; return its position."""
         self._fds.append(fd)
         if len(self._fds) > MOST_FDS - 4:
             raise ValueError("too many descriptors for one process")
         return len(self._fds) - 1
 
     def send(self, sock: socket.socket, status: int) -> None:
-        """Send it to the server, with where that writes how the process ended."""
+        """Send the request to the server, with the descriptor for the exit status."""
         me = os.pidfd_open(os.getpid())
         try:
             fds = [self._data, status, me, tracker(), *self._fds]
@@ -308,25 +309,25 @@ class _Request:
             os.close(me)
 
     def close(self) -> None:
-        """Close what was sent."""
+        """Close the request's data."""
         os.close(self._data)
 
 
 class _Pickler(reduction.ForkingPickler):
-    """Notes whether anything of the main module is among what it pickles."""
+    """Records whether it pickles anything from the main module."""
 
     names_main = False
 
     def persistent_id(self, obj: Any) -> None:
-        """See every object, and let it be pickled as usual."""
+        """Inspect every object, and pickle it as usual."""
         named = obj if isinstance(obj, type | FunctionType) else type(obj)
         if named.__module__ == "__main__":
             self.names_main = True
 
 
 def _readable(fd: int, seconds: float | None) -> bool:
-    """Wait until a descriptor can be read, at most so long."""
-    poll = select.poll()  # `select.select` knows no descriptor above 1023
+    """Wait until a descriptor is readable, at most this many seconds."""
+    poll = select.poll()  # `select.select` supports no descriptor above 1023
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(None if seconds is None else 1000 * seconds))
 

@@ -1,9 +1,9 @@
-"""What goes over a link, byte by byte.
+"""The bytes on a link.
 
     header (32 bytes) | head | body          body: buffer sizes | tree | buffers
 
-A body up to INLINE bytes is in the frame; a larger one is in a block of the sender's. Everything
-is checked against these limits before it is used, so a reader never needs more than BUFFER bytes.
+A body up to INLINE bytes is in the frame; a larger one is in a block of the sender. Everything is
+checked against these limits before it is used, so a reader never needs more than BUFFER bytes.
 """
 
 import struct
@@ -13,14 +13,14 @@ from typing import NamedTuple
 from muster.errors import MusterError
 
 DATA, RELEASE, FORGET = 1, 2, 3
-"""A message; a block was read; a block is no more."""
+"""A message; a block was read; a block no longer exists."""
 
 INLINE = 32 << 10
 MAX_HEAD = 16 << 10
 MAX_BODY = 1 << 40
 MAX_BUFFERS = 1 << 20
 ALIGN = 64
-"""Buffers in a block begin at multiples of this."""
+"""Alignment of buffers in a block, in bytes."""
 
 _MAGIC = b"mu"
 _HEADER = struct.Struct("<2sBBIIIQQ")
@@ -29,7 +29,7 @@ BUFFER = 2 * (HEADER_SIZE + MAX_HEAD + INLINE)
 
 
 class FrameError(MusterError, ValueError):
-    """What came over a link is not what a node sends."""
+    """Bytes on a link are not what a node sends."""
 
 
 class Header(NamedTuple):
@@ -42,26 +42,26 @@ class Header(NamedTuple):
     buffers: int
     body_size: int
     block: int
-    """Number of the block that holds the body; 0 if the frame does."""
+    """Number of the block that holds the body; 0 if the body is in the frame."""
 
     @property
     def frame_size(self) -> int:
-        """Bytes of the frame, this header included."""
+        """Bytes of the frame, including this header."""
         return HEADER_SIZE + self.head_size + (0 if self.block else self.body_size)
 
 
 class Layout(NamedTuple):
-    """Where the parts of a body are."""
+    """The positions of the parts of a body."""
 
     tree: int
-    """Where the tree begins."""
+    """Offset of the tree."""
     starts: tuple[int, ...]
-    """Where each buffer begins."""
+    """Offset of each buffer."""
     size: int
 
 
 def layout(tree_size: int, sizes: Sequence[int]) -> Layout:
-    """Return where the parts of a body are."""
+    """Return the positions of the parts of a body."""
     tree = 8 * len(sizes)
     end = tree + tree_size
     starts = []
@@ -86,7 +86,7 @@ def pack_header(
 
 
 def read_header(data: memoryview, start: int = 0) -> Header:
-    """Return the header at `start`, all its limits checked."""
+    """Read the header at `start`, and check all its limits."""
     magic, kind, new_block, head, tree, buffers, body, block = _HEADER.unpack_from(data, start)
     sound = (
         magic == _MAGIC
@@ -104,7 +104,7 @@ def read_header(data: memoryview, start: int = 0) -> Header:
 
 
 def write_body(into: memoryview, where: Layout, tree: bytes, buffers: Sequence[memoryview]) -> None:
-    """Lay the parts of a body out."""
+    """Write the parts of a body."""
     struct.pack_into(f"<{len(buffers)}Q", into, 0, *(buffer.nbytes for buffer in buffers))
     into[where.tree : where.tree + len(tree)] = tree
     for start, buffer in zip(where.starts, buffers, strict=True):

@@ -1,10 +1,10 @@
-"""Two nodes make sure of each other before either reads anything else.
+"""Two nodes authenticate each other before either reads anything else.
 
-    newcomer -> HELLO   version, run, who it is, a nonce
+    newcomer -> HELLO   version, run, identity, a nonce
     listener -> ANSWER  version, a nonce, proof that it knows the run's token
-    newcomer -> PROOF   proof that it knows it too
+    newcomer -> PROOF   proof that it knows the token too
 
-A proof is an HMAC of both nonces and both identities, so nothing that was heard can be used again.
+A proof is an HMAC of both nonces and both identities, so a recorded message cannot be replayed.
 All messages have a fixed size; nothing is decoded before the proof.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from muster.errors import MusterError
 
 PROTOCOL = 1
-"""Raised whenever frames, heads or trees change."""
+"""Increased whenever frames, heads or trees change."""
 
 _MAGIC = b"MUSTER\r\n"
 _HELLO = struct.Struct("<8sH16s16sIIII32s")
@@ -28,27 +28,27 @@ PROOF_SIZE = 32
 
 
 class HandshakeError(MusterError, ConnectionError):
-    """The other side is no node of this run."""
+    """The other side is not a node of this run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """What only the nodes of one run know, and what all of them are."""
+    """The secrets and the version that all nodes of one run share."""
 
     run: bytes
     token: bytes
     version: bytes
-    """Of muster, at most 16 bytes."""
+    """Version of muster, at most 16 bytes."""
 
     @classmethod
     def fresh(cls, version: str) -> "Secrets":
-        """Make those of a new run."""
+        """Make the secrets of a new run."""
         return cls(secrets.token_bytes(16), secrets.token_bytes(32), version.encode()[:16])
 
 
 @dataclass(frozen=True, slots=True)
 class LinkRequest:
-    """Who wants to be linked to whom."""
+    """A request to link two nodes."""
 
     node: int
     incarnation: int
@@ -58,7 +58,7 @@ class LinkRequest:
 
     @classmethod
     def fresh(cls, node: int, incarnation: int, to_node: int, to_incarnation: int) -> "LinkRequest":
-        """Make one that was never said before."""
+        """Make a request with a new nonce."""
         return cls(node, incarnation, to_node, to_incarnation, secrets.token_bytes(32))
 
 
@@ -78,7 +78,7 @@ def pack_link_request(hello: LinkRequest, known: Secrets) -> bytes:
 
 
 def read_link_request(data: bytes, known: Secrets) -> LinkRequest:
-    """Return who speaks, if it is of the same version and run."""
+    """Return the request, if it has the same version and run."""
     magic, protocol, version, run, node, incarnation, to_node, to_inc, nonce = _HELLO.unpack(data)
     _check_same(magic, protocol, version, known)
     if not hmac.compare_digest(run, known.run):
@@ -87,18 +87,18 @@ def read_link_request(data: bytes, known: Secrets) -> LinkRequest:
 
 
 def pack_answer(hello: LinkRequest, nonce: bytes, known: Secrets) -> bytes:
-    """Return the listener's message."""
+    """Return the listener's answer."""
     proof = _prove(b"listener", hello, nonce, known)
     return _ANSWER.pack(_MAGIC, PROTOCOL, known.version, nonce, proof)
 
 
 def pack_refusal(known: Secrets) -> bytes:
-    """Return an answer without proof, from which the other side learns the version here."""
+    """Return an answer without proof, which tells the other side the version here."""
     return _ANSWER.pack(_MAGIC, PROTOCOL, known.version, bytes(32), bytes(32))
 
 
 def read_answer(data: bytes, hello: LinkRequest, known: Secrets) -> bytes:
-    """Check the listener's proof, and return the newcomer's own."""
+    """Check the listener's proof, and return the newcomer's proof."""
     magic, protocol, version, nonce, proof = _ANSWER.unpack(data)
     _check_same(magic, protocol, version, known)
     if not hmac.compare_digest(proof, _prove(b"listener", hello, nonce, known)):

@@ -1,4 +1,4 @@
-"""What this machine allows: refused before a process is started, not found out by one."""
+"""Checks the limits of this machine before any process is started."""
 
 import os
 import resource
@@ -10,14 +10,14 @@ from muster.errors import OptionError
 
 _PARENTS_FILES_PER_NODE = 6
 _TASKS_PER_NODE = 3
-"""Its main thread, the one that reads its links, and one of a numeric library."""
+"""Its main thread, the thread that reads its links, and one thread of a numeric library."""
 _HELPERS = 2
 _NODES_OWN_FILES = 64
-"""Descriptors of a node beside its links: blocks, pipes, the user's own."""
+"""Descriptors of a node besides its links: blocks, pipes, the user's own."""
 
 
 def check(launch: Launch) -> None:
-    """Refuse a program that cannot run here."""
+    """Raise OptionError if the program cannot run on this machine."""
     if not hasattr(os, "memfd_create"):
         raise OptionError(
             f"the local engine does not run on {sys.platform}",
@@ -51,14 +51,14 @@ def _check_processes(size: int) -> None:
 
 
 def threads_of(launch: Launch) -> int:
-    """Return how many threads numeric libraries may use in each node."""
+    """Return the number of threads that numeric libraries may use in each node."""
     if launch.threads is not None:
         return launch.threads
     return max(1, whole_cores() // len(launch.places))
 
 
 def cores_of(node: int, nodes: int) -> frozenset[int]:
-    """Return the cores that one of so many nodes of this machine is bound to, where it is."""
+    """Return the cores for one of this machine's nodes, if nodes are pinned."""
     cores = sorted(os.sched_getaffinity(0))
     each = max(1, len(cores) // nodes)
     first = node * each % len(cores)

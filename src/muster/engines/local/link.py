@@ -1,7 +1,7 @@
 """`Link`: one connection to one incarnation of another node.
 
-Anyone may send: the bytes go out at once on the caller's thread, and only what the socket does not
-take waits for the link thread. Only the link thread reads.
+Any thread may send: the bytes are written at once on the caller's thread, and only bytes that the
+socket does not accept wait for the link thread. Only the link thread reads.
 """
 
 import array
@@ -20,7 +20,7 @@ _ANCILLARY = socket.CMSG_SPACE(_FDS_AT_ONCE * array.array("i").itemsize)
 
 
 class LocalParcel:
-    """A message in the form in which it is sent: bytes, or a block that holds them."""
+    """A message ready to be sent: as bytes, or in a block."""
 
     __slots__ = ("_pool", "block", "body", "buffers", "nbytes", "tree_size")
 
@@ -35,14 +35,14 @@ class LocalParcel:
         self.block = body if isinstance(body, MemoryBlock) else None
 
     def drop(self) -> None:
-        """Release it: it will not be sent again."""
+        """Release the copy: it will not be sent again."""
         block, self.block = self.block, None
         if block is not None:
             self._pool.drop(block)
 
 
 def make_parcel(pool: BlockPool, tree: bytes, buffers: Sequence[memoryview]) -> LocalParcel:
-    """Take a copy of a message: in a block of shared memory, if it is not small."""
+    """Copy a message for sending: to a block of shared memory, unless it is small."""
     if not buffers and len(tree) <= frames.INLINE:
         return LocalParcel(pool, len(tree), 0, len(tree), tree)
     where = frames.layout(len(tree), [buffer.nbytes for buffer in buffers])
@@ -59,11 +59,11 @@ class Link:
     """An authenticated connection to another node.
 
     Args:
-        sock: The connection; it becomes this link's own.
+        sock: The connection; this link closes it.
         peer: The node at its other end.
-        incarnation: Which of that node's processes it is.
+        incarnation: That node's incarnation.
         pool: Blocks of this process.
-        want_write: Called when bytes are left that `flush` has to send.
+        want_write: Called when bytes remain that `flush` has to send.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Link:
 
     @property
     def is_open(self) -> bool:
-        """Whether it was not closed here."""
+        """Whether this side has not closed it."""
         return self._open
 
     # ---- sending
@@ -120,7 +120,7 @@ class Link:
         self._write(header + head, (block.fd,) if new else ())
 
     def send_forget(self, block: int) -> None:
-        """Tell the reader that a block of this process is gone."""
+        """Tell the reader that a block of this process no longer exists."""
         self._write(frames.pack_header(frames.FORGET, block))
 
     def _write(self, data: bytes, fds: tuple[int, ...] = ()) -> None:
@@ -128,7 +128,7 @@ class Link:
             if not self._open:
                 return
             if fds:
-                # Its own: the block may be closed before the socket takes it.
+                # A duplicate: the block may be closed before the socket accepts the descriptor.
                 fds = tuple(map(os.dup, fds))
             self._unsent.append((memoryview(data), fds))
             left = len(self._unsent) > 1 or not self._send_some()
@@ -149,7 +149,7 @@ class Link:
             except BlockingIOError:
                 return False
             except OSError:
-                self._discard_unsent()  # reading will find out that it is gone
+                self._discard_unsent()  # reading will find that the connection is lost
                 return True
             for fd in fds:
                 os.close(fd)
@@ -168,11 +168,11 @@ class Link:
     # ---- receiving, on the link thread
 
     def read(self) -> Iterator[Delivery]:
-        """Yield the messages that came in.
+        """Yield the messages that have arrived.
 
         Raises:
-            EOFError: The other side is gone.
-            FrameError: It sent what no node sends.
+            EOFError: The other side has exited.
+            FrameError: The other side sent something that no node sends.
         """
         try:
             count, ancillary, _, _ = self.sock.recvmsg_into(
@@ -215,7 +215,7 @@ class Link:
         head_end = frames.HEADER_SIZE + header.head_size
         head = bytes(frame[frames.HEADER_SIZE : head_end])
         if not header.block:
-            # Copied, because the link's buffer is used again before the message is.
+            # Copied, because the link's buffer is reused before the message is read.
             tree, buffers = frames.read_body(header, memoryview(bytes(frame[head_end:])))
             return Delivery(self.peer, head, tree, buffers, _nothing)
         if header.new_block:
@@ -234,7 +234,7 @@ class Link:
         return Delivery(self.peer, head, tree, buffers, lambda: self._write(release))
 
     def close(self) -> None:
-        """Close the connection and take back what the other side had."""
+        """Close the connection, and take back the blocks that the other side had."""
         with self._lock:
             if not self._open:
                 return
@@ -248,4 +248,4 @@ class Link:
 
 
 def _nothing() -> None:
-    """Release what needs no release."""
+    """Do nothing: the message holds no block."""

@@ -1,9 +1,9 @@
 """`LinkHub`: the thread that reads every link of a node.
 
-Receivers are called by one thread at a time, so they need no locks among themselves. A thread of
-the program that waits for a message reads the links itself meanwhile (`help`): the message then
-arrives without a switch to another thread, which would double the time. The link thread pauses
-until nobody has helped for a moment.
+Only one thread at a time calls the receivers, so they need no locks among themselves. A program
+thread that waits for a message reads the links itself meanwhile (`help`): the message then arrives
+without a switch to another thread, which would double the time. The link thread pauses until no
+thread has helped for a moment.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from muster.engines.local.listener import Listener, request_link
 from muster.framework.node import Place
 
 PULSE = 0.1
-"""Seconds that the serving thread sleeps at most."""
+"""Maximum seconds that the serving thread sleeps."""
 EXIT_LINKS_FAILED = 70
 """Exit code of a node whose link thread has failed."""
 _LOOK = 60e-6
@@ -37,11 +37,11 @@ class LinkHub:
     """All connections of one node.
 
     Args:
-        place: Which node this is.
+        place: The place of this node.
         known: The run's secrets.
-        directory: Where the nodes' sockets are.
+        directory: Directory of the nodes' sockets.
         pool: Blocks of this process.
-        receiver: Gets the messages.
+        receiver: Receives the messages.
         report: Called with a line for the log when something was refused.
         pulse: Called several times a second, by whichever thread serves.
     """
@@ -74,7 +74,7 @@ class LinkHub:
         self._lock = threading.Lock()
         self._stopping = False
         self._serving = threading.Lock()
-        """Held by whoever waits for the selector and does what it says."""
+        """Held by the thread that waits on the selector and handles its events."""
         self._helping = threading.Lock()
         self._helper_waits = False
         self._helped_at = -_STAND_ASIDE
@@ -85,11 +85,11 @@ class LinkHub:
     # ---- for any thread
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Start the link thread."""
         self._thread.start()
 
     def watch(self, fd: int, ready: Callable[[], None]) -> None:
-        """Have `ready` called when there is something to read; only before `start`."""
+        """Call `ready` when there is something to read; only before `start`."""
         self._selector.register(fd, selectors.EVENT_READ, ready)
 
     def link_to(self, peer: int) -> Link | None:
@@ -97,7 +97,7 @@ class LinkHub:
         return self._links.get(peer)
 
     def connect(self, peer: int, incarnation: int) -> bool:
-        """Link this node to one that is there already; False if it died meanwhile."""
+        """Link this node to one that is already up; False if that node died meanwhile."""
         sock = request_link(self._place, self._known, self._directory, peer, incarnation)
         if sock is None:
             return False
@@ -107,9 +107,9 @@ class LinkHub:
         return True
 
     def help(self, until: Callable[[], bool], deadline: float | None) -> bool:
-        """Do the link thread's work until something holds or it is too late.
+        """Do the link thread's work until `until` holds or the deadline passes.
 
-        False, at once, if another thread is helping already.
+        Returns False at once if another thread is already helping.
         """
         if threading.current_thread() is self._thread or not self._helping.acquire(False):
             return False
@@ -119,8 +119,8 @@ class LinkHub:
                 self._wake()
                 self._serving.acquire()
             try:
-                # Looking for a moment before going to sleep: an answer that comes at once then
-                # costs no wake-up, which takes longer than all the rest of the way.
+                # Poll for a moment before sleeping: an immediate answer then needs no wake-up,
+                # which takes longer than the rest of the way.
                 look_until = time.monotonic() + _LOOK
                 while not until() and not self._stopping:
                     now = time.monotonic()
@@ -139,7 +139,7 @@ class LinkHub:
         return True
 
     def stop(self, seconds: float) -> None:
-        """Send what is left, at most for so long, then close everything."""
+        """Send the remaining bytes, at most for so many seconds, then close everything."""
         deadline = time.monotonic() + seconds
         for link in list(self._links.values()):
             while not link.flush() and time.monotonic() < deadline:
@@ -151,8 +151,8 @@ class LinkHub:
     def let_go(self) -> None:
         """Close all connections in a process that was forked from this one.
 
-        Others would take it for this node otherwise, and wait for its answers, when this node is
-        gone. Only descriptors are closed: what the selector knows is still that of the node.
+        Otherwise other nodes would take the fork for this node, and wait for its answers after this
+        node has exited. Only descriptors are closed: the selector is still the node's.
         """
         for sock in (self._door.listener, self._wake_read, self._wake_write):
             sock.close()
@@ -165,7 +165,7 @@ class LinkHub:
         try:
             self._serve_until_stopped()
         except BaseException:
-            # A node that hears nothing any more must not look alive.
+            # A node that can receive nothing must not look alive.
             traceback.print_exc()
             os._exit(EXIT_LINKS_FAILED)
 
@@ -186,7 +186,7 @@ class LinkHub:
     def _serve_once(self, timeout: float) -> None:
         self._pulse()
         for key, events in self._selector.select(timeout):
-            # What came before it in the same batch may have closed it.
+            # An earlier event of the same batch may have closed it.
             if isinstance(key.data, Link):
                 if key.data.is_open:
                     self._serve_link(key.data, events)
@@ -216,9 +216,9 @@ class LinkHub:
             self._receiver.lost(link.peer)
 
     def _adopt(self, link: Link) -> None:
-        """Take a link into service. A newer incarnation replaces an older one, never the reverse.
+        """Put a link into service. A newer incarnation replaces an older one, never the reverse.
 
-        Whoever was replaced is fenced by this: nobody reads its link any more.
+        This fences the replaced incarnation: no one reads its link any more.
         """
         older = self._links.get(link.peer)
         if older is not None:
@@ -255,7 +255,7 @@ class LinkHub:
         self._wake()
 
     def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # it is full of wake-ups already, or closed
+        with contextlib.suppress(OSError):  # already full of wake-ups, or closed
             self._wake_write.send(b"x")
         self._attention.set()
 
@@ -271,7 +271,7 @@ class LinkHub:
 
 
 def _wait_until_writable(sock: socket.socket, deadline: float) -> None:
-    """Wait until a socket takes more, or until it is too late."""
+    """Wait until a socket is writable, or until the deadline."""
     with selectors.DefaultSelector() as selector:
         selector.register(sock, selectors.EVENT_WRITE)
         selector.select(max(0.0, deadline - time.monotonic()))

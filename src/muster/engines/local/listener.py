@@ -1,7 +1,7 @@
-"""`Listener`: accepts connections, authenticates them, and hands them on as links.
+"""`Listener`: accepts connections, authenticates them, and passes them on as links.
 
-Runs on the thread that serves the node's selector. Connections that are not authenticated yet are
-limited in number and in time; nothing that they send is decoded before.
+It runs on the thread that serves the node's selector. Unauthenticated connections are limited in
+number and in time; nothing that they send is decoded before authentication.
 """
 
 import errno
@@ -22,13 +22,13 @@ from muster.framework.node import Place
 
 HANDSHAKE_SECONDS = 5.0
 MOST_STRANGERS = 64
-"""Connections that are not authenticated yet; the oldest is closed for a new one."""
+"""Maximum number of unauthenticated connections; a new one closes the oldest."""
 _BACKLOG = 256
 _TRIES = 10
 
 
 class _Stranger:
-    """A connection that was accepted and is not authenticated yet."""
+    """An accepted connection that is not authenticated yet."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -43,11 +43,11 @@ class Listener:
     """The listening socket of a node.
 
     Args:
-        place: Which node this is.
+        place: The place of this node.
         known: The run's secrets.
-        directory: Where the nodes' sockets are.
+        directory: Directory of the nodes' sockets.
         selector: Watches the sockets.
-        admit: Called with a connection that was authenticated, and the request that it sent.
+        admit: Called with each authenticated connection, and the request that it sent.
         report: Called with a line for the log when something was refused.
     """
 
@@ -72,12 +72,12 @@ class Listener:
         selector.register(self.listener, selectors.EVENT_READ, self._accept)
 
     def drop_late_strangers(self) -> None:
-        """Turn away who took too long."""
+        """Close connections that took too long to authenticate."""
         while self._strangers and self._strangers[0].deadline <= time.monotonic():
             self._dismiss(self._strangers[0])
 
     def close(self) -> None:
-        """Turn everybody away, and listen no more."""
+        """Close all unauthenticated connections, and stop listening."""
         for stranger in list(self._strangers):
             self._dismiss(stranger)
         self._selector.unregister(self.listener)
@@ -108,7 +108,7 @@ class Listener:
 
     def _on_message(self, stranger: _Stranger) -> None:
         if stranger not in self._strangers:
-            return  # what came before it in the same batch has turned it away
+            return  # an earlier event of the same batch has closed it
         wanted = handshake.HELLO_SIZE if stranger.hello is None else handshake.PROOF_SIZE
         try:
             said = stranger.sock.recv(wanted - len(stranger.said))
@@ -119,14 +119,14 @@ class Listener:
                 self._answer(stranger)
         except BlockingIOError:
             return
-        except HandshakeError as error:  # which is an OSError too
+        except HandshakeError as error:  # also an OSError
             self._report_refusal(error)
             self._dismiss(stranger)
         except (OSError, EOFError):
             self._dismiss(stranger)
 
     def _report_refusal(self, error: HandshakeError) -> None:
-        """Say who was refused and why, once a second at most: strangers must not fill the log."""
+        """Log a refusal, at most once a second: strangers must not fill the log."""
         now = time.monotonic()
         if now - self._reported_at < 1.0:
             self._unreported += 1
@@ -165,10 +165,10 @@ class Listener:
 def request_link(
     place: Place, known: Secrets, directory: Path, peer: int, incarnation: int
 ) -> socket.socket | None:
-    """Return a connection to a node that is there already, once both sides have proved themselves.
+    """Return a connection to a node that is already up, once both sides are authenticated.
 
-    Waits as long as that node is there, for it may be busy. None if it died meanwhile: should it
-    come back, it will knock itself.
+    Waits as long as that node is alive, because it may be busy. None if it died meanwhile: when it
+    comes back, it connects itself.
     """
     for _ in range(_TRIES):
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -183,21 +183,21 @@ def request_link(
             answer = _receive(sock, handshake.ANSWER_SIZE)
             sock.sendall(handshake.read_answer(answer, hello, known))
             return sock
-        except HandshakeError:  # which is an OSError too
+        except HandshakeError:  # also an OSError
             sock.close()
             raise
         except (OSError, EOFError):
-            sock.close()  # it lost its patience with this node, which was too slow itself
+            sock.close()  # the listener closed the connection, because this node was too slow
     return None
 
 
 def socket_path(directory: Path, node: int) -> Path:
-    """Return where a node listens."""
+    """Return the path of a node's listening socket."""
     return directory / f"node-{node}"
 
 
 def _listen(path: Path) -> socket.socket:
-    path.unlink(missing_ok=True)  # of the incarnation before
+    path.unlink(missing_ok=True)  # left by the previous incarnation
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))
     os.chmod(path, 0o600)

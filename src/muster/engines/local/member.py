@@ -26,12 +26,12 @@ class LocalMember(Member):
     """One node, through all of its incarnations.
 
     Args:
-        place: Its place, as it is at the start.
+        place: Its place at the start.
         launch: The program.
-        secrets: The run's.
-        directory: Where the nodes' sockets are.
+        secrets: The run's secrets.
+        directory: Directory of the nodes' sockets.
         page: Where nodes count their progress.
-        memory: What all nodes share.
+        memory: The memory that all nodes share.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class LocalMember(Member):
                 (setup,),
                 launch.start_within,
                 self._directory,
-                # A program of muster's own needs nothing of the script that started it.
+                # A program of muster's own needs nothing from the script that started it.
                 needs_main=not launch.main.__module__.startswith("muster."),
             )
         except BaseException:
@@ -95,11 +95,11 @@ class LocalMember(Member):
 
     @property
     def sentinel(self) -> int:
-        """A descriptor that can be read once the process has ended."""
+        """A descriptor that becomes readable once the process has ended."""
         return self._process.pidfd
 
     def tell(self, order: object) -> None:
-        """Give an order; a node that is gone does not hear it."""
+        """Send an order; ignored if the node has exited."""
         with contextlib.suppress(OSError):
             self.pipe.send(order)
 
@@ -109,7 +109,7 @@ class LocalMember(Member):
         return _WHERE_SECONDS
 
     def kill(self) -> None:
-        """End its process, and all that it has started, at once."""
+        """Kill its process, and everything that it has started."""
         if self.alive:
             self._process.kill()
 
@@ -125,7 +125,7 @@ class LocalMember(Member):
         return exit_status(code) + (self._why_killed() if code == -signal.SIGKILL else "")
 
     def _why_killed(self) -> str:
-        """Return the end of the sentence that says that it was ended by SIGKILL."""
+        """Return the reason for a SIGKILL, to complete the sentence of the exit status."""
         now = memory_kills()
         if now is None or self._memory_kills is None:
             return ", from outside: maybe by the system, for lack of memory"
@@ -141,7 +141,7 @@ class LocalMember(Member):
 
 
 def _taken(end: Connection) -> int:
-    """Return a descriptor of a pipe's end, which is closed."""
+    """Return a duplicate of a pipe end's descriptor, and close the pipe end."""
     fd = os.dup(end.fileno())
     end.close()
     return fd

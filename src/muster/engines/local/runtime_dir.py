@@ -1,4 +1,4 @@
-"""The directory of a run's sockets: private, and gone when the run is, however it went."""
+"""The directory of a run's sockets: private, and removed when the run ends, however it ends."""
 
 import contextlib
 import os
@@ -12,21 +12,21 @@ from muster.processes import start_of
 
 _PREFIX = "muster-"
 _LONGEST_ROOT = 55
-"""The system takes 107 characters for the path of a socket: 52 are for the names below the root."""
+"""The path of a socket may have 107 characters: 52 of them are for the names below the root."""
 
 
 @contextlib.contextmanager
 def runtime_directory(root: Path | None = None) -> Iterator[Path]:
     """Make a directory that only this user can enter; remove it at the end.
 
-    Its name says which process made it. Those of processes that are proven dead, and that could
-    not clean up, are removed first.
+    Its name contains the process that made it. Directories of processes that are proven dead, and
+    that could not clean up, are removed first.
 
     Args:
-        root: Where to make it; None for where such directories usually are.
+        root: Where to make it; None for the usual place.
 
     Raises:
-        OptionError: There is no place for it.
+        OptionError: There is no suitable place.
     """
     root = _usual_root() if root is None else root
     _sweep(root)
@@ -39,7 +39,7 @@ def runtime_directory(root: Path | None = None) -> Iterator[Path]:
 
 
 def _usual_root() -> Path:
-    """Return the first place that can be written to, and is short enough for a socket in it."""
+    """Return the first place that is writable, and short enough for a socket in it."""
     named = (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp")
     for root in (Path(each).absolute() for each in named if each):
         if os.access(root, os.W_OK) and len(os.fsencode(root)) <= _LONGEST_ROOT:

@@ -1,7 +1,7 @@
-"""Python's resource tracker, where signals to the group of the driver do not reach it.
+"""Python's resource tracker, started where signals to the driver's process group do not reach it.
 
-It is a process that removes the named semaphores and shared memory of those that were killed, such
-as an environment's `multiprocessing.Lock`. What is meant to end a whole group would end it, too.
+The tracker is a process that removes the named semaphores and shared memory of killed processes,
+such as an environment's `multiprocessing.Lock`. A signal to the whole group would end it too.
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def tracker() -> int:
-    """Return the descriptor through which processes tell the tracker what they have made."""
+    """Return the descriptor through which processes report to the tracker what they have made."""
     known: Any = resource_tracker._resource_tracker
     with known._lock:
         if known._fd is None:
@@ -22,7 +22,7 @@ def tracker() -> int:
 
 
 def python_flags() -> list[str]:
-    """Return the options of Python itself that this process was started with."""
+    """Return the interpreter options with which this process was started."""
     untyped: Any = util
     return list(untyped._args_from_interpreter_flags())
 
@@ -34,7 +34,7 @@ def _start() -> tuple[int, int]:
         process = subprocess.Popen(
             [spawn.get_executable(), *python_flags(), "-c", code],
             pass_fds=[theirs],
-            # A node that was killed leaves things: removing them is no news to the user.
+            # A killed node leaves resources: their removal is no news to the user.
             env={**os.environ, "PYTHONWARNINGS": "ignore:resource_tracker"},
             stdin=subprocess.DEVNULL,
             process_group=0,
@@ -44,5 +44,5 @@ def _start() -> tuple[int, int]:
         raise
     finally:
         os.close(theirs)
-    process.returncode = 0  # Python's own module waits for it, or nobody
+    process.returncode = 0  # Python's own module waits for the process, or no one does
     return ours, process.pid

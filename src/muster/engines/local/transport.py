@@ -1,4 +1,4 @@
-"""`LocalTransport`: a node's links, its blocks and its pipe to the parent, behind one face."""
+"""`LocalTransport`: a node's links, its blocks and its pipe to the parent, as one object."""
 
 import logging
 import os
@@ -41,12 +41,12 @@ class LocalTransport:
     """Implements `muster.engines.base.Transport` for one process of this machine.
 
     Args:
-        place: Which node this is.
+        place: The place of this node.
         known: The run's secrets.
-        directory: Where the nodes' sockets are.
+        directory: Directory of the nodes' sockets.
         parent: The pipe to the parent.
-        progress: Where this node counts.
-        memory: What all nodes share; None if it is lost.
+        progress: Where this node counts its progress.
+        memory: The memory that all nodes share; None if it is lost.
         is_spread: Whether some nodes are on other machines.
     """
 
@@ -78,7 +78,7 @@ class LocalTransport:
         self._meeting = threading.Condition()
 
     def start(self, receiver: Receiver) -> None:
-        """Begin to receive; returns when every node that is there already is linked."""
+        """Start receiving; returns when all nodes that are already up are linked."""
         self._receiver = receiver
         self._hub = LinkHub(
             self.place,
@@ -100,11 +100,11 @@ class LocalTransport:
         self._progress.set_state(OUTSIDE)
 
     def parcel(self, tree: bytes, buffers: Sequence[memoryview]) -> LocalParcel:
-        """Take a copy of a message."""
+        """Copy a message for sending."""
         return make_parcel(self._pool, tree, buffers)
 
     def send(self, to: int, head: bytes, parcel: Parcel | None = None) -> bool:
-        """Send without waiting. False if that node is not linked now."""
+        """Send without waiting. False if that node is not linked."""
         link = self._hub.link_to(to)
         if link is None:
             return False
@@ -113,21 +113,21 @@ class LocalTransport:
         return True
 
     def meet(self, task: int, uses: Sequence[Use], labels: Labels) -> str | None:
-        """Wait until every node came here, and return what is wrong with all of it together."""
+        """Wait until every node has called this; return what is wrong with the program, or None."""
         self.tell(AtRun(task, tuple(uses), labels))
         self.wait_for(self._meeting, lambda: task in self._met, None)
         return self._met[task]
 
     def advance(self) -> None:
-        """Note progress of the main thread."""
+        """Count progress of the main thread."""
         self._progress.advance()
 
     def reach(self, mark: int) -> None:
-        """Set how far this node came, by a count that continues through its incarnations."""
+        """Report how far this node is, by a count that continues across its incarnations."""
         self._progress.reach(mark)
 
     def finishing(self, by: str) -> None:
-        """Tell the parent that every node is to end now."""
+        """Tell the supervisor that this node ends the run."""
         self.tell(Finishing(by))
 
     def looping(self, is_looping: bool) -> None:
@@ -138,18 +138,18 @@ class LocalTransport:
     def wait_for(
         self, changed: threading.Condition, until: Callable[[], bool], timeout: float | None
     ) -> bool:
-        """Wait until something holds that a message makes true; False if the time is up."""
+        """Wait until `until` holds, which a message makes true; False after `timeout` seconds."""
         with self.waiting():
             deadline = None if timeout is None else time.monotonic() + timeout
             if self._hub.help(until, deadline):
                 return until()
-            # Another thread does already.
+            # Another thread already reads the links.
             with changed:
                 return changed.wait_for(until, timeout)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Within this block the node waits for others, and shows that it could go on."""
+        """Within this block the node waits for others, and shows that it is alive."""
         with self._waiters_lock:
             self._waiters += 1
             self._progress.set_state(WAITING)
@@ -163,7 +163,7 @@ class LocalTransport:
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """Within this block the node writes what must not be lost, however long that takes."""
+        """Within this block the node saves data that must not be lost, however long that takes."""
         before, self._unwaited = self._unwaited, SAVING
         self._progress.set_state(SAVING)
         try:
@@ -174,7 +174,7 @@ class LocalTransport:
                 self._progress.set_state(WAITING if self._waiters else before)
 
     def shared_memory(self, size: int) -> memoryview:
-        """Return memory that all nodes of this machine see."""
+        """Return the memory that all nodes of this machine share."""
         if self._memory is None:
             raise TaskError(
                 "what the nodes of this run had in common is lost",
@@ -184,16 +184,16 @@ class LocalTransport:
         return self._memory.view(size)
 
     def publish(self, spans: Sequence[tuple[int, int]], count: int) -> None:
-        """Ask for these bytes to be replicated, and this node's counter to be set."""
+        """Ask for these bytes to be replicated, and for this node's counter to be set."""
         self.tell(Publish(tuple(spans), count))
 
     def stop(self) -> None:
-        """Send what is left, and end."""
+        """Send the remaining messages, and stop."""
         self._hub.stop(_FLUSH_SECONDS)
         self._pool.close()
 
     def tell(self, order: object) -> None:
-        """Tell the parent something."""
+        """Send the parent a message."""
         with self._telling:
             self._parent.send(order)
 
@@ -203,7 +203,7 @@ class LocalTransport:
         self._parent.close()
 
     def _show_life(self) -> None:
-        # A process that is stopped, or whose interpreter is held by one call, cannot do this.
+        # A stopped process, or one whose interpreter is held by one call, cannot do this.
         if self._waiters:
             self._progress.show_life()
 
@@ -211,7 +211,7 @@ class LocalTransport:
         try:
             order = self._parent.recv()
         except (EOFError, OSError):
-            os._exit(1)  # the parent is gone; nobody is left to end this process
+            os._exit(1)  # the parent has exited; no one is left to end this process
         if isinstance(order, Present):
             self._present_nodes = order.nodes
             self._present.set()

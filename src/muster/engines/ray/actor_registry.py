@@ -1,7 +1,7 @@
-"""`ActorRegistry`: the driver's list of node actors: where each runs, and what replaces a lost one.
+"""`ActorRegistry`: the driver's list of node actors: where each runs, and how one is replaced.
 
-start_all   reserve resources -> start an actor for each node -> each learns where the others run
-actor_of    a lost actor is replaced in its own bundle, and gets the shared memory of the others
+start_all   reserve resources -> start an actor for each node -> tell each where the others run
+actor_of    a lost actor is replaced in its own bundle, and receives the others' shared memory
 """
 
 import contextlib
@@ -34,7 +34,7 @@ class ActorRegistry:
 
     Args:
         launch: The program.
-        needs: What each node is to have, by node id, as `num_cpus` and the like.
+        needs: Resources of each node, by node id, as `num_cpus` and so on.
         is_own: Whether the cluster was started for this run.
     """
 
@@ -50,27 +50,27 @@ class ActorRegistry:
         self._where: dict[int, ActorLocation] = {}
         self._lost: set[int] = set(launch.late)
         self.places: dict[int, Place] = {place.node_id: place for place in launch.places}
-        """As they are now, with their incarnations."""
+        """The current place of each node, with its incarnation."""
         self._elastic = launch.places[0].elastic
-        """Nodes that join and leave. A program that has such has no memory in common."""
+        """Nodes that join and leave. A program that has such nodes has no shared memory."""
         self.is_spread = False
         """Whether nodes are on several machines."""
         self.memory_lost = False
-        """Whether all node actors were lost at once, and so what nodes had in common."""
+        """Whether all node actors were lost at once, and with them the shared memory."""
         self._group: Any = None
         self._bundle_of: dict[int, int] = {}
 
     def start_all(self) -> None:
         """Start an actor for each node, on a machine that has the node's resources.
 
-        Nodes that are elastic have no part in the placement group: Ray would hold room together for
-        all that a lost machine had, where each of them can use what there is. Those that are late
-        are started by `actor_of`, which waits until there is room.
+        Elastic nodes are not in the placement group: Ray would reserve room for all nodes of a lost
+        machine together, although each of them can use any free room. `actor_of` starts late nodes,
+        and waits until there is room.
         """
         wanted: list[dict[str, float]] = []
         for node, need in self._needs.items():
             bundle = {_STANDARD.get(name, name): amount for name, amount in need.items() if amount}
-            if bundle and node not in self._elastic:  # who wants nothing is put anywhere
+            if bundle and node not in self._elastic:  # a node without needs can be placed anywhere
                 self._bundle_of[node] = len(wanted)
                 wanted.append(bundle)
         if wanted:
@@ -98,11 +98,11 @@ class ActorRegistry:
         return self._node_actors[node]
 
     def lose(self, node: int) -> None:
-        """Mark a node's actor as lost: it does not answer any more."""
+        """Mark a node's actor as lost: it no longer answers."""
         self._lost.add(node)
 
     def is_lost(self, node: int) -> bool:
-        """Whether a node's actor does not answer any more."""
+        """Whether a node's actor no longer answers."""
         return node in self._lost
 
     def end(self, node: int) -> None:
@@ -111,16 +111,16 @@ class ActorRegistry:
             ray.kill(self._node_actors[node], no_restart=True)
 
     def threads_of(self, node: int) -> int:
-        """Return how many threads numeric libraries may use in a node."""
+        """Return the number of threads that numeric libraries may use in a node."""
         return max(1, int(self._needs[node].get("num_cpus", 1)))
 
     def position(self, node: int) -> tuple[int, int]:
-        """Return which of how many nodes of its machine a node is."""
+        """Return the index of a node among the nodes of its machine, and their number."""
         beside = sorted(self._machines()[self._where[node].machine])
         return beside.index(node), len(beside)
 
     def locations(self, nodes: Sequence[int]) -> list[NodeLocation]:
-        """Look up where some nodes run."""
+        """Return where some nodes run."""
         return [
             NodeLocation(
                 self.places[node],
@@ -141,7 +141,7 @@ class ActorRegistry:
             ray.kill(node_actor, no_restart=True)
         for node_actor in left.values():
             with contextlib.suppress(ray.exceptions.RayError):
-                ray.get(node_actor.location.remote(), timeout=_LEAVE_SECONDS)  # until it is gone
+                ray.get(node_actor.location.remote(), timeout=_LEAVE_SECONDS)  # until it has exited
         if self._group is not None:
             remove_placement_group(self._group)
 
@@ -154,11 +154,11 @@ class ActorRegistry:
     # ---- replacing a lost node actor
 
     def _replace(self, node: int) -> None:
-        self.end(node)  # it may only have been out of reach, and must not live beside the new one
+        self.end(node)  # it may only have been unreachable, and must not live beside the new one
         node_actor = self._node_actor(node)
         self._node_actors[node] = node_actor
         try:
-            # Which takes until there is room for it: for a node that is elastic, however long.
+            # This waits until there is room: for an elastic node, without a limit.
             seconds = None if node in self._elastic else self._launch.start_within
             where = self._find(node, node_actor, seconds)
             with self._lock:
@@ -173,7 +173,7 @@ class ActorRegistry:
 
     def _bring_up_to_date(self, node: int, node_actor: Any, where: ActorLocation) -> None:
         """Give a new node actor the shared memory, and the locations of the others."""
-        machines = self._machines()  # its node is still counted as lost
+        machines = self._machines()  # its node still counts as lost
         beside = machines.get(where.machine, [])
         if beside:
             elder = self._where[beside[0]]
@@ -191,12 +191,12 @@ class ActorRegistry:
             image = self._node_actors[source].image
             call_until_answered(
                 lambda: node_actor.fill.remote(image.remote())
-            )  # from one to the other
+            )  # directly from one actor to the other
 
     def _share_last_of(self, node: int, asked: Sequence[int]) -> int:
-        """Replicate what a lost node published last to all machines; return a node of one of them.
+        """Replicate a lost node's last publication to all machines; return a node on one of them.
 
-        Its last publication may have reached only some of them.
+        The publication may have reached only some of them.
         """
         known = {
             other: call_until_answered(partial(self._node_actors[other].known_of.remote, node))
@@ -216,7 +216,7 @@ class ActorRegistry:
                 call_until_answered(partial(self._node_actors[other].copy.remote, *last[0]))
         return next(other for other in known)
 
-    # ---- parts of it
+    # ---- helpers
 
     def _node_actor(self, node: int) -> Any:
         options: dict[str, Any] = {"num_cpus": 0}
@@ -231,7 +231,7 @@ class ActorRegistry:
         return RemoteNodeActor.options(**options).remote(self.places[node], self._known)
 
     def _find(self, node: int, node_actor: Any, seconds: float | None) -> ActorLocation:
-        """Wait until a node actor runs, for so long at most, and record its location."""
+        """Wait until a node actor runs, at most this many seconds, and record its location."""
         try:
             where: ActorLocation = call_until_answered(node_actor.location.remote, seconds)
         except ray.exceptions.GetTimeoutError:
@@ -251,7 +251,7 @@ class ActorRegistry:
     def _machines(self) -> dict[str, list[int]]:
         """Return the nodes of each machine whose actors are alive."""
         found: dict[str, list[int]] = {}
-        for node, where in sorted(self._where.items()):  # others may be added meanwhile
+        for node, where in sorted(self._where.items()):  # a copy: other threads may add nodes
             if node not in self._lost:
                 found.setdefault(where.machine, []).append(node)
         return found
@@ -273,24 +273,24 @@ class ActorRegistry:
         for node, call in asked.items():
             try:
                 call_until_answered(call, begun=under_way[node])
-            except ray.exceptions.RayError:  # lost, too; its own thread will find out
+            except ray.exceptions.RayError:  # lost too; its own thread will notice
                 self._lost.add(node)
                 self.end(node)
 
     def _other_machine(self, nodes: Sequence[int]) -> OtherMachine:
-        """Return a machine as nodes of others see it; where there are no others it need not listen.
+        """Return a machine as other machines see it; it listens only if there are other machines.
 
         Args:
-            nodes: Those on it.
+            nodes: The nodes on it.
         """
         first, port = nodes[0], 0
         if self.is_spread:
-            with contextlib.suppress(ray.exceptions.RayError):  # lost, or it cannot: by Ray calls
+            with contextlib.suppress(ray.exceptions.RayError):  # lost, or cannot listen: Ray calls
                 port = call_until_answered(self._node_actors[first].listen.remote)
         node_actors = [self._node_actors[each] for each in nodes]
         return OtherMachine(node_actors, first, self._where[first].address, port)
 
 
 def _is_of_the_machine(error: Exception) -> bool:
-    """Whether an actor could not even begin where it was put, or not say so in our terms."""
+    """Whether its machine may be the cause: the actor could not start, or Ray cannot say why."""
     return not isinstance(error, ray.exceptions.RayActorError) or "creation task" in str(error)

@@ -1,8 +1,8 @@
-"""What is at an address, asked in a process of its own: `python ask.py HOST:PORT` prints JSON.
+"""Asks what is at an address, in a separate process: `python ask.py HOST:PORT` prints JSON.
 
-Ray's client, asked in the driver, would try for 20 seconds with a wrong token and for minutes where
-no Ray is, print each attempt, and abort the process where a token is wanted and there is none. It
-is asked here instead. Imports nothing of muster, so that it can run as a file.
+In the driver, Ray's client would retry for 20 seconds with a wrong token and for minutes if there
+is no Ray, print each attempt, and abort the process if a token is required and missing. So it runs
+here instead. This file imports nothing of muster, so that it can run as a script.
 """
 
 import importlib
@@ -16,7 +16,7 @@ _SECONDS_FOR_NODES = 3.0
 
 
 def ask(address: str) -> dict[str, Any]:
-    """Return what a cluster says of itself, first without a token and then with one."""
+    """Return what a cluster reports about itself, first without a token and then with one."""
     from ray.exceptions import AuthenticationError
 
     core: Any = importlib.import_module("ray._raylet")
@@ -37,7 +37,7 @@ def ask(address: str) -> dict[str, Any]:
             client = core.GcsClient(address=address)
         except AuthenticationError:
             return {**found, "token": "wrong"}
-    # Unlike Ray's own reader of it, this one can take a cluster that has no metadata.
+    # Unlike Ray's own reader, this one accepts a cluster without metadata.
     about = client.internal_kv_get(b"CLUSTER_METADATA", namespace=b"cluster")
     versions = json.loads(about) if about else {}
     dashboard = client.internal_kv_get(b"webui:url", namespace=b"dashboard") or b""
@@ -51,7 +51,7 @@ def ask(address: str) -> dict[str, Any]:
 
 
 def _is_node(client: Any) -> bool:
-    """Whether a live node of the cluster runs on this machine; a young one may be about to."""
+    """Whether a live node of the cluster runs on this machine; waits for one that is starting."""
     services: Any = importlib.import_module("ray._private.services")
     until = time.monotonic() + _SECONDS_FOR_NODES
     while True:
@@ -68,4 +68,4 @@ if __name__ == "__main__":
     answer = json.dumps(ask(sys.argv[1]))
     sys.stdout.write(f"{answer}\n")
     sys.stdout.flush()
-    os._exit(0)  # threads of Ray's client may still talk to nobody
+    os._exit(0)  # threads of Ray's client may still wait for an answer

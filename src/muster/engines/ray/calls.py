@@ -1,7 +1,7 @@
 """Calls of node actors that are repeated until they are answered.
 
-On a busy network a call may get lost, and where an object store is full there is no room for what
-it carries. Both may pass: the call is made again, and a node actor does what it is asked once.
+On a busy network a call may be lost, and a full object store has no room for the call's data. Both
+may be temporary: the call is repeated, and a node actor executes it only once.
 """
 
 import re
@@ -15,7 +15,7 @@ from muster.errors import ClusterError
 
 _TRY_AGAIN_SECONDS = 0.1
 _ROOM_SECONDS = 20.0
-"""How long a call waits for room in an object store."""
+"""Maximum seconds that a call waits for room in an object store."""
 _NO_ROOM = (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -26,17 +26,17 @@ def call_until_answered(
     begun: Any = None,
     is_wanted: Callable[[], bool] = lambda: True,
 ) -> Any:
-    """Make a call until it is answered; return None if it is not wanted any more.
+    """Repeat a call until it is answered; return None if it is not wanted any more.
 
     Args:
-        call: Makes it, and returns Ray's reference.
-        seconds: How long to wait for an answer; None for as long as the node actor lives.
-        begun: The reference of a call that was made already; None to make it now.
-        is_wanted: Whether to make it, at first and again.
+        call: Makes the call, and returns Ray's reference.
+        seconds: Maximum wait for an answer; None for as long as the node actor lives.
+        begun: The reference of a call that was already made; None to make it now.
+        is_wanted: Whether to make the call, the first time and again.
 
     Raises:
-        RayError: The node actor is gone, as Ray knows for sure; or there was no answer in time.
-        ClusterError: There was no room for what it carries.
+        RayError: Ray is certain that the node actor has died; or there was no answer in time.
+        ClusterError: There was no room for the call's data.
     """
     until = None if seconds is None else time.monotonic() + seconds
     room_until: float | None = None
@@ -56,7 +56,7 @@ def call_until_answered(
 
 
 def start_call(call: Callable[[], Any]) -> Any:
-    """Make a call, whose answer `call_until_answered` gets later; None if there was no room."""
+    """Make a call; `call_until_answered` waits for its answer later. None if there was no room."""
     try:
         return call()
     except _NO_ROOM:
@@ -64,7 +64,7 @@ def start_call(call: Callable[[], Any]) -> Any:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error of Ray's, or of its cause."""
+    """Return the first line of a Ray error, or of its cause."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, Exception):
         return f"{type(cause).__name__}: {first_line(cause)}"

@@ -1,12 +1,12 @@
-"""How a run joins a Ray cluster, and what it asks of one before anything is started on it.
+"""How a run joins a Ray cluster, and the checks before anything is started on it.
 
-    joined(address)   Ray is there already -> used, and left as it is
-                      an address           -> asked what it is (ask.py), then connected to
-                      none                 -> a cluster of our own (own.py), gone afterwards
-    check_supply      what the nodes of a run need, against what the cluster has (supply.py)
-    check_versions    a worker's versions, against ours (versions.py)
+    joined(address)   Ray is already connected -> used, and left as it is
+                  an address               -> queried (ask.py), then connected to
+                  none                     -> a cluster of our own (own.py), ended afterwards
+    check_supply      the needs of a run's nodes against the cluster's resources (supply.py)
+    check_versions    a worker's versions against ours (versions.py)
 
-Everything that makes a cluster useless is refused here, within seconds, in three lines.
+Everything that makes a cluster unusable is reported here, within seconds, in three lines.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ class Joined:
     """The cluster that a block runs on."""
 
     address: str
-    """Of its head: HOST:PORT."""
+    """HOST:PORT of its head."""
     is_own: bool
     """Whether it was started for this block, and ends with it."""
 
@@ -73,28 +73,28 @@ class About:
 
     address: str
     auth: bool
-    """Whether it wants a token."""
+    """Whether it requires a token."""
     dashboard: str
-    """HOST:PORT, or nothing."""
+    """HOST:PORT, or empty."""
     loopback_only: bool
-    """Whether it can be reached by loopback and not by this machine's own address."""
+    """Whether it can be reached by loopback but not by this machine's own address."""
 
 
 @contextlib.contextmanager
 def joined(address: str | None = None, num_cpus: int | None = None) -> Iterator[Joined]:
-    """Connect this process to a Ray cluster for the length of a block.
+    """Connect this process to a Ray cluster for the duration of a block.
 
-    Where Ray is connected already, it is used and left alone. Enter it in a thread that outlives
-    the block: Ray's servers are bound to the thread that started them.
+    If Ray is already connected, the connection is used and left as it is. Enter the block in a
+    thread that outlives it: Ray's servers are bound to the thread that started them.
 
     Args:
-        address: HOST:PORT of a cluster's head. None: the one of RAY_ADDRESS, else a cluster of its
-            own on this machine, that ends with the block, and soon after this process whatever
-            ends it.
-        num_cpus: Of a cluster of its own; None for the cores there are.
+        address: HOST:PORT of a cluster's head. None: that of RAY_ADDRESS, else a cluster of its own
+            on this machine, which ends with the block, and soon after this process, however this
+            process ends.
+        num_cpus: CPUs of a cluster of its own; None for this machine's cores.
 
     Raises:
-        OptionError: It cannot be joined, and why.
+        OptionError: The cluster cannot be joined; the message says why.
     """
     ray = ray_here()
     if ray.is_initialized():
@@ -121,10 +121,10 @@ def joined(address: str | None = None, num_cpus: int | None = None) -> Iterator[
 
 
 def look_at(address: str) -> About:
-    """Ask what is at an address; takes a second or two. Nothing is joined.
+    """Query an address, which takes a second or two, without joining the cluster.
 
     Raises:
-        OptionError: There is no cluster, or none that this process could join.
+        OptionError: There is no cluster that this process could join.
     """
     ray = ray_here()
     host, port = _parsed(address)
@@ -146,7 +146,7 @@ def look_at(address: str) -> About:
     )
 
 
-# ---- a cluster that is there
+# ---- an existing cluster
 
 
 def _parsed(address: str) -> tuple[str, int]:
@@ -186,7 +186,7 @@ def _check_listens(address: str, host: str, port: int) -> None:
 
 
 def _asked(address: str) -> dict[str, Any]:
-    """Ask in a process of its own, and return the answer."""
+    """Run the query in a separate process, and return its answer."""
     asking = Path(__file__).with_name("ask.py")
     try:
         done = subprocess.run(
@@ -209,7 +209,7 @@ def _asked(address: str) -> dict[str, Any]:
 
 
 def _check_cluster_versions(address: str, found: Mapping[str, Any]) -> None:
-    """Refuse what Ray would refuse when connecting."""
+    """Raise OptionError for versions that Ray would reject when connecting."""
     mine = my_versions()
     theirs = {**mine, **{name: found[name] for name in ("ray", "python") if found[name]}}
     if os.environ.get("RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL") == "minor":
@@ -242,7 +242,7 @@ def _connected(ray: Any, about: About) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(environment(ray))
         if about.auth:
-            os.environ["RAY_AUTH_MODE"] = "token"  # by itself, Ray keeps the token to itself
+            os.environ["RAY_AUTH_MODE"] = "token"  # by default Ray does not send the token
         outlast_the_head()
         forget_token(ray)
         stack.callback(let_go, ray)
@@ -255,7 +255,7 @@ def _connected(ray: Any, about: About) -> Iterator[None]:
         with here, our_signals(), stuck:
             try:
                 ray.init(address=about.address, log_to_driver=False, logging_level=logging.WARNING)
-            except Exception as error:  # Ray raises that, too
+            except Exception as error:  # Ray raises plain Exception, too
                 raise OptionError(what, f"Ray says: {error!s:.300}", fix) from error
         yield
 

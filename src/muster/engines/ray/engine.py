@@ -19,12 +19,12 @@ _BY_DEFAULT = {"num_cpus": 1.0}
 
 
 class RayEngine:
-    """One actor per node, on a Ray cluster that is there or that the run starts."""
+    """One actor per node, on an existing Ray cluster or on one that the run starts."""
 
     def prepare(self, modules: Sequence[str], address: str | None) -> None:
-        """Refuse an address at which there is no cluster that can be joined.
+        """Raise OptionError for an address at which there is no cluster to join.
 
-        Nodes import what they need when they start: there is no telling on which machine.
+        Nodes import their modules when they start: their machines are not known before.
         """
         from muster.engines.ray.cluster import look_at, ray_here
 
@@ -33,7 +33,7 @@ class RayEngine:
             look_at(address)
 
     def run(self, launch: Launch) -> list[Any]:
-        """Return what `main` returned on each node. Nothing is left behind when this ends."""
+        """Return the results of `main`, one per node. Leaves nothing behind when it ends."""
         from muster.engines.ray.cluster import ray_here
 
         ray_here()
@@ -42,7 +42,7 @@ class RayEngine:
         try:
             return self._run(launch)
         except NotPlacedError:
-            # A lost call left Ray stuck before any node was started: a new cluster is not.
+            # A lost call left Ray stuck before any node was started: a new cluster is not stuck.
             return self._run(launch)
 
     def _run(self, launch: Launch) -> list[Any]:
@@ -58,7 +58,7 @@ class RayEngine:
         }
         cpus = sum(need.get("num_cpus", 0.0) for need in wanted.values())
         with ExitStack() as stack:
-            # A cluster of its own has as many CPUs as nodes ask for by default, like processes.
+            # A cluster of its own has as many CPUs as nodes request by default, as with processes.
             own = max(int(cpus), os.cpu_count() or 1) if not launch.resources else None
             stack.enter_context(messages_in(launch.log_dir))
             there = stack.enter_context(joined(launch.address, own))
@@ -82,7 +82,7 @@ class RayEngine:
 
 
 def _stop_all(registry: "ActorRegistry", watch: "ClusterWatch") -> None:
-    """End all node actors, or at least tell those that can still be reached."""
+    """Stop all node actors, or at least ask those that can still be reached."""
     with contextlib.suppress(ClusterError):
         watch.call(registry.stop_all)
         return

@@ -1,7 +1,7 @@
-"""`RayMember`: a node that a node actor runs, somewhere on a Ray cluster.
+"""`RayMember`: a node that a node actor runs, on any machine of a Ray cluster.
 
-The supervisor does not know the difference to a process of its own: what the node says, prints and
-counts comes out of pipes (relay.py), and every call here returns, whatever Ray does.
+To the supervisor it looks like a local process: the node's messages, output and progress arrive
+through pipes (relay.py), and every call here returns, whatever Ray does.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from muster.framework.node import Place
 _KILL_SECONDS = 5.0
 """Seconds for a node actor to end its node; then the actor is killed."""
 _LOST_SECONDS = 2.0
-"""The same for both, where the cluster is lost."""
+"""The same for both, if the cluster is lost."""
 _UPDATE_SECONDS = 1.0
 
 
@@ -32,11 +32,11 @@ class RayMember(Member):
     """One node, through all of its incarnations.
 
     Args:
-        place: Its place, as it is at the start.
+        place: Its place at the start.
         launch: The program.
-        page: Where the driver notes the progress of nodes.
-        roll: Knows the node actors.
-        program: What the node is to do.
+        page: Where the driver records the progress of nodes.
+        actor_registry: The node actors.
+        program: The program of the node.
         watch: Knows whether the cluster is lost.
     """
 
@@ -74,7 +74,7 @@ class RayMember(Member):
 
     @property
     def sentinel(self) -> int:
-        """A descriptor that can be read once the node has ended."""
+        """A descriptor that becomes readable once the node has ended."""
         return self._relay.sentinel
 
     @property
@@ -88,13 +88,13 @@ class RayMember(Member):
         return self._registry.is_lost(self.place.node_id)
 
     def tell(self, order: object) -> None:
-        """Give an order; a node that is gone does not hear it."""
+        """Send an order; ignored if the node has exited."""
         about = [node for node, _ in order.nodes] if isinstance(order, Present) else []
         with contextlib.suppress(ray.exceptions.RayError):
             self._relay.tell(order, self._registry.locations(about))
 
     def kill(self) -> None:
-        """Kill the node; if that takes too long, its actor; at last give up the wait for Ray."""
+        """Kill the node; if that takes too long, kill its actor; finally stop waiting for Ray."""
         relay = self._relay
         if not self.alive or relay.unwanted:
             return
@@ -102,7 +102,7 @@ class RayMember(Member):
         if self._watch.is_lost():
             self._in(_LOST_SECONDS, relay.give_up, "its Ray cluster is lost")
         else:
-            if relay.node_actor is None:  # it waits for room: there is nobody to ask
+            if relay.node_actor is None:  # it waits for room: there is no actor to ask
                 self._in(0.0, self._end_node_actor, relay)
             self._in(_KILL_SECONDS, self._end_node_actor, relay)
             self._in(2 * _KILL_SECONDS, relay.give_up, "Ray does not say what became of it")
@@ -113,11 +113,11 @@ class RayMember(Member):
     def join(self) -> None:
         """Wait until it has ended."""
         while not self._relay.wait(0.05):
-            for log in self.logs:  # a full one would hold the thread up
+            for log in self.logs:  # a full pipe would block the relay's thread
                 log.read()
 
     def exit_status(self) -> str:
-        """Say how it ended."""
+        """Describe how it ended."""
         self.join()
         return self._relay.status
 

@@ -1,12 +1,12 @@
-"""Sockets of muster's own for the shared memory of machines: a Ray call takes a millisecond.
+"""Sockets for the shared memory of several machines: faster than a Ray call, which takes 1 ms.
 
     Replicator ──publication──> MemoryLink ──> MemoryServer on the other machine ──> its replica
                <─────────────── the counter of the publication ───────────────────
 
 Both ends prove that they know the run's token before either reads anything else (see
-`local.handshake`). A link is a shortcut and never the only way: if no connection can be made, or a
-connection breaks or is silent, the publication goes by a Ray call. A replica ignores a publication
-that it has already, so one that went both ways is written once.
+`local.handshake`). A link is an optimization and never the only way: if no connection can be made,
+or a connection breaks or is silent, the publication goes by a Ray call. A replica ignores a
+publication that it already has, so one that went both ways is written once.
 """
 
 import contextlib
@@ -20,29 +20,29 @@ from muster.engines.local import handshake
 from muster.engines.local.handshake import HandshakeError, LinkRequest, Secrets
 
 Part = tuple[int, bytes]
-"""Where some bytes begin in the shared memory, and the bytes."""
+"""The offset of some bytes in the shared memory, and the bytes."""
 
 ANSWER_SECONDS = 5.0
-"""How long a machine may take to answer before a Ray call asks whether it is still there."""
+"""Maximum seconds for a machine's answer; then a Ray call asks whether it is still alive."""
 _CONNECT_SECONDS = 2.0
 _HANDSHAKE_SECONDS = 5.0
 _MOST_STRANGERS = 64
-"""Connections that have not proved themselves yet; more are refused."""
+"""Maximum number of unauthenticated connections; more are refused."""
 _HEAD = struct.Struct("<qqq")
 """Node, counter, number of parts."""
 _PART = struct.Struct("<qq")
-"""Where a part begins, and its size."""
+"""Offset and size of a part."""
 _COUNTER = struct.Struct("<q")
 _MOST_PARTS = 1 << 16
 _MOST_BYTES = 1 << 32
 
 
 class MemoryServer:
-    """Listens at this machine's address, and writes what other machines publish.
+    """Listens at this machine's address, and writes the publications of other machines.
 
     Args:
         host: The address of this machine in the cluster.
-        node: Whose actor this is.
+        node: The node of this actor.
         known: The run's secrets.
         write: Called with the parts, the node and the counter of each publication.
     """
@@ -65,7 +65,7 @@ class MemoryServer:
     def close(self) -> None:
         """Stop listening. Connections end with the other side, or with the process."""
         with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # which wakes the thread that accepts
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self._listener.close()
 
     def _accept(self) -> None:
@@ -115,14 +115,14 @@ class MemoryLink:
     """A connection to the `MemoryServer` of another machine.
 
     Args:
-        host: Its address.
-        port: Where it listens.
+        host: Address of that machine.
+        port: Port on which its server listens.
         node: The node whose publications are sent.
         to_node: The node whose actor listens.
         known: The run's secrets.
 
     Raises:
-        OSError: There is no connection, or not to this run.
+        OSError: There is no connection, or the server is of another run.
     """
 
     def __init__(self, host: str, port: int, node: int, to_node: int, known: Secrets) -> None:
@@ -153,7 +153,7 @@ class MemoryLink:
         """Wait until the other machine has the publication with this counter.
 
         Raises:
-            OSError: It does not answer.
+            OSError: The other machine does not answer.
         """
         if _COUNTER.unpack(_receive(self._sock, _COUNTER.size))[0] != count:
             raise ConnectionError("an answer to another publication")
@@ -169,7 +169,7 @@ def _send_at_once(sock: socket.socket) -> None:
 
 
 def _receive_parts(sock: socket.socket, number: int) -> list[Part]:
-    """Receive the parts of a publication; sizes are checked before memory is taken."""
+    """Receive the parts of a publication; checks sizes before it allocates memory."""
     if not 0 <= number <= _MOST_PARTS:
         raise ConnectionError(f"{number} parts in one publication")
     places = list(_PART.iter_unpack(_receive(sock, number * _PART.size)))

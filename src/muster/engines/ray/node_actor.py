@@ -3,8 +3,8 @@
     driver ──start, tell, kill──> NodeActor ──pipe──> process of the node
     driver <───────updates─────── NodeActor <──links── proxies of nodes on other machines
 
-The node is a process of its own, as on one machine: the actor sees from outside when it is killed,
-stopped, or stuck in a call, and does not fail with it.
+The node is a separate process, as on one machine: the actor notices from outside when the process
+is killed, stopped, or stuck in a call, and does not fail with it.
 """
 
 import contextlib
@@ -50,9 +50,9 @@ class ActorLocation:
     """Where a node actor runs, and its versions."""
 
     machine: str
-    """Ray's id of it."""
+    """Ray's id of its machine."""
     address: str
-    """Its IP address, for messages."""
+    """The machine's IP address, for messages."""
     directory: Path
     """The directory of its node's socket."""
     pid: int
@@ -63,7 +63,7 @@ class ActorLocation:
 
 @dataclass(frozen=True)
 class NodeLocation:
-    """Where another node runs, as a node actor needs to know it."""
+    """Where another node runs, for a node actor."""
 
     place: Place
     machine: str
@@ -76,7 +76,7 @@ class Order:
     """An order to the node, and the locations of the nodes that it names."""
 
     number: int
-    """One more than that of the order before, for the same incarnation."""
+    """One more than the number of the previous order, for the same incarnation."""
     order: object
     locations: Sequence[NodeLocation]
 
@@ -88,17 +88,17 @@ class UpdateBatch:
     number: int
     updates: Sequence[NodeUpdate]
     orders_heard: int
-    """The number of the last order that the node was given."""
+    """The number of the last order that the node received."""
 
 
 class NodeActor:
     """Runs one node.
 
-    Every call may be made twice: when an answer is lost, the caller cannot know whether the call
+    Every call may be made twice: if an answer is lost, the caller cannot know whether the call
     arrived.
 
     Args:
-        place: The node's, as it is at first.
+        place: The node's place at the start.
         known: The run's secrets.
     """
 
@@ -138,13 +138,13 @@ class NodeActor:
     def join_memory(self, pid: int, fd: int) -> None:
         """Map the memory of another node actor on this machine, in place of its own."""
         elders = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
-        # In place of its own, so that the descriptor that was told to the driver is the right one.
+        # Under the same number, because the driver already knows this descriptor.
         os.dup2(elders, self._memory.fileno(), inheritable=False)
         os.close(elders)
         self._replica.use(self._memory)
 
     def listen(self) -> int:
-        """Listen for what nodes of other machines publish, and return the port."""
+        """Listen for publications from other machines, and return the port."""
         if self._server is None:
             host = _util.get_node_ip_address()
             self._server = MemoryServer(host, self._place.node_id, self._known, self._replica.write)
@@ -155,7 +155,7 @@ class NodeActor:
         self._replicator.set_machines(machines)
 
     def start(self, told: ProcessSetup, memory_lost: bool) -> None:
-        """Start the node's process; once, however often it is called for one incarnation."""
+        """Start the node's process; repeated calls for one incarnation have no effect."""
         place = told.place
         if place.incarnation <= self._begun:
             return
@@ -172,15 +172,15 @@ class NodeActor:
 
     @ray.method(concurrency_group="updates")
     def updates(self, heard: int, seconds: float) -> UpdateBatch:
-        """Return what happened to the node; waits for so long if nothing did."""
+        """Return updates about the node; waits at most `seconds` if there are none."""
         number, updates = self._monitor.updates(heard, seconds)
         return UpdateBatch(number, updates, self._orders_heard)
 
     @ray.method(concurrency_group="orders")
     def tell(self, orders: Sequence[Order], incarnation: int) -> None:
-        """Give this incarnation of the node orders, each once, and in order.
+        """Pass orders to this incarnation of the node, each once, and in order.
 
-        An order that is about others is given when they can be reached.
+        An order that names other nodes is passed on when these can be reached.
         """
         if incarnation != self._begun:
             return
@@ -195,7 +195,7 @@ class NodeActor:
 
     @ray.method(concurrency_group="kills")
     def kill(self, incarnation: int) -> None:
-        """End the process of this incarnation of the node, and all that it has started."""
+        """Kill the process of this incarnation of the node, and everything that it has started."""
         if incarnation == self._place.incarnation:
             self._monitor.kill()
 
@@ -209,7 +209,7 @@ class NodeActor:
         for each in proxies:
             each.close()
         self._directory_context.__exit__(None, None, None)
-        # By itself, if the driver has no head any more that could end it.
+        # In case the driver has lost the head, which would have to end this actor.
         end = threading.Timer(_END_SECONDS, os._exit, (0,))
         end.daemon = True
         end.start()
@@ -218,10 +218,10 @@ class NodeActor:
         self._monitor.fail(error)
 
     def _end_with_raylet(self) -> None:
-        """End with the raylet that started this process. Ray's workers outlive one that is killed.
+        """End with the raylet that started this process: Ray's workers outlive a killed raylet.
 
-        Nodes of a run that ends for it may use the time to save what they have. It is shorter than
-        the head takes to notice: a node actor that replaces this one will find it gone.
+        The nodes of a run that ends for this reason have some time to save their state. This time
+        is shorter than the head takes to notice, so an actor that replaces this one finds it gone.
         """
         raylet = servers_here(ray, is_own=False).get("raylet")
         if raylet is None:
@@ -237,15 +237,15 @@ class NodeActor:
 
     @ray.method(concurrency_group="messages")
     def link(self, node_actor: Any, place: Place, incarnation: int, session: int) -> None:
-        """Link a node of another machine to this one, if this is still that incarnation."""
+        """Link a node of another machine to this node, if it is still that incarnation."""
         here = self._proxies.get(place.node_id)
-        is_done = here is not None and here.session == session  # the answer to it got lost
+        is_done = here is not None and here.session == session  # the answer was lost
         if incarnation == self._place.incarnation and not is_done:
             self._proxy_for(place, node_actor, session).connect(incarnation)
 
     @ray.method(concurrency_group="messages")
     def deliver(self, sender: int, number: int, messages: Sequence[RemoteMessage]) -> None:
-        """Give the node what one of another machine has sent."""
+        """Pass on messages from a node of another machine."""
         peer_proxy = self._proxies.get(sender)
         if peer_proxy is not None:
             peer_proxy.deliver(number, messages)
@@ -259,7 +259,7 @@ class NodeActor:
             peer_proxy.close()
 
     def _make_reachable(self, location: NodeLocation) -> None:
-        """Make another node reachable at a socket beside this node's own."""
+        """Make another node reachable at a socket next to this node's own."""
         if location.machine == self._machine:
             there = socket_path(location.directory, location.place.node_id)
             here = socket_path(self._directory, location.place.node_id)
@@ -292,33 +292,33 @@ class NodeActor:
 
     @ray.method(concurrency_group="replicas")
     def copy(self, parts: Sequence[Part], node: int, count: int) -> None:
-        """Write what a node of another machine has published."""
+        """Write a publication of a node on another machine."""
         self._replica.write(parts, node, count)
 
     @ray.method(concurrency_group="replicas")
     def known_of(self, node: int) -> tuple[int, Publication | None]:
-        """Return how much a node has published, and the last of it that came here."""
+        """Return a node's publication counter, and its last publication that arrived here."""
         return self._replica.count(node), self._replica.last_of(node)
 
     @ray.method(concurrency_group="replicas")
     def image(self) -> bytes:
-        """Return all of this machine's copy."""
+        """Return all bytes of this machine's replica."""
         return self._replica.read([(0, self._replica.nbytes)])[0][1]
 
     @ray.method(concurrency_group="replicas")
     def expect(self) -> None:
-        """Keep what other nodes publish until `fill`."""
+        """Buffer the publications of other nodes until `fill`."""
         self._replica.expect()
 
     @ray.method(concurrency_group="replicas")
     def fill(self, image: bytes) -> None:
-        """Make this machine's copy like another one's."""
+        """Copy the replica of another machine to this one."""
         self._replica.fill(image, self._place.size)
 
 
-# Each group has a thread of its own, and keeps the order of each caller's calls.
+# Each group has its own thread, and keeps the order of each caller's calls.
 _GROUPS = {"updates": 1, "orders": 1, "kills": 1, "messages": 1, "replicas": 1}
 
-_actor: Any = ray.remote  # its types leave out groups
+_actor: Any = ray.remote  # its type hints lack concurrency groups
 RemoteNodeActor = _actor(max_restarts=0, concurrency_groups=_GROUPS)(NodeActor)
-"""`NodeActor` as Ray makes it."""
+"""`NodeActor` as a Ray actor class."""

@@ -28,19 +28,19 @@ from muster.errors import ClusterError, MusterError, OptionError
 
 _STORE_BYTES = 2**30
 _LEAST_STORE_BYTES = 80 * 2**20
-"""Ray refuses less than 75 MiB."""
+"""Ray rejects less than 75 MiB."""
 _AGAIN = "the same command again, once the machine has less to do; uptime shows how busy it is"
 _RAYS = "r"
-"""Of one letter, for the sake of those 107 characters; with the longest ids they are 105."""
+"""One letter, because a socket path has at most 107 characters; the longest ids make 105."""
 
 
 @contextlib.contextmanager
 def own_cluster(ray: Any, num_cpus: int | None) -> Iterator[str]:
-    """Start a cluster that is reached by loopback and with a token only, and end it.
+    """Start a cluster that is reachable only by loopback and with a token, and end it.
 
     Raises:
-        OptionError: Ray refuses it.
-        ClusterError: It did not come up, twice.
+        OptionError: Ray rejects the settings.
+        ClusterError: The cluster did not start, twice.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -54,10 +54,11 @@ def own_cluster(ray: Any, num_cpus: int | None) -> Iterator[str]:
 @contextlib.contextmanager
 def _begun(ray: Any, num_cpus: int | None) -> Iterator[str]:
     with contextlib.ExitStack() as stack:
-        # In /tmp, because the paths of Ray's sockets below may have 107 characters in all.
+        # In /tmp, because the paths of Ray's sockets below it may have at most 107 characters.
         short = Path("/tmp") if os.access("/tmp", os.W_OK) else None
         directory = os.path.realpath(stack.enter_context(runtime_directory(short)))
-        # Ray opens its own directory to every user (0777): only one above it can stay private.
+        # Ray opens its own directory to every user (0777): only a parent directory can stay
+        # private.
         inside = os.path.join(directory, _RAYS)
         stack.enter_context(environment(ray))
         outlast_the_head()
@@ -77,7 +78,7 @@ def _begun(ray: Any, num_cpus: int | None) -> Iterator[str]:
                     _node_ip_address="127.0.0.1",
                     _temp_dir=inside,
                 )
-            except Exception as error:  # Ray raises that, too
+            except Exception as error:  # Ray raises plain Exception, too
                 raise _refusal(ray, error) from error
         yield str(ray.get_runtime_context().gcs_address)
 
@@ -123,7 +124,7 @@ def _reaped(directory: str) -> Iterator[None]:
 
 
 def _give_token(ray: Any) -> None:
-    """Give a new cluster its own token: holders of the user's token have no business here."""
+    """Give a new cluster its own token: holders of the user's token must have no access."""
     os.environ["RAY_AUTH_MODE"] = "token"  # loopback is open to every user of the machine
     os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -131,7 +132,7 @@ def _give_token(ray: Any) -> None:
 
 
 def _store_bytes() -> int:
-    """Return a size of the object store that fits even where there is little shared memory."""
+    """Return a size of the object store that fits even if there is little shared memory."""
     try:
         free = shutil.disk_usage("/dev/shm").free
     except OSError:

@@ -1,11 +1,11 @@
-"""`PeerProxy`: a proxy, on this machine, of a node on another one.
+"""`PeerProxy`: represents, on this machine, a node on another machine.
 
     node i ──socket──> node actor of i as j ──Ray──> node actor of j as i ──socket──> node j
 
 A node connects to the sockets of all others. Behind the socket of a node on another machine is a
 proxy: it forwards messages to that node's actor, in order, none twice, and none lost as long as
-both nodes and both actors are alive. Messages that arrive during a call go with the next one, so
-there is one call at a time and no queue of calls.
+both nodes and both actors are alive. Messages that arrive during a call are sent with the next one,
+so there is one call at a time and no queue of calls.
 """
 
 import logging
@@ -35,7 +35,7 @@ RemoteMessage = tuple[bytes, bytes, list[Any]]
 
 _MOST_MESSAGES = 256
 _MOST_BYTES = 16 << 20
-"""Of one call."""
+"""Limits of one call."""
 _FLUSH_SECONDS = 5.0
 
 _log = logging.getLogger("muster")
@@ -45,14 +45,15 @@ class PeerProxy:
     """The proxy of node `away`, for the node of this node actor.
 
     Args:
-        away: Place of the node that is on another machine, as it is now.
-        home: Place of the node of this node actor.
+        away: Current place of the node on another machine.
+        home: Place of this node actor's node.
         known: The run's secrets.
-        directory: Where the sockets of this node actor's node are.
-        node actor: Of the other node.
-        me: This node actor, as others call it.
-        fail: Called with what ends the run, if something does.
-        session: Of the proxy on the other machine that asks for a link; None: this one asks.
+        directory: Directory of the sockets of this node actor's node.
+        node_actor: The actor of the other node.
+        me: The handle of this node actor.
+        fail: Called with an error that has to end the run.
+        session: Session of the proxy on the other machine that requests a link; None if this one
+            requests it.
     """
 
     def __init__(
@@ -88,14 +89,14 @@ class PeerProxy:
     # ---- for the node actor
 
     def connect(self, incarnation: int) -> None:
-        """Link the other node, which asked for it, to this actor's node, which is up already."""
+        """Link the other node, which requested it, to this actor's node, which is already up."""
         self._answers = True
         if self._hub.connect(self._home.node_id, incarnation):
-            with self._changed:  # what is delivered next goes over this link
+            with self._changed:  # the next deliveries go over this link
                 self._changed.wait_for(lambda: self._is_linked or self._closed)
 
     def deliver(self, number: int, messages: Sequence[RemoteMessage]) -> None:
-        """Deliver what the other node has sent to this actor's node, once."""
+        """Deliver messages of the other node to this actor's node, once."""
         link = self._hub.link_to(self._home.node_id)
         if link is None or number <= self._seen:
             return
@@ -156,7 +157,7 @@ class PeerProxy:
             self._changed.notify_all()
 
     def _send_all(self) -> None:
-        """Send what is queued, one call after the other."""
+        """Send the queued messages, one call after the other."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._todo or self._closed)
@@ -168,8 +169,8 @@ class PeerProxy:
                 return
 
     def _send_batch(self, batch: "list[Delivery] | _Linked | _Lost") -> bool:
-        """Make a call until it is answered; False if that is not possible any more."""
-        try:  # whether a call that is lost was heard is not known: the other node actor counts them
+        """Repeat a call until it is answered; False if that is not possible any more."""
+        try:  # a lost call may have been executed: the other node actor checks its number
             call_until_answered(self._calling(batch), is_wanted=lambda: not self._closed)
         except ClusterError as error:
             self._fail(error)
@@ -226,4 +227,4 @@ class _Linked:
 
 @dataclass(frozen=True, slots=True)
 class _Lost:
-    """It is not linked any more."""
+    """This actor's node is not linked any more."""

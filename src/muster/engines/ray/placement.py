@@ -2,11 +2,11 @@
 
 Ray 2.60 does not survive the loss of one call while it places a group:
 
-    lost call            what Ray does then                            what helps
-    commit               tries the same group again, for ever          a new group
-    prepare              the head counts the resources as taken        machines report theirs anew
-    answer to a prepare  the machine keeps them for nobody, for ever   release.py, or else a new
-                                                                       cluster (engine.py)
+    lost call            what Ray does then                            remedy
+    commit               retries the same group forever                a new group
+    prepare              the head counts the resources as taken        machines report theirs again
+    answer to a prepare  the machine holds them for no one, forever    release.py, or else a new
+                                                                   cluster (engine.py)
 """
 
 import contextlib
@@ -26,20 +26,20 @@ from muster.engines.ray.release import release
 from muster.engines.ray.supply import patience
 from muster.errors import ClusterError, MusterError, OptionError
 
-_ray: Any = ray  # its types leave out `nodes`
+_ray: Any = ray  # its type hints lack `nodes`
 _FIRST_SECONDS = 5.0
-"""Until a group is requested again; twice as long each time. Ray takes milliseconds."""
+"""Seconds before a group is requested again; doubled each time. Ray needs milliseconds."""
 _OWN_SECONDS = 3 * _FIRST_SECONDS
-"""In all, on a cluster of our own: nobody else can have its resources."""
+"""Total, on a cluster of our own: no one else can have its resources."""
 _JOINED_SECONDS = 7 * _FIRST_SECONDS
-"""In all, on one that others use as well: `check_supply` has just seen that there is room."""
+"""Total, on a cluster that others use too: `check_supply` has just seen that there is room."""
 _LOOK_EVERY = 1.0
 _REPORT_SECONDS = 5.0
 _LITTLE = 0.001
 
 
 class NotPlacedError(ClusterError):
-    """A cluster of our own does not place the nodes of the run that it was started for."""
+    """A cluster of our own does not place the nodes of the run for which it was started."""
 
 
 def reserve(bundles: Sequence[Mapping[str, float]], seconds: float, is_own: bool) -> Any:
@@ -47,11 +47,11 @@ def reserve(bundles: Sequence[Mapping[str, float]], seconds: float, is_own: bool
 
     Args:
         bundles: The resources of each node.
-        seconds: How long to try at most.
+        seconds: Maximum time to try.
         is_own: Whether the cluster was started for this run.
 
     Raises:
-        NotPlacedError: A cluster of our own did not place it.
+        NotPlacedError: A cluster of our own did not place the group.
         OptionError: The resources did not become free in time.
     """
     limit = _OWN_SECONDS if is_own else max(_JOINED_SECONDS, patience() or 0.0)
@@ -65,7 +65,7 @@ def reserve(bundles: Sequence[Mapping[str, float]], seconds: float, is_own: bool
             return group
         remove_placement_group(group)
         removed.append(group)
-        # All of them, each time: a call of an earlier one may have come late.
+        # All of them, each time: a call for an earlier group may have arrived late.
         release(removed, bundles)
         if time.monotonic() >= until:
             raise _not_placed(len(bundles), seconds, is_own)
@@ -74,7 +74,7 @@ def reserve(bundles: Sequence[Mapping[str, float]], seconds: float, is_own: bool
 
 
 def _is_placed(group: Any, until: float) -> bool:
-    """Wait for Ray to place a group; False if the time is up, or Ray is stuck with it."""
+    """Wait for Ray to place a group; False at the deadline, or if Ray is stuck with it."""
     while (left := until - time.monotonic()) > 0:
         if group.wait(min(left, _LOOK_EVERY)):
             return True
@@ -84,9 +84,9 @@ def _is_placed(group: Any, until: float) -> bool:
 
 
 def _refresh_resources() -> None:
-    """Have every machine report its free resources to the head, which may count them wrongly.
+    """Make every machine report its free resources to the head, which may count them wrongly.
 
-    A machine reports when something changes: here, a task that needs next to nothing.
+    A machine reports when something changes: here, a task that needs almost no resources.
     """
     report = ray.remote(num_cpus=_LITTLE, max_retries=0)(_nothing())
     asked = [
@@ -97,13 +97,13 @@ def _refresh_resources() -> None:
         if node["Alive"] and node["Resources"].get("CPU", 0.0) >= _LITTLE
     ]
     _, late = ray.wait(asked, num_returns=len(asked), timeout=_REPORT_SECONDS)
-    for each in late:  # there is nothing free
+    for each in late:  # no resources are free
         with contextlib.suppress(ray.exceptions.RayError):
             ray.cancel(each)
 
 
 def _nothing() -> Any:
-    """Return a nested function: it is sent whole, as muster may not be there."""
+    """Return a nested function: it is pickled by value, as the machine may lack muster."""
 
     def report_resources() -> None:
         pass

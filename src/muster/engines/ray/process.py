@@ -1,8 +1,8 @@
 """A node's process on a Ray cluster: `python -m muster.engines.ray.process FD`.
 
-Its node actor starts it, and sends its setup over the pipe that it inherits. From then on it is a
-node like any other: it connects to the others by Unix sockets, behind some of which there are
-proxies of nodes on other machines. It knows nothing of Ray.
+The node actor starts this process, and sends its setup over an inherited pipe. From then on it is a
+node like any other: it connects to the others by Unix sockets; behind some of them are proxies of
+nodes on other machines. It knows nothing of Ray.
 """
 
 import os
@@ -25,17 +25,17 @@ from muster.framework.node import Place
 
 @dataclass(frozen=True)
 class PortableProgram:
-    """What all nodes of a run are to do, and where they find their modules."""
+    """The program of all nodes of a run, and where to find its modules."""
 
     code: bytes
-    """main, args and kwargs, by cloudpickle: `main` may be of a script that only the driver has."""
+    """main, args and kwargs, by cloudpickle: only the driver may have the script of `main`."""
     sys_path: tuple[str, ...]
     directory: str
     environment: Mapping[str, str]
 
 
 def program_of(launch: Launch) -> PortableProgram:
-    """Return what the nodes of a launch are to do, as other machines can be told."""
+    """Return the program of a launch, in a form that can be sent to other machines."""
     return PortableProgram(
         code=cloudpickle.dumps((launch.main, launch.args, dict(launch.kwargs))),
         sys_path=tuple(sys.path),
@@ -46,15 +46,15 @@ def program_of(launch: Launch) -> PortableProgram:
 
 @dataclass(frozen=True)
 class ProcessSetup:
-    """What a node actor tells a new process."""
+    """The setup that a node actor sends to a new process."""
 
     place: Place
     program: PortableProgram
     threads: int
     is_spread: bool
     pin: tuple[int, int] | None
-    """Which of how many nodes of this machine it is, if each is bound to cores of its own."""
-    # What the node actor knows.
+    """Index among this machine's nodes, and their number, if each is bound to its own cores."""
+    # Set by the node actor.
     known: Secrets | None = None
     directory: Path = Path()
     out: int = -1
@@ -62,7 +62,7 @@ class ProcessSetup:
     err: int = -1
     progress: int = -1
     memory: int = -1
-    """As long as it is -1, it was lost with all machines that had it."""
+    """-1 if the shared memory was lost with all machines that had it."""
 
 
 def main() -> None:
@@ -77,7 +77,7 @@ def main() -> None:
         os.chdir(program.directory)
     environment = {**os.environ, **program.environment}
     environment.update(dict.fromkeys(THREAD_VARIABLES, str(setup.threads)))
-    os.environ.update(environment)  # for what is imported now
+    os.environ.update(environment)  # for the imports that follow
     program_main, args, kwargs = cloudpickle.loads(program.code)
     run_as_node(
         NodeSetup(

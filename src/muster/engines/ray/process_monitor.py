@@ -1,8 +1,8 @@
 """`ProcessMonitor`: the thread of a node actor that starts a node's process and watches it.
 
-    process: pipe, what it prints, its end, its progress  ->  updates  ->  the driver, which asks
+    process: its pipe, output, exit and progress  ->  updates  ->  the driver, which polls
 
-The driver's supervisor decides; here it is only found out, passed on, and done as told.
+The driver's supervisor decides; the monitor only observes, reports, and executes orders.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ class EndUpdate:
 
 @dataclass(frozen=True, slots=True)
 class FailureUpdate:
-    """The cluster failed this run: the three lines of the error to end it with."""
+    """The cluster failed this run: the three lines of the error that ends it."""
 
     what: str
     why: str
@@ -76,7 +76,7 @@ class ProcessMonitor:
 
     Args:
         page: Where the process counts its progress.
-        publish: Called with what the node publishes, in order; must not block.
+        publish: Called with the node's publications, in order; must not block.
     """
 
     def __init__(self, page: ProgressPage, publish: Callable[[Publish], None]) -> None:
@@ -85,7 +85,7 @@ class ProcessMonitor:
         self._updates: list[NodeUpdate] = []
         self._told: list[NodeUpdate] = []
         self._number = 0
-        """Of the last batch of updates; the batch is kept until it is acknowledged."""
+        """Number of the last batch of updates; the batch is kept until it is acknowledged."""
         self._changed = threading.Condition()
         self._selector = selectors.DefaultSelector()
         self._asked: list[Callable[[], None]] = []
@@ -94,7 +94,7 @@ class ProcessMonitor:
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._woken)
         self._process: subprocess.Popen[bytes] | None = None
         self._node = 0
-        # One thread for all of its life: the kernel ends a process with the thread that started it.
+        # One thread for its whole life: the kernel ends a process with the thread that started it.
         threading.Thread(target=self._serve, name="muster-monitor", daemon=True).start()
 
     # ---- for any thread
@@ -110,19 +110,19 @@ class ProcessMonitor:
         self._ask(partial(self._tell, order))
 
     def kill(self) -> None:
-        """End the process, and all that it has started, at once."""
+        """Kill the process, and everything that it has started."""
         self._ask(self._kill)
 
     def fail(self, error: ClusterError) -> None:
-        """Report an error for the driver to end the run with."""
+        """Report an error with which the driver has to end the run."""
         self._report(FailureUpdate(*error.args))
 
     def updates(self, heard: int, seconds: float) -> tuple[int, list[NodeUpdate]]:
-        """Return a number and the updates since; waits so long if there are none.
+        """Return a number and the updates since the last answer; waits if there are none.
 
         Args:
-            heard: The number of the last answer that came; one that got lost is given again.
-            seconds: How long to wait.
+            heard: The number of the last answer that arrived; a lost answer is repeated.
+            seconds: Maximum wait.
         """
         with self._changed:
             if heard == self._number:
@@ -146,7 +146,7 @@ class ProcessMonitor:
                     if key.fd in self._selector.get_map():
                         key.data()
         except BaseException:
-            # A node actor that sees nothing any more must not look alive.
+            # A node actor that can observe nothing must not look alive.
             traceback.print_exc()
             os._exit(EXIT_MONITOR_FAILED)
 
@@ -168,7 +168,7 @@ class ProcessMonitor:
             [sys.executable, "-m", "muster.engines.ray.process", str(childs_end.fileno())],
             pass_fds=inherited,
             stdin=subprocess.DEVNULL,
-            process_group=0,  # what it starts is ended with it
+            process_group=0,  # everything it starts is ended with it
         )
         for end in (out, err):
             os.close(end)
@@ -198,7 +198,7 @@ class ProcessMonitor:
         except (EOFError, OSError):
             self._selector.unregister(pipe.fileno())
             return
-        except Exception as error:  # what it returned cannot be read here
+        except Exception as error:  # the result cannot be unpickled here
             order = Raised.of(error)
         if isinstance(order, Publish):
             self._publish(order)
@@ -220,7 +220,7 @@ class ProcessMonitor:
         process = self._process
         assert process is not None
         code = process.wait()
-        kill_group(process.pid)  # what it left running may hold the other end of the pipe
+        kill_group(process.pid)  # a process it left running may hold the other end of the pipe
         while self._pipe.fileno() in self._selector.get_map() and self._pipe.poll():
             self._on_message(self._pipe)
         for fd, is_error in ((self._out, False), (self._err, True)):

@@ -1,12 +1,13 @@
-"""Ends every process of a Ray cluster of our own, also when its driver was killed.
+"""Ends every process of a Ray cluster of our own, even if its driver was killed.
 
-    python reaper.py DRIVER DIRECTORY     waits until DRIVER is gone, then ends all and removes all
+    python reaper.py DRIVER DIRECTORY     waits for the exit of DRIVER, ends and removes everything
 
 Ray's servers die with their driver, and workers with their server. But two agents of Ray 2.60 live
-on for over a minute after the driver was killed. All have files open for writing in the cluster's
-own directory, by which they are found: also workers, and what workers started. The driver's own
-files do not count, because what it forks, and does not belong to the cluster, has them too.
-Imports nothing of muster, so that it can run as a file.
+on for over a minute after the driver was killed. All processes of the cluster have files open for
+writing in its directory, and are identified by them: also workers, and processes that workers
+started. The driver's own files do not count, because processes that the driver forks have them
+too, without belonging to the cluster. This file imports nothing of muster, so that it can run as a
+script.
 """
 
 import contextlib
@@ -23,11 +24,11 @@ _GIVE_UP = 10.0
 
 
 def end_all(driver: int, directory: str) -> None:
-    """Kill whoever writes into a directory, until two looks find nobody; then remove it.
+    """Kill every process that writes into a directory, until two scans find none; then remove it.
 
     Args:
-        driver: Process id of the driver, which is spared, with those that only have its files.
-        directory: The cluster's, without symbolic links in its path.
+        driver: Process id of the driver, which is spared, like processes that only have its files.
+        directory: The cluster's directory, without symbolic links in its path.
     """
     until = time.monotonic() + _GIVE_UP
     quiet = 0
@@ -42,7 +43,7 @@ def end_all(driver: int, directory: str) -> None:
 
 
 def _writers(driver: int, directory: str) -> Iterator[int]:
-    """Yield processes with a file open for writing there. Who only reads, as `tail`, is spared."""
+    """Yield processes with a file open for writing there. Readers, such as `tail`, are spared."""
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) not in (driver, os.getpid()):
             with contextlib.suppress(OSError):
@@ -66,7 +67,7 @@ def _writes(driver: int, pid: str, fd: str, directory: str) -> bool:
 
 def _main(driver: int, directory: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # meant for the driver; what it leaves is ours
+        signal.signal(number, signal.SIG_IGN)  # meant for the driver; this process then cleans up
     while os.getppid() == driver:
         time.sleep(_POLL)
     end_all(driver, directory)

@@ -3,7 +3,7 @@
     node actor ──updates──> thread of the relay ──> pipe, logs, progress page ──> supervisor
 
 The thread polls the node actor for updates and writes them to the pipes that the supervisor reads,
-as a node on this machine would. If Ray never answers, the thread is given up, and the node counts
+as a node on this machine would. If Ray never answers, the thread is abandoned, and the node counts
 as ended.
 """
 
@@ -38,17 +38,17 @@ _TELL_AGAIN_SECONDS = 1.0
 
 
 class Relay:
-    """Starts the node when it is made, and reports what happens to it.
+    """Starts the node on construction, and reports what happens to it.
 
     Args:
-        place: The node's.
-        program: What it is to do.
-        threads: Of numeric libraries; None for what its resources allow.
-        pin: Whether it is bound to cores of its own.
-        page: Where its progress is noted.
-        roll: Knows the node actors.
+        place: The node's place.
+        program: The program of the node.
+        threads: Threads of numeric libraries; None for the number that its resources allow.
+        pin: Whether it is bound to its own cores.
+        page: Where its progress is recorded.
+        actor_registry: The node actors.
         ask_every: Seconds that the node actor may wait for updates.
-        lose: Called with what ends the whole run, if the cluster fails it.
+        lose: Called with the error that ends the whole run, if the cluster fails it.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class Relay:
         (self.out, out), (self.err, err) = os.pipe(), os.pipe()
         self._logs = out, err
         self.node_actor: Any = None
-        """Of the node; None before it runs."""
+        """The actor of the node; None before it runs."""
         self.status = ""
-        """How it ended."""
+        """How the node ended."""
         self.unwanted = False
         """Whether the node need not start any more."""
         self._orders: list[Order] = []
@@ -94,11 +94,11 @@ class Relay:
         self._thread.start()
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long for the node to end; return whether it has, or counts as ended."""
+        """Wait this many seconds for the node to end; return whether it has, or counts as ended."""
         return self._over.wait(seconds)
 
     def tell(self, order: object, locations: Sequence[NodeLocation]) -> None:
-        """Send an order to the node, after those before it, without waiting."""
+        """Send an order to the node, after all earlier ones, without waiting."""
         with self._orders_lock:
             self._told += 1
             self._orders.append(Order(self._told, order, locations))
@@ -164,7 +164,7 @@ class Relay:
             self._registry.lose(node)
             self._ended(f"{error.args[0]}: {error.args[1]}")
         except BaseException as error:
-            if self._given_up.is_set():  # nobody listens any more
+            if self._given_up.is_set():  # no one listens any more
                 return
             self._registry.lose(node)
             self._ended(f"it could not be watched: {error!r}")

@@ -1,9 +1,9 @@
-"""`release`: free what machines still hold for placement groups that were removed.
+"""`release`: frees the resources that machines still hold for removed placement groups.
 
-When the answer of a machine to "prepare" is lost, Ray's head takes it that nothing was prepared,
-and never tells the machine to release it, not even when the group is removed. Here the machine is
-told directly, by the call that the head makes for other groups. A machine that holds nothing for a
-group takes no notice.
+If a machine's answer to "prepare" is lost, Ray's head assumes that nothing was prepared, and never
+tells the machine to release the resources, not even when the group is removed. `release` tells the
+machine directly, by the call that the head makes for other groups. A machine that holds nothing for
+a group ignores the call.
 """
 
 import contextlib
@@ -13,9 +13,9 @@ from typing import Any
 
 import ray
 
-_ray: Any = ray  # its types leave out `nodes`
+_ray: Any = ray  # its type hints lack `nodes`
 _MODULES = (
-    "grpc",  # of TensorBoard
+    "grpc",  # a dependency of TensorBoard
     "ray._private.grpc_utils",
     "ray.core.generated.node_manager_pb2",
     "ray.core.generated.node_manager_pb2_grpc",
@@ -24,10 +24,10 @@ _SECONDS = 5.0
 
 
 def release(groups: Sequence[Any], bundles: Sequence[Mapping[str, float]]) -> None:
-    """Have every machine of the joined cluster release the bundles of some groups.
+    """Make every machine of the joined cluster release the bundles of some groups.
 
-    Machines that cannot be reached keep what they hold, and so do all with a Ray that has no such
-    call: it is one of Ray's internal ones.
+    Machines that cannot be reached keep the resources. With a Ray version that lacks the call,
+    which is internal to Ray, all machines keep them.
 
     Args:
         groups: Placement groups of this run, all of them removed.

@@ -2,8 +2,8 @@
 
     node publishes -> its actor -> one actor on every other machine writes its replica -> counter
 
-A publication goes over a socket (`memory_link`), or by a Ray call where there is none. Node actors
-on one machine share a replica, so it exists as long as any of them is alive.
+A publication goes over a socket (`memory_link`), or by a Ray call if there is none. Node actors on
+one machine share a replica, so it exists as long as any of them is alive.
 """
 
 import logging
@@ -29,11 +29,11 @@ from muster.engines.ray.memory_link import MemoryLink, Part
 from muster.errors import ClusterError
 
 Publication = tuple[Sequence[Part], int, int]
-"""What a node has published: the parts, which node, and its counter then."""
+"""A publication of a node: the parts, the node, and its counter."""
 
 _COUNTER = struct.Struct("<q")
 EXIT_REPLICATION_FAILED = 71
-"""Exit code of a node actor that cannot replicate any more: it must not look alive."""
+"""Exit code of a node actor that can no longer replicate: it must not look alive."""
 
 _CONNECT_AGAIN_SECONDS = 10.0
 _log = logging.getLogger("muster")
@@ -44,19 +44,19 @@ class OtherMachine:
     """Another machine of the run."""
 
     node_actors: Sequence[Any]
-    """Those that run there."""
+    """The node actors on it."""
     node: int
-    """Of the first of them."""
+    """The node of the first of them."""
     host: str
     port: int
-    """Where that one listens for publications; 0 if it does not."""
+    """The port on which that actor listens for publications; 0 if it does not listen."""
 
 
 class MemoryReplica:
     """This machine's replica of the shared memory.
 
     Args:
-        memory: Of this machine.
+        memory: The shared memory of this machine.
     """
 
     def __init__(self, memory: SharedMemory) -> None:
@@ -72,7 +72,7 @@ class MemoryReplica:
 
     @property
     def nbytes(self) -> int:
-        """Its size so far: the most bytes that a node has asked for."""
+        """Its size so far: the maximum that a node has asked for."""
         return os.fstat(self._memory.fileno()).st_size
 
     def read(self, spans: Sequence[tuple[int, int]]) -> list[Part]:
@@ -81,7 +81,7 @@ class MemoryReplica:
         return [(start, bytes(view[start:stop])) for start, stop in spans]
 
     def write(self, parts: Sequence[Part], node: int, count: int) -> None:
-        """Write what a node has published, then its counter, and wake nodes that wait for it."""
+        """Write a node's publication, then its counter, and wake the nodes that wait for it."""
         with self._lock:
             if self._waiting is not None:
                 self._waiting.append((parts, node, count))
@@ -102,7 +102,7 @@ class MemoryReplica:
     def last_of(self, node: int) -> Publication | None:
         """Return the last publication of a node on another machine.
 
-        Its node actor may have died before all machines had it: then these have it from here.
+        That node's actor may have died before all machines had it: then they receive it from here.
         """
         with self._lock:
             return self._last.get(node)
@@ -111,11 +111,11 @@ class MemoryReplica:
         """Copy another machine's replica; no node has run on this machine yet.
 
         Args:
-            image: All bytes of the other copy.
-            nodes: How many there are.
+            image: All bytes of the other replica.
+            nodes: Number of nodes of the run.
         """
         with self._lock:
-            if self._waiting is None:  # it was filled already, and has got on since
+            if self._waiting is None:  # already filled, and changed since
                 return
             self._reaching(len(image))[: len(image)] = image
             for node in range(nodes):
@@ -126,7 +126,7 @@ class MemoryReplica:
 
     def _write(self, parts: Sequence[Part], node: int, count: int) -> None:
         if parts:
-            if count <= self.count(node):  # it went two ways, and this one was slower
+            if count <= self.count(node):  # it was sent in two ways, and this copy was slower
                 return
             self._last[node] = (parts, node, count)
         ends = [start + len(data) for start, data in parts]
@@ -144,13 +144,13 @@ class MemoryReplica:
 
 
 class Replicator:
-    """Writes what one node publishes to the replicas of all other machines.
+    """Writes one node's publications to the replicas of all other machines.
 
     Args:
-        node: Which node.
-        copy: This machine's.
+        node: Id of the node.
+        copy: This machine's replica.
         known: The run's secrets.
-        fail: Called with what ends the run, if something does.
+        fail: Called with an error that has to end the run.
     """
 
     def __init__(
@@ -185,8 +185,8 @@ class Replicator:
     def set_machines(self, machines: Sequence[OtherMachine]) -> None:
         """Set the other machines.
 
-        Returns when nothing is under way to those that were known before: all that comes later goes
-        to the new ones.
+        Returns when no publication is in flight to the previous machines: all later ones go to the
+        new machines.
         """
         with self._one_at_a_time:
             for route in self._others:
@@ -197,7 +197,7 @@ class Replicator:
         try:
             while True:
                 self._do(self._todo.get())
-        except ClusterError as error:  # the driver ends this node actor, too
+        except ClusterError as error:  # the driver ends this node actor too
             self._fail(error)
         except BaseException:
             traceback.print_exc()
@@ -210,7 +210,7 @@ class Replicator:
                 route.begin((parts, self._node, what.count))
             for route in list(self._others):
                 if not route.finish():
-                    self._others.remove(route)  # what takes its place will be made known
+                    self._others.remove(route)  # the registry announces the replacement
             self._replica.write((), self._node, what.count)
         with self._idle:
             self._undone -= 1
@@ -218,11 +218,11 @@ class Replicator:
 
 
 class _Route:
-    """The way of one node's publications to one machine: a socket, or else Ray calls.
+    """The route of one node's publications to one machine: a socket, or else Ray calls.
 
     Args:
-        node: Whose publications.
-        machine: Where they go.
+        node: Id of the node.
+        machine: The destination.
         known: The run's secrets.
     """
 
@@ -251,10 +251,10 @@ class _Route:
             self._begun = start_call(self._ask)
 
     def finish(self) -> bool:
-        """Wait until the machine has it; False if none of its node actors is alive.
+        """Wait until the machine has the publication; False if none of its node actors is alive.
 
-        A machine must not miss one and get the next: a node actor that cannot be reached for now is
-        asked again, one that refuses is ended, and what takes its place is filled anew.
+        A machine must not miss a publication and receive the next: a node actor that is temporarily
+        unreachable is asked again; one that refuses is killed, and its replacement is filled anew.
         """
         if self._link is not None:
             try:
@@ -281,7 +281,7 @@ class _Route:
             self._link = None
 
     def _connected(self) -> MemoryLink | None:
-        """Return the link; connect first if there is none, and not too soon after a failure."""
+        """Return the link; if there is none, connect, but not too soon after a failure."""
         if self._link is None and time.monotonic() >= self._connect_from:
             there = self._machine
             try:

@@ -1,4 +1,4 @@
-"""`Servers`: the processes that `ray.init` starts for a cluster of our own, as they start."""
+"""`Servers`: the processes that `ray.init` starts for a cluster of our own."""
 
 import contextlib
 import importlib
@@ -10,12 +10,12 @@ from typing import Any
 from muster.errors import ClusterError
 
 _STUCK_SECONDS = 15.0
-"""That Ray has for noticing that a server of its has ended."""
+"""Seconds that Ray has to notice that one of its servers has ended."""
 _NEEDED = ("gcs_server", "raylet")
 
 
 class Servers:
-    """Those that a cluster cannot do without."""
+    """The servers without which a cluster cannot work."""
 
     def __init__(self) -> None:
         self._started: dict[str, subprocess.Popen[bytes]] = {}
@@ -23,9 +23,9 @@ class Servers:
 
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
-        """Within this block, take note of what Ray starts, and have Ray notice when it ends.
+        """Within this block, record the servers that Ray starts, and tell Ray when one has ended.
 
-        Each is in a process group of its own: a signal to ours is for us to obey.
+        Each server is in its own process group: signals to our group are for this process alone.
         """
         services: Any = importlib.import_module("ray._private.services")
         popen, get_node = services.ConsolePopen, services.get_node
@@ -38,7 +38,7 @@ class Servers:
             return process
 
         def find_node(*args: Any, **options: Any) -> Any:
-            if name := self.ended():  # Ray would ask for it for 30 s
+            if name := self.ended():  # Ray would keep asking for 30 s
                 raise ConnectionError(f"its {name} has ended")
             return get_node(*args, **options)
 
@@ -49,12 +49,12 @@ class Servers:
             services.ConsolePopen, services.get_node = popen, get_node
 
     def ended(self) -> str | None:
-        """Return the name of one that has ended."""
+        """Return the name of a server that has ended, or None."""
         ended = (name for name, each in self._started.items() if each.poll() is not None)
         return next(ended, None)
 
     def stuck(self) -> ClusterError | None:
-        """Say why a start of Ray will never end, once there has been time for it to see that."""
+        """Return why Ray's start will never end, once Ray has had time to notice it itself."""
         name = self.ended()
         if name is None:
             return None

@@ -19,7 +19,7 @@ from muster.errors import ClusterError
 _SHUTDOWN_SECONDS = 8.0
 _LOOK_EVERY = 0.2
 _stuck_threads: list[str] = []
-"""Names of threads that are stuck in a call of Ray's."""
+"""Names of threads that are stuck in a call to Ray."""
 _LOOPBACK_ENV = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
 
@@ -27,7 +27,7 @@ _LOOPBACK_ENV = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 def environment(ray: Any) -> Iterator[None]:
     """Restore Ray's environment variables after the block, and clear what Ray cached of them.
 
-    Within, and as long as a thread of ours may still call Ray, Ray does not start by itself.
+    Within the block, and while one of our threads may still call Ray, Ray does not start by itself.
     """
     before = _ray_variables()
     hook: Any = importlib.import_module("ray._private.auto_init_hook")
@@ -47,27 +47,27 @@ def _ray_variables() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if name.startswith("RAY_") or name == "PYTHONBREAKPOINT"  # which Ray sets, too
+        if name.startswith("RAY_") or name == "PYTHONBREAKPOINT"  # Ray sets that one too
     }
 
 
 def forget_token(ray: Any) -> None:
     """Make Ray read mode and token again, which it caches for the life of a process."""
-    ray._raylet.Config.initialize("")  # first: a thread that still reads a token aborts without
+    ray._raylet.Config.initialize("")  # first: without it, a thread that reads a token aborts
     ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def note_stuck_thread(name: str) -> None:
-    """Record that a thread is stuck in a call of Ray's; Ray may be gone when it returns."""
+    """Record that a thread is stuck in a call to Ray; Ray may have shut down when it returns."""
     _stuck_threads.append(name)
 
 
 def let_go(ray: Any, end_servers: Callable[[], None] | None = None) -> None:
-    """Disconnect this process, in a bounded time whatever has become of Ray's servers.
+    """Disconnect this process, in bounded time, whatever the state of Ray's servers.
 
     Args:
         ray: The module.
-        end_servers: Ends them, if they are ours: Ray waits for one that is stopped or stuck.
+        end_servers: Ends the servers, if they are ours: Ray waits for a stopped or stuck server.
     """
     leaving = threading.Thread(target=ray.shutdown, name="muster-ray-shutdown", daemon=True)
     leaving.start()
@@ -81,13 +81,13 @@ def let_go(ray: Any, end_servers: Callable[[], None] | None = None) -> None:
 
 @contextlib.contextmanager
 def never_stuck(stuck: Callable[[], ClusterError | None]) -> Iterator[None]:
-    """End the process with three lines if a call of Ray's never returns within the block.
+    """End the process with three lines if a call to Ray never returns within the block.
 
-    Ray waits for its servers in C++, where no signal and no exception reaches it. By itself it
-    would end the process too, a minute later and with a line of its log.
+    Ray waits for its servers in C++, where no signal and no exception reaches it. Without this, it
+    would also end the process, a minute later and with a line of its log.
 
     Args:
-        stuck: Says why it will not return, if it will not; called from another thread.
+        stuck: Returns why the call will never return, or None; called from another thread.
     """
     over = threading.Event()
 
@@ -106,7 +106,7 @@ def never_stuck(stuck: Callable[[], ClusterError | None]) -> Iterator[None]:
 
 
 def _exit_without_ray() -> None:
-    """End a process in which Ray is stuck: Ray would block it for ever, or abort it."""
+    """End a process in which Ray is stuck: Ray would block it forever, or abort it."""
     atexit.unregister(_exit_without_ray)
     atexit.unregister(importlib.import_module("ray._private.worker").shutdown)
     atexit._run_exitfuncs()
@@ -130,7 +130,7 @@ def messages_in(directory: Path | None) -> Iterator[None]:
     """Write Ray's messages about its servers to `ray.log`, not to standard output.
 
     Args:
-        directory: Where to write it; None to have it printed, as Ray does.
+        directory: Directory of `ray.log`; None to let Ray print its messages.
     """
     if directory is None:
         yield
@@ -151,7 +151,7 @@ def messages_in(directory: Path | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def loopback() -> Iterator[None]:
-    """Make Ray use 127.0.0.1 as given; on Linux it would replace it by this machine's address."""
+    """Make Ray use 127.0.0.1 as given; on Linux it would use this machine's address instead."""
     from ray._private import ray_constants
 
     was = ray_constants.ENABLE_RAY_CLUSTER
@@ -172,7 +172,7 @@ def loopback() -> Iterator[None]:
 def our_signals() -> Iterator[None]:
     """Keep this process's handler of SIGTERM, which `ray.init` replaces by `sys.exit(15)`.
 
-    A SIGTERM that came meanwhile is given to it afterwards.
+    A SIGTERM that arrives meanwhile is raised again afterwards.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

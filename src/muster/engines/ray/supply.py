@@ -1,6 +1,6 @@
-"""Whether a cluster has what the nodes of a run need: refused at once, or after a short wait.
+"""Checks that a cluster has the resources that the nodes of a run need: at once or after a wait.
 
-Ray itself waits for ever, without a word, for what it does not have.
+Ray itself waits forever, silently, for resources that it does not have.
 """
 
 import importlib
@@ -23,18 +23,18 @@ _DUST = 1e-6
 
 
 def check_supply(needs: Mapping[str, Resources]) -> None:
-    """Refuse what the joined cluster cannot give.
+    """Raise OptionError if the joined cluster cannot provide the resources.
 
-    What it will never have is refused at once, what is only busy after 5 seconds. MUSTER_RAY_WAIT
-    is the number of seconds to wait instead, then also for what the cluster does not have yet; it
-    is asked to grow meanwhile.
+    Resources that the cluster does not have are an error at once; resources that are only busy are
+    an error after 5 seconds. MUSTER_RAY_WAIT sets another number of seconds, and then the wait
+    includes resources that the cluster does not have yet; the cluster is asked to grow meanwhile.
 
     Args:
-        needs: By the name of a node, such as `node 2 (actor)`, its resources as Ray's options are
-            spelled: `num_cpus`, `num_gpus`, `memory` in bytes, or a name of your own.
+        needs: By the name of a node, such as `node 2 (actor)`, its resources, named as in Ray's
+            options: `num_cpus`, `num_gpus`, `memory` in bytes, or a name of your own.
 
     Raises:
-        OptionError: Naming need and supply.
+        OptionError: The message names need and supply.
     """
     wanted = {name: _as_resources(need) for name, need in needs.items()}
     asked = patience()
@@ -104,7 +104,7 @@ def _refuse_impossible(
 
 
 def _machines() -> tuple[list[dict[str, float]], list[dict[str, float]]]:
-    """Return what each live machine has, and what of it is free."""
+    """Return the resources of each live machine, and the free part of them."""
     state: Any = importlib.import_module("ray._private.state")
     free = state.available_resources_per_node()
     alive = [node for node in state.nodes() if node["Alive"]]
@@ -115,9 +115,9 @@ def _machines() -> tuple[list[dict[str, float]], list[dict[str, float]]]:
 
 
 def _fit(needs: Sequence[Resources], machines: Sequence[Resources]) -> bool:
-    """Whether all find room: the largest first, by whichever resource, on the fullest machine.
+    """Whether all needs fit: the largest first, by any one resource, on the fullest machine.
 
-    Ray does not try harder. That some order would still do, is possible with several resources.
+    Ray does not try harder. With several resources, another order might still fit.
     """
     names = sorted(_sum(needs)) or ["CPU"]
     return any(_fit_by(name, needs, machines) for name in names)
@@ -152,14 +152,14 @@ def _sum(each: Sequence[Resources]) -> dict[str, float]:
 
 
 def _ask_to_grow(bundles: Sequence[Resources]) -> None:
-    """Tell an autoscaler what to have ready; a cluster without one takes no notice."""
+    """Tell an autoscaler which resources to provide; a cluster without one ignores it."""
     from ray.autoscaler.sdk import request_resources
 
     request_resources(bundles=[dict(bundle) for bundle in bundles])
 
 
 def patience() -> float | None:
-    """Return how many seconds the user wants to wait for resources; None if nothing was said."""
+    """Return how many seconds the user wants to wait for resources; None if not set."""
     text = os.environ.get(_WAIT_VARIABLE)
     if not text:
         return None
@@ -180,7 +180,7 @@ def patience() -> float | None:
 
 
 def _names_of(wanted: Mapping[str, Resources]) -> list[str]:
-    """Return the resources that are needed, CPUs and GPUs first."""
+    """Return the names of the needed resources, CPUs and GPUs first."""
     names = sorted(_sum(list(wanted.values())))
     first = [name for name in ("CPU", "GPU") if name in names]
     return first + [name for name in names if name not in first]
@@ -215,7 +215,7 @@ def _amount(name: str, value: float) -> tuple[str, str]:
 
 
 def _less(wanted: Mapping[str, Resources], lacking: Sequence[str], have: Resources) -> str:
-    """Return the option that would ask for less of what lacks, for whoever asks for the most."""
+    """Return the option that requests less of a lacking resource, for the node that wants most."""
     spelled = {value: key for key, value in _NAMES.items()}
     name = lacking[0]
     greedy = max(wanted, key=lambda node: wanted[node].get(name, 0.0))

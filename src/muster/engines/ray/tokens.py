@@ -1,4 +1,4 @@
-"""The token of a Ray cluster: whether there is a right one, and whether it is a secret."""
+"""The token of a Ray cluster: whether it exists and is right, and whether it is secret."""
 
 import os
 import warnings
@@ -15,14 +15,14 @@ _warned: set[Path] = set()
 
 
 def check_token(address: str, found: Mapping[str, Any]) -> None:
-    """Refuse a cluster that this process has no right token for.
+    """Raise OptionError if this process does not have the cluster's token.
 
     Args:
-        address: The cluster's.
-        found: What `ask.py` was told there.
+        address: The cluster's address.
+        found: The answer of `ask.py`.
 
     Raises:
-        OptionError: There is none, it is wrong, or Ray would keep it back.
+        OptionError: There is no token, it is wrong, or Ray would not send it.
     """
     mode = os.environ.get("RAY_AUTH_MODE", "").lower()
     if found["token"] == "none" and (found["auth"] or mode == "token"):
@@ -48,7 +48,7 @@ def check_token(address: str, found: Mapping[str, Any]) -> None:
 
 
 def warn_if_readable() -> None:
-    """Warn, once, of a token that lies in a file that other users of this machine can read."""
+    """Warn, once, if the token is in a file that other users of this machine can read."""
     path = _file()
     if path is None or path in _warned or not _is_open(path):
         return
@@ -62,7 +62,7 @@ def warn_if_readable() -> None:
 
 
 def _file() -> Path | None:
-    """Return the file that Ray takes its token from; None if it is from a variable."""
+    """Return the file from which Ray reads its token; None if a variable contains the token."""
     if os.environ.get("RAY_AUTH_TOKEN"):
         return None
     named = os.environ.get("RAY_AUTH_TOKEN_PATH")
@@ -70,7 +70,7 @@ def _file() -> Path | None:
 
 
 def _is_open(path: Path) -> bool:
-    """Whether somebody else may read a file; a closed directory above it is enough to say no."""
+    """Whether other users may read a file; a private directory above it prevents that."""
     try:
         real = path.resolve(strict=True)
         readable = bool(real.stat().st_mode & _GROUP_OR_OTHERS_READ)

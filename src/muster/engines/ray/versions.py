@@ -1,4 +1,4 @@
-"""Which versions the machines of a cluster have, against those of this process."""
+"""Compares the versions on the machines of a cluster with those of this process."""
 
 import importlib.util
 import platform
@@ -42,15 +42,15 @@ def _absent(why: str) -> OptionError:
 def check_versions(
     theirs: Mapping[str, str], where: str = "a worker", mine: Mapping[str, str] | None = None
 ) -> None:
-    """Refuse a worker with other versions than the driver.
+    """Raise OptionError if a worker's versions differ from the driver's.
 
     Args:
-        theirs: Of `muster`, `python` and `ray`, as the worker reports them.
-        where: What the worker is called.
-        mine: The driver's; None for those of this process.
+        theirs: Versions of `muster`, `python` and `ray`, as the worker reports them.
+        where: Name of the worker in the message.
+        mine: The driver's versions; None for those of this process.
 
     Raises:
-        OptionError: Naming both.
+        OptionError: The message names both.
     """
     mine = my_versions() if mine is None else mine
     other = [name for name in mine if mine[name] != theirs.get(name)]
@@ -72,7 +72,7 @@ def check_versions(
 
 
 def my_versions() -> dict[str, str]:
-    """Return what a worker's versions are compared with."""
+    """Return the versions with which a worker's versions are compared."""
     return {
         "muster": __version__,
         "python": platform.python_version(),
@@ -88,12 +88,12 @@ def _install(versions: Mapping[str, str], names: list[str]) -> str:
 
 
 def check_machines(ray: Any) -> None:
-    """Refuse the first machine of the joined cluster that has other versions, by its address.
+    """Raise OptionError for the first machine of the joined cluster that has other versions.
 
-    Asked by a task that needs nothing of muster's; who does not answer is not judged.
+    A task that does not need muster asks each machine; a machine that does not answer is skipped.
 
     Raises:
-        OptionError: Naming the machine, both versions, and how to have them equal.
+        OptionError: The message names the machine, both versions, and how to make them equal.
     """
     strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
     ask = ray.remote(num_cpus=0, max_retries=0)(asker())
@@ -114,7 +114,7 @@ def check_machines(ray: Any) -> None:
 
 
 def asker() -> Callable[[], dict[str, Any]]:
-    """Return what nodes run: a nested function, which is sent whole, as muster may not be there."""
+    """Return the task for nodes: a nested function, pickled by value, as muster may be missing."""
 
     def report_versions() -> dict[str, Any]:
         import importlib

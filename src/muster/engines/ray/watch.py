@@ -1,11 +1,11 @@
-"""`ClusterWatch`: notices that a run's Ray cluster is lost, in seconds, where Ray waits for ever.
+"""`ClusterWatch`: notices within seconds that a run's Ray cluster is lost; Ray would wait forever.
 
     servers of this machine (pidfd) ──ended──┐
-    the head, asked every 2 s  ──35 s silent─┼──> lost: a descriptor, an error, calls that return
-    the head, of this machine  ──"is dead"───┘
+    the head, polled every 2 s ──35 s silent─┼──> lost: a descriptor, an error, calls that return
+    the head, on this machine  ──"is dead"───┘
 
-A lost raylet does not come back. A lost head may, where Ray stores its state: so it has some time,
-and none if the cluster is this run's own.
+A lost raylet does not come back. A lost head may come back, if Ray stores its state: so the head
+has some time, but none if the cluster is this run's own.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from muster.engines.ray.side_effects import note_stuck_thread
 from muster.errors import ClusterError
 
 HEAD_SECONDS = 35.0
-"""Without an answer of the head's. Ray itself gives it 60 s, and then ends the process."""
+"""Maximum seconds without an answer of the head. Ray allows 60 s, and then ends the process."""
 _ASK_EVERY = 2.0
 _LOOK_EVERY = 1.0
 _LISTENS_SECONDS = 3.0
@@ -58,7 +58,7 @@ class ClusterWatch:
         try:
             for name, pid in servers_here(ray, is_own).items():
                 self._servers[name] = os.pidfd_open(pid)
-        except OSError:  # it is gone already
+        except OSError:  # it has already exited
             self._lose_server("raylet")
         self._threads = [
             threading.Thread(target=work, name=f"muster-cluster-{name}", daemon=True)
@@ -70,15 +70,15 @@ class ClusterWatch:
     # ---- for any thread
 
     def fileno(self) -> int:
-        """Return a descriptor that can be read once the cluster is lost."""
+        """Return a descriptor that becomes readable once the cluster is lost."""
         return self._fd
 
     def is_lost(self) -> bool:
-        """Whether it is."""
+        """Whether the cluster is lost."""
         return self._error is not None
 
     def error(self) -> ClusterError:
-        """Say what is lost."""
+        """Return the error that says what is lost."""
         assert self._error is not None
         return self._error
 
@@ -91,10 +91,11 @@ class ClusterWatch:
             self._changed.notify_all()
 
     def call(self, work: Callable[[], T]) -> T:
-        """Run some work with Ray on a thread of its own, and return its result.
+        """Run some work with Ray on a separate thread, and return its result.
 
         Raises:
-            ClusterError: The cluster is lost meanwhile. What Ray never returns from stays behind.
+            ClusterError: The cluster was lost meanwhile. A thread that Ray never returns to is
+                left.
         """
         if self.is_lost():
             raise self.error()
@@ -143,7 +144,7 @@ class ClusterWatch:
             ended = [names[fd] for fd, _ in poll.poll(1000 * _LOOK_EVERY) if fd in names]
             if self._closing.is_set():
                 return
-            # While this process was stopped nobody could be heard: such time does not count.
+            # While this process was stopped it could receive no answer: such time does not count.
             before, looked = looked, time.monotonic()
             self._silent += min(looked - before, 2 * _LOOK_EVERY)
             if ended:
@@ -157,7 +158,7 @@ class ClusterWatch:
         here = core.NodeID.from_hex(self._node)
         client = None
         while not self._closing.wait(_ASK_EVERY):
-            if self.is_lost():  # a lost head is not asked: Ray would wait for it, whoever closes
+            if self.is_lost():  # Ray would wait for a lost head, and delay `close`
                 return
             with contextlib.suppress(self._ray.exceptions.RayError, OSError, RuntimeError):
                 client = client or core.GcsClient(address=self._address)
@@ -190,7 +191,7 @@ class ClusterWatch:
 
 
 def servers_here(ray: Any, is_own: bool) -> Mapping[str, int]:
-    """Return the processes of Ray on this machine that this one cannot do without, by name.
+    """Return the Ray processes on this machine that this process depends on, by name.
 
     Args:
         ray: The module.
@@ -202,7 +203,7 @@ def servers_here(ray: Any, is_own: bool) -> Mapping[str, int]:
         link.connect(node.raylet_socket_name)
         who = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     raylet = struct.unpack("3i", who)[0]
-    if raylet:  # 0 where it is in a container beside ours
+    if raylet:  # 0 if it is in another container
         found["raylet"] = raylet
     if is_own:
         found["gcs_server"] = node.all_processes["gcs_server"][0].process.pid
