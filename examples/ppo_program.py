@@ -1,9 +1,9 @@
-"""PPO as a program of your own: the same text in one process and on several, the same policy.
+"""PPO as a program of your own: the same code in one process and on several, the same policy.
 
     python examples/ppo_program.py            0 workers, then 2: prints the same hash twice
 
-What `muster train ppo` does besides (evaluation, run directory, progress) is in
-`muster/recipes/in_step.py`, made of the same parts.
+`muster/recipes/in_step.py` is built from the same parts, with the rest of `muster train ppo`:
+evaluation, run directory, progress.
 """
 
 from muster import Context, Parallel, Task, middleware

@@ -2,9 +2,9 @@
 
     python examples/ray_building_blocks.py --num-workers 2 --num-learners 2
 
-Without `--address` it starts a small Ray cluster of its own, and ends it. Every learner sends its
-gradients to the parameter server, which applies each of them once: with several learners nobody's
-work is lost. Whoever fails ends the run with his message.
+Without `--address` the program starts its own small Ray cluster, and ends it. Every learner sends
+its gradients to the parameter server, which applies each gradient once: with several learners, no
+learner's work is lost. If a worker or learner fails, the run ends with its error message.
 """
 
 import sys
@@ -30,16 +30,16 @@ from muster.workers import evaluate_policy
 
 CFG = DQNConfig(hidden=(64, 64), lr=1e-3, target_update=200)
 SAMPLES_PER_STEP = 16.0
-"""Transitions that are learnt from for each that is collected: one update for every four steps."""
+"""Transitions learnt from per collected transition: one update for every four steps."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a run."""
+    """The result of a run."""
 
     env_steps: int
     updates: dict[int, int]
-    """Gradients of each learner that were applied."""
+    """Number of applied gradients of each learner."""
     mean_return: float
     weights: Path
 
@@ -63,16 +63,16 @@ def main(
 
     Args:
         env: Id of a Gymnasium environment with discrete actions.
-        epochs: How often there is an evaluation.
-        steps_per_epoch: Environment steps in between, of all workers together.
-        replay_size: Transitions to remember.
-        random_exploration_steps: Uniformly random steps at first, of all workers together.
-        max_ep_len: Episodes are cut off after so many steps.
+        epochs: Number of evaluations.
+        steps_per_epoch: Environment steps between them, of all workers together.
+        replay_size: Capacity of the replay buffer, in transitions.
+        random_exploration_steps: Uniformly random steps at the start, of all workers together.
+        max_ep_len: Maximum number of steps of an episode.
         num_workers: Actors that collect experience.
         num_learners: Actors that learn from it.
-        worker_update_freq: Updates after which workers take new weights.
-        shards: Actors that hold the replay.
-        seed: Of everything random.
+        worker_update_freq: Number of updates after which workers fetch new weights.
+        shards: Number of actors that hold the replay.
+        seed: Seed of everything random.
         weights: File to save the final weights to.
         address: HOST:PORT of a running Ray cluster. None: start one.
     """

@@ -1,10 +1,11 @@
-"""Ray's three ideas in one page: tasks, actors and objects.
+"""Ray's three ideas on one page: tasks, actors and objects.
 
     python examples/ray_walkthrough.py
 
-A task is a function that runs somewhere, an actor an object that lives somewhere, and both return a
-reference at once: a promise of a value, which `ray.get` waits for. References can be given to other
-tasks, so values move between those who need them and not through the program that wrote this down.
+A task is a function that runs somewhere on the cluster; an actor is an object that lives there.
+Both return a reference at once: a promise of a value, for which `ray.get` waits. References can be
+passed to other tasks, so values move directly between the processes that need them, not through
+this program.
 """
 
 import numpy as np
@@ -21,7 +22,7 @@ def total(values: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> int:
 
 
 class Counter:
-    """Keeps a number. As an actor it is asked one thing at a time, in order."""
+    """Holds a number. As an actor it executes one call at a time, in order."""
 
     def __init__(self, value: int = 0) -> None:
         self.value = value
@@ -33,17 +34,17 @@ class Counter:
 
 
 def main() -> dict[str, object]:
-    """Run it all on a cluster that is private to this process, and gone afterwards."""
-    with cluster(num_cpus=2) as ray:  # ray.init(), and ray.shutdown() when the block is left
-        # Ten tasks at once. The results come in the order of the references, whoever was first.
+    """Run everything on a cluster that is private to this process, and ends with the block."""
+    with cluster(num_cpus=2) as ray:  # ray.init(), and ray.shutdown() at the end of the block
+        # Ten tasks at once. Results are in the order of the references, whichever finished first.
         square = ray.remote(compute)
         results = ray.get([square.remote(number) for number in range(10)])
 
-        # One actor. Calls of one caller are carried out in order.
+        # One actor. It executes the calls of one caller in order.
         counter = ray.remote(Counter).remote()
         counts = ray.get([counter.increment.remote() for _ in range(10)])
 
-        # One object. It is written once; tasks get the reference and read the same memory.
+        # One object. It is written once; tasks receive the reference and read the same memory.
         numbers = ray.put(np.arange(1_000_000))
         add_up = ray.remote(total)
         sums = ray.get([add_up.remote(numbers) for _ in range(2)])

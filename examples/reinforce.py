@@ -1,12 +1,12 @@
-"""REINFORCE with a baseline: an algorithm of one's own, outside of muster (docs/own_algorithm.md).
+"""REINFORCE with a baseline: an algorithm of your own, outside of muster (docs/own_algorithm.md).
 
     muster train reinforce:reinforce CartPole-v1                  # from the folder of this file
     muster train reinforce:reinforce CartPole-v1 --workers 0      # the same policy
     muster resume RUN --algo reinforce:reinforce --env-steps 400000
     muster eval RUN --algo reinforce:reinforce
 
-It has a configuration (what `--help` lists) and an agent (what is done with returns, and the loss).
-Everything else is muster's: environments, workers in step, checkpoints, metrics, evaluation.
+It has a configuration (listed by `--help`) and an agent (which processes returns and has the loss).
+muster provides everything else: environments, workers in step, checkpoints, metrics, evaluation.
 """
 
 from dataclasses import dataclass
@@ -21,20 +21,20 @@ from muster.algos import ActorCriticConfig, Algorithm, RolloutRows, TorchLossAge
 
 @dataclass(frozen=True)
 class ReinforceConfig(ActorCriticConfig):
-    """How REINFORCE learns: the policy gradient of whole returns (Williams 1992)."""
+    """Options of REINFORCE: the policy gradient of whole returns (Williams 1992)."""
 
     rollout: int = 64
-    """Steps of every environment from one update to the next."""
+    """Steps of every environment between two updates."""
     lr: float = 3e-3
     """Learning rate of Adam."""
     gamma: float = 0.98
     """Discount per environment step."""
     gae_lambda: float = 1.0
-    """1: whole returns. Below it the baseline counts for more than a baseline should."""
+    """1: whole returns. Below 1, advantages also depend on the values, not only the baseline."""
     baseline: bool = True
-    """Subtract what the network expects, so that an action is compared with what is usual."""
+    """Subtract the expected return, so that an action is compared with the average."""
     horizon: int = 400_000
-    """Environment steps that the run is planned for."""
+    """Environment steps for which the run is planned."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,7 +47,7 @@ class ReinforceConfig(ActorCriticConfig):
 
 
 class Reinforce(TorchLossAgent):
-    """Moves the policy towards actions that were followed by more than was expected."""
+    """Makes actions more likely that were followed by a higher return than expected."""
 
     cfg: ReinforceConfig
     stats = ("policy_loss", "value_loss", "entropy")
@@ -55,9 +55,9 @@ class Reinforce(TorchLossAgent):
     def prepare(self, slots: Any, reward: Any, columns: slice) -> None:
         """Fill the columns advantage and target of some environments.
 
-        The base class makes `target` the return (up to the end of the episode; after a rollout that
-        stops in the middle of one, the value of what follows) and `advantage` the return less what
-        was expected.
+        The base class sets `target` to the return (up to the end of the episode; if the rollout
+        stops within an episode, plus the value of the rest) and `advantage` to the return minus the
+        expected return.
         """
         super().prepare(slots, reward, columns)
         if not self.cfg.baseline:
@@ -79,10 +79,10 @@ class Reinforce(TorchLossAgent):
 
 
 reinforce = Algorithm(ReinforceConfig, Reinforce)
-"""What `muster train reinforce:reinforce` names: module:name."""
+"""The object that `muster train reinforce:reinforce` names: module:name."""
 
 if __name__ == "__main__":
-    muster.register_algorithm("reinforce", reinforce)  # from here on by this name
+    muster.register_algorithm("reinforce", reinforce)  # available under this name from here on
     result = muster.train("reinforce", "CartPole-v1", env_steps=4_096, eval_episodes=10)
     print(f"mean return {result.eval_return_mean:.0f} after {result.env_steps:,} steps")
     policy = muster.load_policy(result.run_dir)

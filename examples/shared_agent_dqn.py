@@ -1,14 +1,14 @@
 """DQN with one shared agent and several workers: one program, three ways to run it.
 
     python examples/shared_agent_dqn.py --backend single     one worker, in this process
-    python examples/shared_agent_dqn.py --backend local      workers in processes of their own
+    python examples/shared_agent_dqn.py --backend local      workers in separate processes
     python examples/shared_agent_dqn.py --backend ray        the same on a Ray cluster
 
     workers: newest weights -> some steps -> own replay -> gradient ──┐
        └──────────<── weights, by version ──<── ShareAgent: Adam <────┘ each gradient exactly once
 
-Workers send gradients and not weights, so that of two updates at the same time none is lost, and
-the optimiser's state stays in one place. All episodes of all workers count for one budget.
+Workers send gradients, not weights, so that of two simultaneous updates none is lost, and the
+optimizer's state stays in one place. The episodes of all workers count towards one budget.
 """
 
 import json
@@ -44,30 +44,30 @@ class Config:
     env: str = "CartPole-v1"
     """Id of a Gymnasium environment with discrete actions."""
     backend: Literal["single", "local", "ray"] = "single"
-    """Where the workers are."""
+    """Where workers run."""
     n_workers: int = 2
-    """How many; `single` always has one."""
+    """Number of workers; `single` always has one."""
     episodes: int = 200
-    """Of all workers together."""
+    """Total number of episodes of all workers."""
     eval_every: int = 25
-    """Episodes from one evaluation of the shared agent to the next."""
+    """Episodes between two evaluations of the shared agent."""
     eval_episodes: int = 10
-    """Episodes in each."""
+    """Episodes in each evaluation."""
     seed: int = 0
-    """Of everything; each worker has one of its own from it."""
+    """Seed of everything; each worker derives its own seed from it."""
     folder: Path = Path("runs/shared_agent_dqn")
-    """Where the best model and the results go."""
+    """Directory for the best model and the results."""
     load_checkpoint: Path | None = None
-    """A model to begin with."""
+    """A model to start from."""
 
     @property
     def workers(self) -> int:
-        """How many there are."""
+        """Number of workers."""
         return 1 if self.backend == "single" else self.n_workers
 
 
 class ShareAgent:
-    """The weights that all workers learn together, and the optimiser that changes them."""
+    """The weights that all workers train together, and the optimizer that changes them."""
 
     stats = ("loss", "q_mean", "td_error_mean")
 
@@ -81,7 +81,7 @@ class ShareAgent:
 
     @property
     def train_iter(self) -> int:
-        """Updates so far."""
+        """Number of updates so far."""
         return self.agent.train_iter
 
     def get_parameters(self) -> dict[str, Any]:
@@ -89,48 +89,48 @@ class ShareAgent:
         return dict(self.agent.parts()["policy"])
 
     def receive_parameters(self, update: dict[str, Any]) -> float:
-        """Change the weights by what a worker computed."""
+        """Apply a gradient that a worker computed."""
         return self.agent.apply_gradient(update)
 
     def use_gradient(self, gradient: dict[str, Any], env_step: int) -> float:
-        """Be asked by `middleware.apply_gradients`."""
+        """Apply a gradient; `middleware.apply_gradients` calls this."""
         return self.receive_parameters(gradient)
 
     def publish(self, env_step: int) -> None:
-        """Let workers have the weights as they are now."""
+        """Send the current weights to the workers."""
         self._server.push(self.get_parameters(), env_step=env_step, train_iter=self.train_iter)
 
     def save_model(self, path: Path) -> None:
-        """Write the weights to a safetensors file: all of them, or none."""
+        """Write the weights to a safetensors file, atomically."""
         aside = path.with_suffix(".partial")
         save_file(self.get_parameters(), aside)
         aside.replace(path)
 
     def load_model(self, path: Path) -> None:
-        """Begin with the weights of a file."""
+        """Load the weights of a file."""
         self.agent.load_parts({"policy": load_file(path)})
 
 
 @dataclass
 class Recorder:
-    """What all workers together did. Lives beside the shared agent: nobody else counts."""
+    """Statistics over all workers. Only the process of the shared agent counts."""
 
     env_step: int = 0
     returns: list[float] = field(default_factory=list)
-    """Of all episodes, in the order in which they ended."""
+    """Returns of all episodes, in the order in which they ended."""
     evaluations: dict[int, float] = field(default_factory=dict)
-    """Mean return of the shared agent after so many episodes."""
+    """Mean return of the shared agent, by the number of episodes."""
     best_reward: float | None = None
-    """Of these. None, not 0: returns may all be negative."""
+    """The best evaluation. None at first, not 0: returns may all be negative."""
 
     @property
     def episodes(self) -> int:
-        """Episodes of all workers."""
+        """Number of episodes of all workers."""
         return len(self.returns)
 
 
 class Worker:
-    """One who acts and learns, with environment, replay and random numbers of his own."""
+    """A worker that acts and learns, with its own environment, replay and random numbers."""
 
     def __init__(self, cfg: Config, number: int, incarnation: int) -> None:
         seed = derive_seed(cfg.seed, "worker", number, incarnation)
@@ -138,7 +138,7 @@ class Worker:
         spaces = envs.single_observation_space, envs.single_action_space
         self.agent = DQN(LEARN, *spaces, seed)
         self.updates = 0
-        """Gradients so far."""
+        """Number of gradients so far."""
         self._collector = Collector(self.agent, envs, steps=STEPS_PER_UPDATE)
         self._replay = ReplayBuffer(
             LEARN.buffer_size // cfg.workers,
@@ -149,13 +149,13 @@ class Worker:
         )
 
     def follow(self, weights: dict[str, Any], train_iter: int) -> None:
-        """Go on with what all workers learnt."""
+        """Continue with the weights that all workers trained."""
         self.agent.follow(weights, train_iter)
 
     def contribute(self, env_step: int) -> Contribution:
-        """Take some steps, and return what the shared agent is to know of it."""
+        """Take some steps, and return the contribution to the shared agent."""
         eps = self.agent.epsilon(env_step)
-        # A cut at the time limit is kept apart from an end: what follows it still has a value.
+        # Truncation at the time limit is not stored as an end: the next state still has a value.
         self._replay.push(self._collector.collect(policy_kwargs={"eps": eps}))
         batch = self._replay.sample(LEARN.batch_size)
         gradient, metrics = (None, {}) if batch is None else self.agent.gradient(batch)
@@ -185,7 +185,7 @@ def record(agent: ShareAgent, recorder: Recorder, cfg: Config) -> Middleware:
 
 
 def evaluate(agent: ShareAgent, recorder: Recorder, cfg: Config) -> None:
-    """Evaluate the weights that are shared, and save these very weights if none were better."""
+    """Evaluate the shared weights, and save exactly these weights if none were better."""
     mean = evaluate_policy(agent.agent, cfg.env, cfg.eval_episodes, cfg.seed).mean
     recorder.evaluations[recorder.episodes] = mean
     if recorder.best_reward is None or mean > recorder.best_reward:
@@ -194,10 +194,10 @@ def evaluate(agent: ShareAgent, recorder: Recorder, cfg: Config) -> None:
 
 
 def main(cfg: Config) -> dict[str, Any]:
-    """Be the shared agent, or a worker, or both; the shared agent returns what came of it."""
+    """Run the shared agent, or a worker, or both; the shared agent returns the results."""
     with Task() as task:
         router = task.router
-        task.ctx.share("total_step")  # weights and gradients have their own ways
+        task.ctx.share("total_step")  # weights and gradients have their own channels
         task.ctx.keep("env_step", "train_iter")
         task.ctx.update(env_step=0, train_iter=0)
         server = ParameterServer(home="role.share")
@@ -227,7 +227,7 @@ def main(cfg: Config) -> dict[str, Any]:
 
 
 def train(cfg: Config) -> dict[str, Any]:
-    """Run it where the configuration says, and return what came of it."""
+    """Run the program as configured, and return the results."""
     cfg.folder.mkdir(parents=True, exist_ok=True)
     if cfg.backend == "single":
         return main(cfg)

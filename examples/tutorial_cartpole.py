@@ -1,8 +1,8 @@
 """The tutorial's three middleware with muster's own workers: DQN learns to balance CartPole-v1.
 
-The same shape as `tutorial/stage_4_context.py`, with a real environment and a real network. For all
-that a run needs besides (checkpoints, metrics, resume) see `muster train` and its program,
-`muster/recipes/replay.py`.
+The program has the same shape as `tutorial/stage_4_context.py`, with a real environment and a real
+network. For everything else that a run needs (checkpoints, metrics, resume) see `muster train` and
+its program, `muster/recipes/replay.py`.
 """
 
 from collections.abc import Callable, Generator
@@ -22,7 +22,7 @@ UPDATES_PER_COLLECT = 64
 
 
 def evaluate(evaluator: Evaluator) -> Middleware:
-    """Evaluate now and then, and stop when the pole stays up."""
+    """Evaluate from time to time, and stop when the pole stays up."""
 
     def _evaluate(ctx: Context) -> None:
         ctx.setdefault("train_iter", 0)
@@ -39,7 +39,7 @@ def evaluate(evaluator: Evaluator) -> Middleware:
 def collect(
     epsilon_greedy: Callable[[float], float], collector: Collector, replay_buffer: ReplayBuffer
 ) -> Middleware:
-    """Take some steps and keep them."""
+    """Take some steps and store them."""
 
     def _collect(ctx: Context) -> None:
         ctx.keep("envstep")
@@ -52,7 +52,7 @@ def collect(
 
 
 def train(learner: Learner, replay_buffer: ReplayBuffer) -> Middleware:
-    """Learn from what was kept, and save in the end."""
+    """Learn from the stored steps, and save at the end."""
 
     def _train(ctx: Context) -> Generator[None, None, None]:
         ctx.keep("train_iter")

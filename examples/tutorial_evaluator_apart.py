@@ -1,12 +1,12 @@
-"""The tutorial's evaluation on a node of its own, so that training does not wait for it.
+"""The tutorial's evaluation on a separate node, so that training does not wait for it.
 
-Node 0 collects and trains; what its loop leaves in ctx (`state_dict`, `train_iter`, `envstep`) goes
-to its neighbours. Node 1 evaluates. It waits for something new in one of two ways:
+Node 0 collects and trains; the values that its loop leaves in ctx (`state_dict`, `train_iter`,
+`envstep`) go to its neighbours. Node 1 evaluates. It waits for new values in one of two ways:
 
-    --how loop   as the tutorial writes it: look, sleep, look again, and look at ctx.finish
+    --how loop   as in the tutorial: look, sleep, look again, and check ctx.finish
     --how wait   task.parallel_ctx.wait(...), which wakes at once and returns None at the end
 
-Without `--nodes 2` the same program runs in one process.
+With `--nodes 1` the same program runs in one process.
 """
 
 import argparse
@@ -30,8 +30,8 @@ from muster.workers import Collector, Evaluator, Learner
 
 
 def take_over(task: Task, ctx: Context, model: torch.nn.Module) -> int:
-    """Bring what node 0 shared last into this node's model and ctx."""
-    shared = task.parallel_ctx.snapshot()  # of one loop, not of two
+    """Copy the values that node 0 shared last into this node's model and ctx."""
+    shared = task.parallel_ctx.snapshot()  # values of one loop, not of two
     model.load_state_dict(shared["state_dict"])
     ctx.train_iter = shared["train_iter"]
     ctx.envstep = shared["envstep"]
@@ -39,7 +39,7 @@ def take_over(task: Task, ctx: Context, model: torch.nn.Module) -> int:
 
 
 def look_again_and_again(task: Task, ctx: Context, last_train_iter: int) -> bool:
-    """Wait as the tutorial does; False when the run is over."""
+    """Wait by polling, as the tutorial does; False when the run is over."""
     while not ctx.finish:
         if task.parallel_ctx.get("train_iter", -1) > last_train_iter:
             return True
@@ -48,12 +48,12 @@ def look_again_and_again(task: Task, ctx: Context, last_train_iter: int) -> bool
 
 
 def wait(task: Task, ctx: Context, last_train_iter: int) -> bool:
-    """Wait without looking; False when the run is over."""
+    """Wait without polling; False when the run is over."""
     return task.parallel_ctx.wait("train_iter", above=last_train_iter) is not None
 
 
 def evaluate(task: Task, evaluator: Evaluator, model: torch.nn.Module, how: str) -> Middleware:
-    """Evaluate now and then, and stop when the pole stays up."""
+    """Evaluate from time to time, and stop when the pole stays up."""
     last_train_iter = -1
     wait_for_news = wait if how == "wait" else look_again_and_again
 
@@ -78,7 +78,7 @@ def evaluate(task: Task, evaluator: Evaluator, model: torch.nn.Module, how: str)
 def train(
     task: Task, learner: Learner, model: torch.nn.Module, replay_buffer: ReplayBuffer
 ) -> Middleware:
-    """Learn, share the weights, and save in the end."""
+    """Learn, share the weights, and save at the end."""
 
     def _train(ctx: Context) -> Generator[None, None, None]:
         ctx.keep("train_iter")

@@ -1,7 +1,7 @@
 """The whole tutorial program on three nodes at once: change one line, run it three times.
 
-Each node collects, trains and evaluates, as the tutorial's first step beyond one process does. The
-first that solves CartPole-v1 ends all three.
+Each node collects, trains and evaluates, like the tutorial's first step beyond one process. The
+first node that solves CartPole-v1 ends all three.
 """
 
 import tutorial_cartpole

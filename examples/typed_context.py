@@ -1,14 +1,14 @@
-"""Keys that a type checker knows: a subclass of Context that declares them, used as an annotation.
+"""Keys that a type checker knows: a subclass of Context declares them, and is used as annotation.
 
-The subclass is never instantiated; it only tells the checker (and the reader) what these middleware
-share.
+The subclass is never instantiated; it only tells the checker (and the reader) which keys these
+middleware share.
 """
 
 from muster import Context, Task
 
 
 class TrainContext(Context):
-    """What the middleware below put into ctx."""
+    """The keys that the middleware below use."""
 
     train_iter: int
     loss: float
@@ -24,7 +24,7 @@ def train(ctx: TrainContext) -> None:
 
 
 def report(ctx: TrainContext) -> None:
-    """Say how it goes."""
+    """Print the progress."""
     print(f"train_iter {ctx.train_iter}  loss {ctx.loss:.3f}")
     ctx.finish = ctx.loss < 0.1
 

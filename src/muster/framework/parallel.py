@@ -1,6 +1,6 @@
 """`Parallel.runner`: the same program on many nodes.
 
-Parallel.runner(3, topology="star")(main)   ->   [what main returned on each node]
+Parallel.runner(3, topology="star")(main)   ->   [the result of main on each node]
 """
 
 import importlib
@@ -19,7 +19,7 @@ from muster.framework.sendable_main import check_main
 from muster.spelling import nearest
 
 ENGINES = {"local": "muster.engines.local", "ray": "muster.engines.ray"}
-"""Where each engine is. By name, so that one which is not used is not imported."""
+"""The module of each engine, by name, so that only the engine in use is imported."""
 
 ELASTIC = frozenset({"ray"})
 """Engines whose nodes may join and leave while a program runs."""
@@ -32,13 +32,13 @@ class Parallel:
 
     @classmethod
     def prepare(cls, *modules: str, engine: str = "local", address: str | None = None) -> None:
-        """Say what the nodes of a later run will import, so that it is done by the time they start.
+        """Announce modules that nodes of a later run will import, so that they are loaded in time.
 
-        Returns at once: a program that has something else to do first loses no time on it. Only an
-        address is looked at, which takes a second, and refused if nothing can be run there.
+        Returns at once, so a program that has other work first loses no time. Only an address is
+        checked, which takes a second; raises OptionError if it has no cluster to run on.
 
         Args:
-            *modules: Their names.
+            *modules: Names of the modules.
             engine: As for `runner`.
             address: As for `runner`.
         """
@@ -69,39 +69,42 @@ class Parallel:
     ) -> Callable[..., list[Any]]:
         """Return a function that runs `main(*args, **kwargs)` on every node.
 
-        It returns what `main` returned on each of them, and raises `NodeError` if one fails.
+        The function returns the result of `main` on each node, and raises `NodeError` if a node
+        fails.
 
         Args:
-            n_parallel_workers: Nodes; may be left out where `roles` says it.
-            topology: Who gets what a loop shares: `star` (node 0 and each other), `mesh` (all and
-                all), `alone` (nobody).
-            engine: What runs them: `local`, processes on this machine; `ray`, a Ray cluster.
-            roles: How many nodes have which role, numbered in this order. One of them, but not the
+            n_parallel_workers: Number of nodes; may be omitted if `roles` is given.
+            topology: Who receives the values that a loop shares: `star` (node 0 and each other
+                node), `mesh` (every node), `alone` (no node).
+            engine: What runs the nodes: `local`, processes on this machine; `ray`, a Ray cluster.
+            roles: Number of nodes per role; node ids follow this order. One role, but not the
                 first, may be a range `(least, most)`. On a Ray cluster such a role is elastic: the
-                program begins with the least, more join while it runs as soon as there is room, and
-                those whose machine is lost leave without ending it. On this machine it is one
-                number: as many as there are cores, within the range.
-            labels: More labels, for all nodes or by node id.
-            on_failure: What to do when a node is killed or hangs, by role or node id, or one for
-                all: `stop` the run (the default), `restart` the node, or `resume` it, which
-                is a restart that its program is told of (`task.router.resumed`).
-            max_restarts: How often a node may be replaced; living for a minute makes up for it.
+                program begins with the least, more nodes join as soon as there is room, and nodes
+                whose machine is lost leave without ending the program. On this machine the range
+                becomes one number: as many nodes as there are cores, within the range.
+            labels: Additional labels, for all nodes or by node id.
+            on_failure: What to do when a node is killed or hangs, by role or node id, or one value
+                for
+                all: `stop` the run (the default), `restart` the node, or `resume` it, which is a
+                restart that the program can see (`task.router.resumed`).
+            max_restarts: How often a node may be replaced; a minute of progress resets the count.
             hang_after: Seconds without a loop, an environment step or a wait of muster's own after
                 which a node counts as hung.
-            start_within: The same for its start.
-            grace: Seconds that a node has for ending once the run has ended.
-            threads: Threads of numeric libraries in each node; by default the cores are shared.
-            pin: Bind each node to cores of its own.
-            log_dir: Directory for what each node prints (`node.<id>.log`); it is shown too.
-            resources: What a node is to have for itself, by role or node id:
-                `{"learner": {"num_gpus": 1}}`. The Ray engine sees to it; 1 CPU by default.
-            address: Of a Ray cluster that is running, `HOST:PORT`; without one the run starts its
-                own on this machine, and ends it. Only for that engine.
-            quiet: Mention a node that was replaced in its log only. Otherwise a line on standard
-                error says which, why, and how long it took until the node ran again.
-            on_signal: Which nodes a SIGINT, SIGTERM or SIGHUP asks to finish, by role or node id;
-                all by default. The others run on, so that these can still use them for what they
-                save, and end when the first of these ends the run.
+            start_within: The same limit for the start of a node.
+            grace: Seconds that a node has to end once the run has ended.
+            threads: Threads of numeric libraries in each node; by default the nodes divide the
+                cores.
+            pin: Bind each node to its own cores.
+            log_dir: Directory for the output of each node (`node.<id>.log`), which is also shown.
+            resources: Resources reserved for a node, by role or node id:
+                `{"learner": {"num_gpus": 1}}`. Only the Ray engine reserves them; 1 CPU by default.
+            address: `HOST:PORT` of a running Ray cluster, for the Ray engine only; by default the
+                run starts its own cluster on this machine, and ends it.
+            quiet: Report a replaced node in its log only. Otherwise a line on standard error names
+                the node, the reason, and how long it took until the node ran again.
+            on_signal: The nodes that a SIGINT, SIGTERM or SIGHUP asks to finish, by role or node
+                id; all by default. The other nodes keep running, so that these can use them while
+                they save, and end when the first of these ends the run.
         """
         _check_choice("topology", topology, topologies.TOPOLOGIES)
         _check_choice("engine", engine, tuple(ENGINES))
@@ -156,15 +159,15 @@ class _Crew:
     role_of: tuple[str | None, ...]
     """The role of every node, by its id."""
     elastic: frozenset[int] = frozenset()
-    """Those that may join and leave."""
+    """Nodes that may join and leave."""
     late: frozenset[int] = frozenset()
-    """Those of them that the program begins without."""
+    """Elastic nodes that the program begins without."""
 
 
 def _roles(
     count: int | None, roles: Mapping[str, int | tuple[int, int]] | None, engine: str
 ) -> _Crew:
-    """Return the role of every node."""
+    """Return the nodes with their roles."""
     if roles is None:
         _check_count("n_parallel_workers", count, 1)
         assert count is not None
@@ -200,7 +203,7 @@ def _roles(
 
 
 def _ranges(roles: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Return the roles that are ranges: one at most, and not that of node 0."""
+    """Return the roles that are ranges: at most one, and not the role of node 0."""
     found = {role: number for role, number in roles.items() if isinstance(number, tuple | list)}
     for role, number in found.items():
         what = f"roles[{role!r}]={number!r} is not possible"
@@ -321,7 +324,7 @@ def _signalled(
 def _by_node(
     option: str, values: Mapping[Any, Any], role_of: tuple[str | None, ...]
 ) -> dict[int, Any]:
-    """Return by node id what was given by role or node id."""
+    """Convert values by role or node id to values by node id."""
     found: dict[int, Any] = {}
     known = sorted({role for role in role_of if role is not None})
     for who, value in values.items():
