@@ -327,8 +327,7 @@ class Supervisor:
     def _alarmed(self) -> None:
         """End the run. Nodes that can be reached finish by themselves, and save.
 
-        No node is replaced from now on, and nodes that do not answer are killed after the grace
-        time.
+        No node is replaced from now on, and nodes that do not answer are killed after `grace`.
         """
         assert self._alarm is not None
         self._selector.unregister(self._alarm.fileno())

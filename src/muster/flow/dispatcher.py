@@ -30,8 +30,7 @@ class Dispatcher:
     def __init__(self, transport: Transport) -> None:
         self.place = transport.place
         self._transport = transport
-        # Reentrant: a newly opened board or stream takes its waiting messages, and may answer at
-        # once.
+        # Reentrant: a newly opened board or stream takes its waiting messages, and may answer.
         self._lock = threading.RLock()
         self._publishers: dict[str, Publisher] = {}
         self._subscribers: dict[str, Subscriber] = {}

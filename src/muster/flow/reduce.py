@@ -28,8 +28,7 @@ class GradientSum:
     In a single process, or in a group of one, the sum is the vector itself.
 
     Args:
-        members: Ids of the nodes of the group, each once, in the order of addition; includes this
-            node.
+        members: Ids of the nodes of the group, each once, in the order of addition, with this one.
         name: The same on all members.
     """
 

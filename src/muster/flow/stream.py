@@ -76,8 +76,7 @@ class Outlet:
             timeout: Maximum wait for room, in seconds.
             wait: Whether to wait for room at all; if not, the window may be exceeded.
             given_up: Called while waiting, after each change.
-            ask: Ask for an acknowledgement of this and all earlier messages once they are
-                processed.
+            ask: Ask for an acknowledgement as soon as this and all earlier ones are done.
 
         Raises:
             TimeoutError: There was no room in time.

@@ -69,8 +69,7 @@ class Parallel:
     ) -> Callable[..., list[Any]]:
         """Return a function that runs `main(*args, **kwargs)` on every node.
 
-        The function returns the result of `main` on each node, and raises `NodeError` if a node
-        fails.
+        The function returns the result of each node, and raises `NodeError` if a node fails.
 
         Args:
             n_parallel_workers: Number of nodes; may be omitted if `roles` is given.
@@ -83,8 +82,7 @@ class Parallel:
                 whose machine is lost leave without ending the program. On this machine the range
                 becomes one number: as many nodes as there are cores, within the range.
             labels: Additional labels, for all nodes or by node id.
-            on_failure: What to do when a node is killed or hangs, by role or node id, or one value
-                for
+            on_failure: What to do when a node is killed or hangs, by role or node id, or one for
                 all: `stop` the run (the default), `restart` the node, or `resume` it, which is a
                 restart that the program can see (`task.router.resumed`).
             max_restarts: How often a node may be replaced; a minute of progress resets the count.
@@ -92,8 +90,7 @@ class Parallel:
                 which a node counts as hung.
             start_within: The same limit for the start of a node.
             grace: Seconds that a node has to end once the run has ended.
-            threads: Threads of numeric libraries in each node; by default the nodes divide the
-                cores.
+            threads: Threads of numeric libraries in each node; by default the cores are shared.
             pin: Bind each node to its own cores.
             log_dir: Directory for the output of each node (`node.<id>.log`), which is also shown.
             resources: Resources reserved for a node, by role or node id:

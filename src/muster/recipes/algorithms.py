@@ -54,8 +54,8 @@ PROGRAMS = {
     ),
 }
 """For each value of a configuration's `PROGRAM`: the training program, a function of (job, run
-directory, stop request), and the modules that its nodes import first, for Box actions and
-for others."""
+directory, stop request), and the modules that its nodes import first, for Box
+actions and for others."""
 
 ENTRY_POINTS = "muster.algorithms"
 """The entry-point group in which installed packages declare their algorithms."""

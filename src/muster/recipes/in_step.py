@@ -3,8 +3,7 @@
     collect -> learn -> (way back) evaluate -> agree -> log -> checkpoint
 
 With `--workers 0` this program is the whole run; with `--workers N` each of N equal workers runs it
-(docs/ppo.md). The first worker also evaluates and writes the files. Copy this program and change
-it.
+(docs/ppo.md). The first worker also evaluates and writes the files. Copy it and change it.
 """
 
 from collections.abc import Mapping
@@ -47,8 +46,8 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
 
     Args:
         job: The job of the run.
-        stop: Tells whether a signal has asked the run to end. None on a node, whose parent receives
-            the signals.
+        stop: Tells whether a signal has asked the run to end. None on a node, whose parent
+            receives the signals.
     """
     options = job.options
     job.arrive()

@@ -79,8 +79,7 @@ def buffer_alone(job: Job, spaces: Spaces) -> ReplayBuffer:
 def replay_to_send_to(job: Job, spaces: Spaces, router: Router) -> ReplayBuffer | ShardFeed:
     """Return the replay that an actor pushes to."""
     if job.cfg.replay_shards:
-        # Returns and sequences are cut at the end of a turn; and no shard may fill while another is
-        # empty.
+        # Returns and sequences end with a turn; and no shard may fill while another is empty.
         steps = min(_rows(job) // 4, 16 * max(8, job.cfg.unit.steps))
         turn = max(1, steps * job.options.num_envs)
         return ShardFeed(_shards(job), first=router.node_id, turn=turn)

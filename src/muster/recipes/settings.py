@@ -181,8 +181,7 @@ def read_file(path: str | Path, algo: str, env: str) -> dict[str, Any]:
     """Return the options in a file, with their types checked but not yet their values.
 
     Raises:
-        OptionError: The file cannot be read, or belongs to another run; the message names file and
-            key.
+        OptionError: The file cannot be read, or is for another run; the message names file and key.
     """
     from muster.recipes.saved import HISTORY
     from muster.run.config_io import from_dict

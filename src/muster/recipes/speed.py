@@ -2,7 +2,7 @@
 
     each loop:  seconds of the loop, less those of evaluations and checkpoints
     at the end: calibration, in step on all workers at once, so that cores are as busy as in
-            training -> rho, eta, limited_by
+                training -> rho, eta, limited_by
 
 Nothing is measured between loops, so bare environments cannot affect training. A `Work` describes
 the work of one program.
@@ -240,8 +240,7 @@ class Speed:
         self._waited += sum(steps[name]["last"] for name in _WAITING if name in steps)
         self._loops += 1
         self._env_step = ctx.get("env_step", self._env_step)
-        # The first loop that learns compiles kernels and fills caches; earlier loops only fill
-        # replay.
+        # The first loop that learns compiles kernels and fills caches; earlier ones only fill replay.
         learns = self._work.agent.train_iter > self._updates
         if not self._warm and learns and not ctx.finish:
             self._warm = True

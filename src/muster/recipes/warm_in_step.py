@@ -25,8 +25,7 @@ def learn_a_little(env: str) -> None:
         normalize_obs=True,
         normalize_reward=True,
     )
-    # A failure in the fork server would go unnoticed; the worker that needs the code will report
-    # it.
+    # A failure in the fork server would go unnoticed; the worker that needs the code reports it.
     with contextlib.suppress(Exception), one_torch_thread():
         with make_envs(env) as envs:
             spaces = envs.single_observation_space, envs.single_action_space

@@ -1,8 +1,7 @@
 """`ForkServer`: the source of node processes, with the heavy imports already done.
 
 The server is a separate process (`forked.py`), shared by all runs of this process. Numeric
-libraries are told to start no threads while the server imports them. A server that was killed is
-restarted.
+libraries are told to start no threads while the server imports them. A killed server is restarted.
 """
 
 import atexit

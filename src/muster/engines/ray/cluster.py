@@ -1,8 +1,8 @@
 """How a run joins a Ray cluster, and the checks before anything is started on it.
 
     joined(address)   Ray is already connected -> used, and left as it is
-                  an address               -> queried (ask.py), then connected to
-                  none                     -> a cluster of our own (own.py), ended afterwards
+                      an address               -> queried (ask.py), then connected to
+                      none                     -> a cluster of our own (own.py), ended afterwards
     check_supply      the needs of a run's nodes against the cluster's resources (supply.py)
     check_versions    a worker's versions against ours (versions.py)
 

@@ -57,8 +57,7 @@ def _begun(ray: Any, num_cpus: int | None) -> Iterator[str]:
         # In /tmp, because the paths of Ray's sockets below it may have at most 107 characters.
         short = Path("/tmp") if os.access("/tmp", os.W_OK) else None
         directory = os.path.realpath(stack.enter_context(runtime_directory(short)))
-        # Ray opens its own directory to every user (0777): only a parent directory can stay
-        # private.
+        # Ray opens its own directory to every user (0777): only its parent can stay private.
         inside = os.path.join(directory, _RAYS)
         stack.enter_context(environment(ray))
         outlast_the_head()

@@ -6,7 +6,7 @@ Ray 2.60 does not survive the loss of one call while it places a group:
     commit               retries the same group forever                a new group
     prepare              the head counts the resources as taken        machines report theirs again
     answer to a prepare  the machine holds them for no one, forever    release.py, or else a new
-                                                                   cluster (engine.py)
+                                                                       cluster (engine.py)
 """
 
 import contextlib

@@ -6,8 +6,7 @@ Ray's servers die with their driver, and workers with their server. But two agen
 on for over a minute after the driver was killed. All processes of the cluster have files open for
 writing in its directory, and are identified by them: also workers, and processes that workers
 started. The driver's own files do not count, because processes that the driver forks have them
-too, without belonging to the cluster. This file imports nothing of muster, so that it can run as a
-script.
+too, without belonging to the cluster. Imports nothing of muster, so that it can run as a script.
 """
 
 import contextlib

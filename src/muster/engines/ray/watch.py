@@ -94,8 +94,7 @@ class ClusterWatch:
         """Run some work with Ray on a separate thread, and return its result.
 
         Raises:
-            ClusterError: The cluster was lost meanwhile. A thread that Ray never returns to is
-                left.
+            ClusterError: The cluster was lost meanwhile. A thread stuck in Ray stays behind.
         """
         if self.is_lost():
             raise self.error()
