@@ -240,7 +240,7 @@ class Speed:
         self._waited += sum(steps[name]["last"] for name in _WAITING if name in steps)
         self._loops += 1
         self._env_step = ctx.get("env_step", self._env_step)
-        # The first loop that learns compiles kernels and fills caches; earlier ones only fill replay.
+        # The first loop that learns compiles kernels and fills caches; earlier ones fill replay.
         learns = self._work.agent.train_iter > self._updates
         if not self._warm and learns and not ctx.finish:
             self._warm = True
