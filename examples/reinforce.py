@@ -30,7 +30,7 @@ class ReinforceConfig(ActorCriticConfig):
     gamma: float = 0.98
     """Discount per environment step."""
     gae_lambda: float = 1.0
-    """1: whole returns. Below 1, advantages also depend on the values, not only the baseline."""
+    """1: whole returns. Below 1, estimated values replace parts of the returns."""
     baseline: bool = True
     """Subtract the expected return, so that an action is compared with the average."""
     horizon: int = 400_000

@@ -8,7 +8,7 @@
        └──────────<── weights, by version ──<── ShareAgent: Adam <────┘ each gradient exactly once
 
 Workers send gradients, not weights, so that of two simultaneous updates none is lost, and the
-optimizer's state stays in one place. The episodes of all workers count towards one budget.
+optimiser's state stays in one place. The episodes of all workers count towards one budget.
 """
 
 import json
@@ -67,7 +67,7 @@ class Config:
 
 
 class ShareAgent:
-    """The weights that all workers train together, and the optimizer that changes them."""
+    """The weights that all workers train together, and the optimiser that changes them."""
 
     stats = ("loss", "q_mean", "td_error_mean")
 

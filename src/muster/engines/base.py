@@ -23,7 +23,7 @@ OnFailure = Literal["stop", "restart", "resume"]
 ROW = 128
 """Bytes per node at the start of the shared memory, in the order of node ids."""
 LIVED = ROW - 8
-"""Offset in its row where a node records that it lived on this machine; not copied to others."""
+"""Offset in its row where a node records that it lived on this machine; cleared in other copies."""
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ class ProgressPage:
 
 
 class ProgressRow:
-    """The row of one node. Only the node's main thread writes to it."""
+    """The row of one node. Only the node's own process writes to it."""
 
     def __init__(self, words: memoryview, first: int) -> None:
         self._words = words

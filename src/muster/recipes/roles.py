@@ -68,7 +68,7 @@ class Resumes(Protocol):
 
 
 def begin_learner(task: Task, job: Job, agent: Any, source: Resumes) -> Checkpoint | None:
-    """Initialize a learner, and return the checkpoint that it resumes from.
+    """Initialise a learner, and return the checkpoint that it resumes from.
 
     The checkpoint is the last one of its previous incarnation, or the run's. Without one the
     learner is new, possibly with the policy of another run.

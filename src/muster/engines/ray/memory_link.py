@@ -4,7 +4,7 @@
                <─────────────── the counter of the publication ───────────────────
 
 Both ends prove that they know the run's token before either reads anything else (see
-`local.handshake`). A link is an optimization and never the only way: if no connection can be made,
+`local.handshake`). A link is a shortcut and never the only way: if no connection can be made,
 or a connection breaks or is silent, the publication goes by a Ray call. A replica ignores a
 publication that it already has, so one that went both ways is written once.
 """
