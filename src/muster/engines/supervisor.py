@@ -159,6 +159,10 @@ class Supervisor:
         elif isinstance(order, Finishing):
             self._all_finish = True
             self._finish(Finish(order.by), tell=False)
+            for other in self._members:
+                # Whoever finishes may not be linked to a newcomer yet, and cannot tell it.
+                if other.elastic and other.listening and other is not member:
+                    other.tell(self._end_order())
         elif isinstance(order, Returned):
             self._works_again(member)
             member.outcome, member.done_at = order, time.monotonic()
@@ -200,7 +204,8 @@ class Supervisor:
 
     def _leave(self, member: Member, failure: NodeFailure) -> None:
         """Go on without an elastic node, and have it join again as soon as there is room."""
-        given_up = member.restart_policy.record_failure(failure)
+        # One that was at work has left with its machine, which is no failure of its own.
+        given_up = None if member.has_joined else member.restart_policy.record_failure(failure)
         was_at_work, member.has_joined, member.replaced = member.has_joined, False, None
         if not member.away:
             member.away, member.last_there = True, member.place.incarnation
@@ -222,7 +227,9 @@ class Supervisor:
 
     def _is_over(self) -> bool:
         """Whether nobody waits any more for a node that is elastic."""
-        return self._finishing is not None or self._error is not None or self._abandoned
+        others_ended = all(other.ended for other in self._members if not other.away)
+        is_ending = self._finishing is not None or self._error is not None or self._abandoned
+        return others_ended or is_ending
 
     def _lose(self, member: Member, why: str) -> None:
         """End the run because a node failed and is not restarted."""
@@ -443,6 +450,8 @@ class Supervisor:
 
 
 def _gone_order(member: Member) -> Gone:
-    """Tell that a node is not waited for: not until it is there again, if it is elastic."""
-    is_away = not member.ended and not member.has_joined
-    return Gone(member.place.node_id, member.last_there if is_away else None)
+    """Tell that a node is not waited for: not until it is there again, if it is elastic.
+
+    An elastic node that was given up has never joined: for a node that starts now it is away.
+    """
+    return Gone(member.place.node_id, None if member.has_joined else member.last_there)

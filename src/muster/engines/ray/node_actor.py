@@ -143,11 +143,22 @@ class NodeActor:
         os.close(elders)
         self._replica.use(self._memory)
 
-    def listen(self) -> int:
-        """Listen for what nodes of other machines publish, and return the port."""
-        if self._server is None:
-            host = _util.get_node_ip_address()
-            self._server = MemoryServer(host, self._place.node_id, self._known, self._replica.write)
+    def listen(self, is_asked: bool) -> int:
+        """Listen for what nodes of other machines publish, and return the port; 0 if not.
+
+        Connections of before end: a node that was lost may have sent something that nobody has
+        read yet, and its replacement publishes under the same numbers.
+
+        Args:
+            is_asked: Whether this is the actor of its machine that listens.
+        """
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        if not is_asked or _has_tls():
+            return 0
+        host = _util.get_node_ip_address()
+        self._server = MemoryServer(host, self._place.node_id, self._known, self._replica.write)
         return self._server.port
 
     def set_machines(self, machines: Sequence[OtherMachine]) -> None:
@@ -314,6 +325,11 @@ class NodeActor:
     def fill(self, image: bytes) -> None:
         """Make this machine's copy like another one's."""
         self._replica.fill(image, self._place.size)
+
+
+def _has_tls() -> bool:
+    """Whether Ray encrypts what machines of the cluster send each other; sockets would not."""
+    return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
 
 
 # Each group has a thread of its own, and keeps the order of each caller's calls.
