@@ -1,4 +1,4 @@
-"""Ends a process even if some of its threads do not end."""
+"""Ends a process although threads in it do not end."""
 
 import os
 import sys
@@ -6,28 +6,41 @@ import threading
 import time
 
 
-def leave_within(seconds: float, name: str, code: int = 0) -> None:
-    """Exit after this time, even if threads still run: Python itself would wait forever.
+def leave_within(seconds: float, name: str, code: int = 0, more_seconds: float = 0.0) -> None:
+    """Exit after this time, whatever still runs: Python itself waits for threads forever.
 
     Args:
-        seconds: How long threads may take to end.
-        name: The name of the process in the message.
+        seconds: Time that threads have to end.
+        name: Of the process, for the message.
         code: Exit code.
+        more_seconds: Time that functions registered with `atexit` have besides, for an upload say.
     """
 
     def leave() -> None:
         time.sleep(seconds)
-        threads = ", ".join(
-            repr(each.name)
-            for each in threading.enumerate()
-            if not each.daemon and each is not threading.main_thread()
-        )
-        print(
-            f"muster: {name} is done, and was ended with what still ran in it after {seconds:g} s: "
-            + (f"its thread {threads}" if threads else "something that is no thread of Python's"),
-            file=sys.stderr,
-            flush=True,
-        )
-        os._exit(code)
+        threads, waited = _threads(), seconds
+        if not threads:
+            time.sleep(more_seconds)
+            waited += more_seconds
+        try:
+            print(
+                f"muster: {name} is done, and was ended with what still ran in it after "
+                f"{waited:g} s: "
+                + (f"its thread {threads}" if threads else "something that is no thread"),
+                file=sys.stderr,
+                flush=True,
+            )
+            sys.stdout.flush()
+        finally:  # also if nobody is there to read it
+            os._exit(code)
 
     threading.Thread(target=leave, name="muster-leave", daemon=True).start()
+
+
+def _threads() -> str:
+    """Return the names of the threads that keep Python from exiting."""
+    return ", ".join(
+        repr(each.name)
+        for each in threading.enumerate()
+        if not each.daemon and each is not threading.main_thread()
+    )

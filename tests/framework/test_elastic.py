@@ -9,6 +9,7 @@ from muster.engines.local.engine import LocalEngine
 from muster.engines.member import Member
 from muster.engines.orders import (
     AtRun,
+    End,
     Finishing,
     Go,
     Gone,
@@ -16,6 +17,7 @@ from muster.engines.orders import (
     NodeJoined,
     Raised,
     Replaced,
+    Returned,
 )
 from muster.engines.progress import ProgressPage
 from muster.engines.supervisor import Supervisor
@@ -211,3 +213,47 @@ def test_at_the_end_nobody_waits_for_those_that_are_away(run):
     assert run.nodes[1].ended and run.nodes[2].killed and run.nodes[3].killed
     run.ends(2)
     assert run.nodes[2].ended and run.supervisor._error is None
+
+
+def test_a_newcomer_that_is_not_linked_yet_is_told_that_the_run_ends(run):
+    run.comes(0)
+    run.comes(1)
+    run.says(2, Listening())  # the learner has not heard of it
+    run.says(0, Finishing("node 0"))
+    assert len(run.heard(2, End)) == 1
+    assert not run.heard(0, End), "who finishes knows it"
+
+
+def test_a_learner_that_is_replaced_is_told_that_a_node_that_was_given_up_is_away(run):
+    run.comes(0)
+    run.comes(1)
+    for _ in range(6):
+        run.says(2, Listening(), Raised("ImportError: no module", "it comes from there", "..."))
+        run.ends(2)
+        if not run.nodes[2].ended:
+            run.supervisor._replace(run.nodes[2])
+    run.ends(0)
+    run.comes_back(0)
+    assert next(order for order in run.heard(0, Gone) if order.node == 2).incarnation is not None
+
+
+def test_those_that_wait_for_room_do_not_keep_a_run_from_ending(run):
+    run.comes(0)
+    run.comes(1)
+    for node in (0, 1):  # each for itself: nobody says that all finish
+        run.says(node, Returned(None))
+        run.ends(node)
+    assert run.nodes[2].killed and run.nodes[3].killed
+    for node in (2, 3):
+        run.ends(node)
+        assert run.nodes[node].ended
+
+
+def test_machines_that_are_lost_again_and_again_are_no_failures_of_a_node(run):
+    run.comes(0)
+    run.comes(1)
+    for _ in range(20):
+        run.ends(1, lost=True)
+        run.comes_back(1)
+    run.ends(1)
+    assert run.supervisor._error is None and run.nodes[1].restart_at is not None

@@ -15,6 +15,10 @@ from types import FrameType
 
 _GRACE_SECONDS = 10.0
 """Time that threads of an environment or a model have to end when the command is done."""
+_UPLOAD_SECONDS = 600.0
+"""Time that functions registered with `atexit` have besides."""
+_COMMAND = "MUSTER_COMMAND"
+"""In the environment of processes that a command starts: its process id."""
 
 
 def leave_at_once_on_signals() -> None:
@@ -27,34 +31,32 @@ def leave_at_once_on_signals() -> None:
 def name_processes_left() -> None:
     """Make the command name, when it ends, the processes that a user's code left running.
 
-    Such processes are often detached, and keep open a pipe that the command prints to.
+    Such processes are often detached, and keep open a pipe that the command prints to. They are
+    found by a variable in their environment.
     """
-    from muster.processes import reap_orphans
-
-    reap_orphans()
-    atexit.register(_name_processes_left)  # registered first, so it runs last
+    os.environ[_COMMAND] = str(os.getpid())
+    atexit.register(_name_processes_left, os.getpid())  # registered first, so it runs last
 
 
 def leave_with(code: int) -> None:
     """Make the process end with this code, even if some of its threads never end."""
     from muster.exiting import leave_within
 
-    leave_within(_GRACE_SECONDS, "the command", code)
+    leave_within(_GRACE_SECONDS, "the command", code, _UPLOAD_SECONDS)
 
 
-def _name_processes_left() -> None:
-    from muster.processes import children, command_of
+def _name_processes_left(command: int) -> None:
+    from muster.processes import command_of, running, variable_of
 
+    if os.getpid() != command:  # a fork of the command
+        return
     server = sys.modules.get("muster.engines.local.forkserver")
     if server is not None:
         server.SERVER.stop()
-    left = []
-    for pid in children():
-        with contextlib.suppress(ChildProcessError):
-            if os.waitpid(pid, os.WNOHANG) == (0, 0):
-                left.append((pid, command_of(pid)))
+    left = [pid for pid in running() if variable_of(pid, _COMMAND) == str(command)]
+    named = [f"{pid} ({command_of(pid):.60})" for pid in left if pid != command]
     # Python's own helpers end with this process.
-    named = [f"{pid} ({what:.60})" for pid, what in left if "multiprocessing" not in what]
+    named = [each for each in named if "multiprocessing" not in each]
     if named:
         with contextlib.suppress(OSError):
             text = f"muster: processes that were started here go on: {', '.join(named)}\n"

@@ -52,8 +52,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     leave_at_once_on_signals()
     name_processes_left()
     show_warnings_plainly()
-    code = _answer(sys.argv[1:])
-    leave_with(code)
+    code = 1
+    try:
+        code = _answer(sys.argv[1:])
+    except SystemExit as asked:
+        code = asked.code if isinstance(asked.code, int) else int(asked.code is not None)
+        raise
+    finally:
+        leave_with(code)
     return code
 
 

@@ -159,6 +159,10 @@ class Supervisor:
         elif isinstance(order, Finishing):
             self._all_finish = True
             self._finish(Finish(order.by), tell=False)
+            for other in self._members:
+                # The finishing node may not be linked to a newcomer yet, and cannot tell it.
+                if other.elastic and other.listening and other is not member:
+                    other.tell(self._end_order())
         elif isinstance(order, Returned):
             self._works_again(member)
             member.outcome, member.done_at = order, time.monotonic()
@@ -200,7 +204,8 @@ class Supervisor:
 
     def _leave(self, member: Member, failure: NodeFailure) -> None:
         """Continue without an elastic node, and let it join again as soon as there is room."""
-        given_up = member.restart_policy.record_failure(failure)
+        # A node that had joined left with its machine, which is not its own failure.
+        given_up = None if member.has_joined else member.restart_policy.record_failure(failure)
         was_at_work, member.has_joined, member.replaced = member.has_joined, False, None
         if not member.away:
             member.away, member.last_there = True, member.place.incarnation
@@ -221,8 +226,10 @@ class Supervisor:
         return f"there are {there} of at most {len(alike)} {member.place.role} nodes"
 
     def _is_over(self) -> bool:
-        """Whether the run ends, so that no one waits for an elastic node."""
-        return self._finishing is not None or self._error is not None or self._abandoned
+        """Whether no one waits for an elastic node any more."""
+        others_ended = all(other.ended for other in self._members if not other.away)
+        is_ending = self._finishing is not None or self._error is not None or self._abandoned
+        return others_ended or is_ending
 
     def _lose(self, member: Member, why: str) -> None:
         """End the run because a node failed and is not restarted."""
@@ -443,6 +450,8 @@ class Supervisor:
 
 
 def _gone_order(member: Member) -> Gone:
-    """Return the order not to wait for a node; if it is elastic, only until it is back."""
-    is_away = not member.ended and not member.has_joined
-    return Gone(member.place.node_id, member.last_there if is_away else None)
+    """Return the order not to wait for a node; if it is elastic, only until it is back.
+
+    An elastic node that was given up has never joined: for a node that starts now, it is absent.
+    """
+    return Gone(member.place.node_id, None if member.has_joined else member.last_there)

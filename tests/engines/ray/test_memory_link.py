@@ -204,3 +204,28 @@ def test_a_route_to_a_machine_that_does_not_listen_goes_by_ray(by_ray):
         route.begin(([(AT, b"one")], 0, 1))
         assert route.finish()
     assert len(by_ray.calls) == 2
+
+
+def test_nothing_is_written_after_a_server_was_closed(replica):
+    begins, may_go_on = threading.Event(), threading.Event()
+
+    def write(parts, node, count):
+        begins.set()
+        may_go_on.wait(30)
+        replica.write(parts, node, count)
+
+    server = MemoryServer(HOST, 1, KNOWN, write)
+    lost, other = link(server), link(server)
+    lost.send([(AT, b"one")], 0, 1)
+    assert begins.wait(30)
+    closing = threading.Thread(target=server.close)
+    closing.start()
+    may_go_on.set()
+    closing.join(30)
+    assert replica.count(0) == 1, "what was being written when it was closed is written"
+    with pytest.raises(OSError):
+        other.send([(AT, b"two")], 0, 2)
+        other.wait(2)
+    assert replica.count(0) == 1
+    for each in (lost, other):
+        each.close()

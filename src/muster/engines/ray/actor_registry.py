@@ -284,9 +284,10 @@ class ActorRegistry:
             nodes: The nodes on it.
         """
         first, port = nodes[0], 0
-        if self.is_spread:
+        for node in nodes if self.is_spread else ():
             with contextlib.suppress(ray.exceptions.RayError):  # lost, or cannot listen: Ray calls
-                port = call_until_answered(self._node_actors[first].listen.remote)
+                listen = self._node_actors[node].listen
+                port = max(port, call_until_answered(partial(listen.remote, node == first)))
         node_actors = [self._node_actors[each] for each in nodes]
         return OtherMachine(node_actors, first, self._where[first].address, port)
 

@@ -14,6 +14,7 @@ import secrets
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from muster.engines.local import handshake
@@ -24,6 +25,8 @@ Part = tuple[int, bytes]
 
 ANSWER_SECONDS = 5.0
 """Maximum seconds for a machine's answer; then a Ray call asks whether it is still alive."""
+_SLOWEST = 1e6
+"""Bytes per second of the slowest network that is supported."""
 _CONNECT_SECONDS = 2.0
 _HANDSHAKE_SECONDS = 5.0
 _MOST_STRANGERS = 64
@@ -58,22 +61,31 @@ class MemoryServer:
         self._known = known
         self._write = write
         self._strangers = threading.BoundedSemaphore(_MOST_STRANGERS)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._connections: set[socket.socket] = set()
         self._listener = socket.create_server((host, 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name="muster-memory", daemon=True).start()
 
     def close(self) -> None:
-        """Stop listening. Connections end with the other side, or with the process."""
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        """Stop listening, and end all connections: nothing is written after this returns."""
+        with self._lock:
+            self._closed = True
+            for sock in (self._listener, *self._connections):
+                with contextlib.suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for it
         self._listener.close()
 
     def _accept(self) -> None:
         while True:
             try:
                 sock, _ = self._listener.accept()
-            except OSError:  # closed
-                return
+            except OSError:
+                if self._closed:
+                    return
+                time.sleep(0.1)  # for example, no file descriptor is left
+                continue
             if not self._strangers.acquire(blocking=False):
                 sock.close()
                 continue
@@ -88,12 +100,21 @@ class MemoryServer:
             finally:
                 self._strangers.release()
             sock.settimeout(None)
-            _send_at_once(sock)
-            while True:
-                node, count, number = _HEAD.unpack(_receive(sock, _HEAD.size))
-                parts = _receive_parts(sock, number)
-                self._write(parts, node, count)
-                sock.sendall(_COUNTER.pack(count))
+            _prepare(sock)
+            with self._lock:
+                self._connections.add(sock)
+            try:
+                while True:
+                    node, count, number = _HEAD.unpack(_receive(sock, _HEAD.size))
+                    parts = _receive_parts(sock, number)
+                    with self._lock:
+                        if self._closed:
+                            return
+                        self._write(parts, node, count)
+                    sock.sendall(_COUNTER.pack(count))
+            finally:
+                with self._lock:
+                    self._connections.discard(sock)
 
     def _authenticate(self, sock: socket.socket) -> None:
         sock.settimeout(_HANDSHAKE_SECONDS)
@@ -133,8 +154,7 @@ class MemoryLink:
             self._sock.sendall(handshake.pack_link_request(hello, known))
             answer = bytes(_receive(self._sock, handshake.ANSWER_SIZE))
             self._sock.sendall(handshake.read_answer(answer, hello, known))
-            self._sock.settimeout(ANSWER_SECONDS)
-            _send_at_once(self._sock)
+            _prepare(self._sock)
         except BaseException:
             self._sock.close()
             raise
@@ -147,7 +167,9 @@ class MemoryLink:
         """
         head = _HEAD.pack(node, count, len(parts))
         places = b"".join(_PART.pack(start, len(data)) for start, data in parts)
-        self._sock.sendall(b"".join([head, places, *(data for _, data in parts)]))
+        message = b"".join([head, places, *(data for _, data in parts)])
+        self._sock.settimeout(ANSWER_SECONDS + len(message) / _SLOWEST)
+        self._sock.sendall(message)
 
     def wait(self, count: int) -> None:
         """Wait until the other machine has the publication with this counter.
@@ -163,9 +185,10 @@ class MemoryLink:
         self._sock.close()
 
 
-def _send_at_once(sock: socket.socket) -> None:
-    """Send each message when it is written: by default the system waits for more of them."""
+def _prepare(sock: socket.socket) -> None:
+    """Send each message when it is written, and notice a machine that has lost power."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
 def _receive_parts(sock: socket.socket, number: int) -> list[Part]:

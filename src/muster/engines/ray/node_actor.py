@@ -143,11 +143,22 @@ class NodeActor:
         os.close(elders)
         self._replica.use(self._memory)
 
-    def listen(self) -> int:
-        """Listen for publications from other machines, and return the port."""
-        if self._server is None:
-            host = _util.get_node_ip_address()
-            self._server = MemoryServer(host, self._place.node_id, self._known, self._replica.write)
+    def listen(self, is_asked: bool) -> int:
+        """Listen for publications from other machines, and return the port; 0 if not listening.
+
+        Earlier connections are closed: a lost node may have sent a publication that is still
+        unread, and its replacement publishes under the same numbers.
+
+        Args:
+            is_asked: Whether this actor is the one that listens on its machine.
+        """
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        if not is_asked or _has_tls():
+            return 0
+        host = _util.get_node_ip_address()
+        self._server = MemoryServer(host, self._place.node_id, self._known, self._replica.write)
         return self._server.port
 
     def set_machines(self, machines: Sequence[OtherMachine]) -> None:
@@ -314,6 +325,11 @@ class NodeActor:
     def fill(self, image: bytes) -> None:
         """Copy the replica of another machine to this one."""
         self._replica.fill(image, self._place.size)
+
+
+def _has_tls() -> bool:
+    """Whether Ray encrypts the traffic between machines; these sockets do not."""
+    return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
 
 
 # Each group has its own thread, and keeps the order of each caller's calls.

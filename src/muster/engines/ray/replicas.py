@@ -36,6 +36,8 @@ EXIT_REPLICATION_FAILED = 71
 """Exit code of a node actor that can no longer replicate: it must not look alive."""
 
 _CONNECT_AGAIN_SECONDS = 10.0
+_MOST_SECONDS = 3600.0
+"""Maximum seconds between two attempts to connect: behind a firewall each takes seconds."""
 _log = logging.getLogger("muster")
 
 
@@ -138,9 +140,10 @@ class MemoryReplica:
             Word(view, node * ROW).wake()
 
     def _reaching(self, size: int) -> memoryview:
-        if len(self._view) < size:
-            self._view = self._memory.view(max(size, self.nbytes))
-        return self._view
+        view = self._view  # another thread may replace it by a larger one meanwhile
+        if len(view) < size:
+            view = self._view = self._memory.view(max(size, self.nbytes))
+        return view
 
 
 class Replicator:
@@ -233,6 +236,7 @@ class _Route:
         self._node_actors = list(machine.node_actors)
         self._link: MemoryLink | None = None
         self._connect_from = 0.0 if machine.port else float("inf")
+        self._wait = _CONNECT_AGAIN_SECONDS
         self._what: Publication = ((), node, 0)
         self._begun: Any = None
         """The Ray call that carries the publication; None if the socket does."""
@@ -259,6 +263,7 @@ class _Route:
         if self._link is not None:
             try:
                 self._link.wait(self._what[2])
+                self._wait = _CONNECT_AGAIN_SECONDS
                 return True
             except OSError as error:
                 self._give_up_link(error)
@@ -292,7 +297,8 @@ class _Route:
 
     def _give_up_link(self, error: OSError) -> None:
         self.close()
-        self._connect_from = time.monotonic() + _CONNECT_AGAIN_SECONDS
+        self._connect_from = time.monotonic() + self._wait
+        self._wait = min(4 * self._wait, _MOST_SECONDS)
         _log.warning(
             "the socket to %s:%d fails (%s): what is published goes by Ray calls, which is slower",
             self._machine.host,
