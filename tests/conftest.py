@@ -45,9 +45,12 @@ def usual_signals():
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def warm_python():
-    """Give a Python that begins programs at once, to tests that are not about their beginning."""
+    """Give a Python that begins programs at once, to tests that are not about their beginning.
+
+    It ends with the file that uses it: other files look for processes that were left behind.
+    """
     python = WarmPython()
     yield python
     python.close()
