@@ -2,8 +2,8 @@
 
 A new Python spends three seconds of CPU on importing torch, and tests run many short programs. A
 fork of a process that has done so begins at once. The parent of the forks has one thread, does
-nothing but wait, and ends with the file of tests that uses it. What a program sees is what `python -c CODE` would see,
-except that muster's own imports are over: tests of start-up take a new process.
+nothing but wait, and ends with the file of tests that uses it. A program sees what `python -c CODE`
+would see, except that muster's own imports are over: tests of start-up take a new process.
 """
 
 import contextlib
