@@ -54,9 +54,9 @@ def _name_processes_left(command: int) -> None:
     if server is not None:
         server.SERVER.stop()
     left = [pid for pid in running() if variable_of(pid, _COMMAND) == str(command)]
-    named = [f"{pid} ({command_of(pid):.60})" for pid in left if pid != command]
+    known = {pid: command_of(pid) for pid in left if pid != command}
     # Python's own helpers end with this process.
-    named = [each for each in named if "multiprocessing" not in each]
+    named = [f"{pid} ({what:.60})" for pid, what in known.items() if "multiprocessing" not in what]
     if named:
         with contextlib.suppress(OSError):
             text = f"muster: processes that were started here go on: {', '.join(named)}\n"
