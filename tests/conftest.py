@@ -1,6 +1,7 @@
 """What every test relies on."""
 
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -17,11 +18,17 @@ LONG_ONES = ("test_docs", "test_every_algorithm", "test_flow", "test_examples", 
 LONG_ROOMS = ("ray", "actors", "engines", "recipes", "devices", "data", "framework", "flow")
 
 
-def pytest_collection_modifyitems(items):
-    """Begin with the files that take longest: one that begins last keeps a single core busy.
+SLOW_TESTS = Path(__file__).with_name("slow_tests.txt")
 
-    A file stays with one process; who has time takes the next one.
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked slow
+def pytest_collection_modifyitems(config, items):
+    """Mark the tests of `slow_tests.txt`, and begin with the files that take longest.
+
+    A file stays with one process, which takes another when it has time: one that begins last would
+    keep a single core busy.
     """
+    mark_slow(items, whole_files=not any("::" in each for each in config.args))
 
     def order(item):
         room = item.path.parent.name
@@ -31,6 +38,26 @@ def pytest_collection_modifyitems(items):
         )
 
     items.sort(key=order)
+
+
+def mark_slow(items, whole_files):
+    """Mark what `slow_tests.txt` names as slow, and refuse a line that names no test."""
+    by_file = {}
+    for item in items:
+        by_file.setdefault(item.path.relative_to(SLOW_TESTS.parent).as_posix(), []).append(item)
+    for line in SLOW_TESTS.read_text().splitlines():
+        pattern, bar, stays = (part.strip() for part in line.partition("|"))
+        if not pattern or pattern.startswith("#"):
+            continue
+        if not bar or not stays:
+            raise pytest.UsageError(f"{SLOW_TESTS.name}: {pattern}: say after | which test stays")
+        file, _, name = pattern.partition("::")
+        names = re.compile(re.escape(name).replace(r"\*", ".*"))
+        found = [each for each in by_file.get(file, []) if names.fullmatch(each.name)]
+        for item in found:
+            item.add_marker(pytest.mark.slow)
+        if whole_files and file in by_file and not found:
+            raise pytest.UsageError(f"{SLOW_TESTS.name}: no test matches {pattern}")
 
 
 @pytest.fixture(scope="session", autouse=True)
