@@ -42,6 +42,7 @@ def test_the_public_names_are_these():
         "resume",
         "runs",
         "train",
+        "train_seeds",
         "tune",
     ]
     assert all(hasattr(muster, name) for name in muster.__all__)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from muster.recipes.train import resume, train
     from muster.report.comparing import compare
     from muster.report.listing import runs
+    from muster.tuning.seeds import train_seeds
     from muster.tuning.tune import tune
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "resume",
     "runs",
     "train",
+    "train_seeds",
     "tune",
 ]
 
@@ -85,6 +87,7 @@ _HOMES = {
     "muster.recipes.train": ("resume", "train"),
     "muster.report.comparing": ("compare",),
     "muster.report.listing": ("runs",),
+    "muster.tuning.seeds": ("train_seeds",),
     "muster.tuning.tune": ("tune",),
 }
 """Module -> the names of this package that it defines."""

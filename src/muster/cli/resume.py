@@ -1,17 +1,21 @@
 """`muster resume RUN`: a shell over `muster.resume`."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from muster.cli import fit, train
+from muster.cli import fit, seeds, train
 from muster.cli.arguments import value_of
 from muster.errors import OptionError
 from muster.fitting.saved import is_fit
 
+STUDY = "study.json"
+"""In a directory of several runs; `muster.tuning.study` writes it."""
+
 _USAGE = """usage: muster resume RUN [options]
 
-Resumes a run of muster train or muster fit: its algorithm, environment and all
-settings come from its directory. What is given besides is a change: it is
-checked, said and recorded.
+Resumes a run of muster train or muster fit, or the runs of muster train
+--seeds: algorithm, environment and all settings come from the directory. What
+is given besides is a change: it is checked, said and recorded.
 Seed, network, environments and slots cannot change. --env-steps is the new
 total.
 
@@ -33,6 +37,8 @@ def main(argv: Sequence[str]) -> int:
             "its directory comes first, the options after it",
             "muster resume runs/<env>/<algo>/<date-time>-<seed>",
         )
+    if (Path(run) / STUDY).is_file():
+        return seeds.resume(run, rest, _taken_out("--algo", rest), _taken_out("--env", rest))
     if is_fit(run):
         return fit.resume(run, rest, _taken_out("--model", rest))
     env, algo = _taken_out("--env", rest), _taken_out("--algo", rest)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, make_dataclass
 from typing import Any
 
-from muster.cli import backends_here
+from muster.cli import backends_here, seeds
 from muster.cli.arguments import parse, value_of
 from muster.cli.wording import as_typed
 from muster.errors import MusterError, OptionError
@@ -34,6 +34,13 @@ class FileOption:
 
     config: str | None = None
     """A file of options, such as config.yaml of a run. The other options here override it."""
+    seeds: int = 1
+    """Train with this many seeds, from --seed on, each in a process of its own."""
+    jobs: int | None = None
+    """With --seeds: how many to train at a time. None: as many as the cores can run."""
+
+
+_OF_COMMAND = frozenset(field.name for field in fields(FileOption))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -69,9 +76,16 @@ def resume(argv: Sequence[str], algo: str | None = None, env: str | None = None)
     load_algorithm(algo)
     saved = saved_run(str(value_of("--run-dir", argv)))
     prog = f"muster resume {shlex.quote(shown(saved.path))}"
-    kind = _with_file(saved.algo)
+    kind = options_of(saved.algo)
     chosen = parse(kind, argv, prog, kind(**saved.options))
     given = {name: getattr(chosen, name) for name in given_names(kind, argv)}
+    for name in ("seeds", "jobs"):
+        if name in given:
+            raise OptionError(
+                f"--{name} is not possible for a run that is resumed",
+                "the run has one seed",
+                f"muster train {saved.algo} {saved.env} --seeds 5",
+            )
     file = given.pop("config", None)
     try:
         settings = plan_resume(algo, env, given, file).settings
@@ -84,6 +98,7 @@ def resume(argv: Sequence[str], algo: str | None = None, env: str | None = None)
 
 def _start(algo: str, env: str, argv: Sequence[str]) -> int:
     """Start a new run."""
+    from muster.cli.arguments import given_names
     from muster.envs import UnknownEnvError
     from muster.recipes.beforehand import check_beforehand, check_env
     from muster.recipes.presets import preset
@@ -92,9 +107,19 @@ def _start(algo: str, env: str, argv: Sequence[str]) -> int:
     prog = f"muster train {algo} {env}"
     file = value_of("--config", argv)
     before = {**preset(algo, env), **({} if file is None else read_file(file, algo, env))}
-    kind = _with_file(algo)
+    kind = options_of(algo)
     chosen = parse(kind, argv, prog, kind(**before))
-    options = {name: getattr(chosen, name) for name in _names(kind) if name != "config"}
+    if chosen.seeds != 1:
+        return seeds.run(
+            algo, env, {name: getattr(chosen, name) for name in given_names(kind, argv)}
+        )
+    if chosen.jobs is not None:
+        raise OptionError(
+            f"--jobs {chosen.jobs} needs --seeds",
+            "one run has its own number of processes",
+            f"{prog} --seeds 5 --jobs {chosen.jobs}, or --workers {chosen.jobs}",
+        )
+    options = {name: getattr(chosen, name) for name in _names(kind) if name not in _OF_COMMAND}
     try:
         settings = resolve(algo, env, options)
         check_beforehand(settings, is_new=True)
@@ -172,7 +197,7 @@ def _run(
 
 
 @functools.cache
-def _with_file(algo: str) -> type[Any]:
+def options_of(algo: str) -> type[Any]:
     """Return the class of an algorithm's options, with those of the command line only."""
     from muster.recipes.settings import all_options
 

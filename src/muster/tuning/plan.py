@@ -82,6 +82,36 @@ def plan(
     return record
 
 
+def plan_seeds(
+    algo: str, env: str, options: Mapping[str, Any], seeds: int, config: str | Path | None
+) -> StudyRecord:
+    """Return the record of several runs that differ in their seed only.
+
+    The first has the seed of `options`, or 0; each of the others has the next one.
+    """
+    given = {**({} if config is None else read_file(config, algo, env)), **options}
+    first = given.get("seed", 0)
+    check_whole("seeds", seeds, low=2, high=MOST_TRIALS)
+    check_whole("seed", first, low=0, high=MOST_SEED - seeds)
+    for name in _OF_THE_STUDY:
+        given.pop(name, None)
+    _check_algorithm(algo)
+    record = StudyRecord(
+        algo=algo,
+        env=env,
+        options=_alone(algo, env, given),
+        search="seeds",
+        space={},
+        trials_wanted=seeds,
+        seed=first,
+        confirm=0,
+        scheduler="none",
+        trials=[StudyTrial(number, {}, first + number) for number in range(seeds)],
+    )
+    _check_settings(record)
+    return record
+
+
 def settings_of(record: StudyRecord, settings: Mapping[str, Any] | None = None) -> Settings:
     """Return the resolved settings of a trial."""
     return resolve(record.algo, record.env, {**record.options, **(settings or {})})
@@ -166,7 +196,7 @@ def _check_algorithm(algo: str) -> None:
 def _check_settings(record: StudyRecord) -> None:
     """Validate every combination of a grid; of a space, each end and choice separately."""
     settings = settings_of(record)
-    if record.search == "grid":
+    if record.search in ("grid", "seeds"):
         tried = list(combinations(record.space))
     else:
         tried = [{name: v} for name, each in record.space.items() for v in each.samples]

@@ -43,7 +43,8 @@ class StudyProgress:
         how = f"pruned after {trial.env_steps or 0:,} steps, at" if trial.status == "pruned" else ""
         text = f"{trial.name}: {how} return {score}".replace(":  ", ": ")
         text += f" in {seconds:.0f} s  " if seconds else ", found finished  "
-        self.say(text + cut(settings_text(trial.settings), max(10, 70 - len(text))))
+        settings = cut(settings_text(trial.settings), max(10, 70 - len(text)))
+        self.say(f"{text}{settings}".rstrip())
 
     def running(self, record: StudyRecord, jobs: int) -> None:
         """Rewrite the last line of a terminal."""

@@ -120,8 +120,8 @@ class TpeSearch:
 
 
 def searcher_of(study: Study) -> Searcher | None:
-    """Return the searcher of a study; None for a grid, whose trials are all known."""
-    if study.record.search == "grid":
+    """Return the searcher of a study; None if its trials are all known, as those of a grid are."""
+    if study.record.search in ("grid", "seeds"):
         return None
     return TpeSearch(study) if study.record.search == "tpe" else RandomSearch(study.record)
 

@@ -27,7 +27,8 @@ from muster.tuning.space import Choices, Space, Span
 FORMAT = 1
 FILE = "study.json"
 TrialStatus = Literal["waiting", "running", "finished", "pruned", "failed"]
-Search = Literal["grid", "random", "tpe"]
+Search = Literal["grid", "random", "tpe", "seeds"]
+"""How trials differ; `seeds` tries nothing: all have the same settings."""
 Scheduler = Literal["none", "median", "asha"]
 
 _MOST_FILE = 64 << 20
@@ -56,6 +57,8 @@ class StudyTrial:
     @property
     def name(self) -> str:
         """The trial's name in messages."""
+        if not self.settings:  # only seeds differ
+            return f"seed {self.seed}"
         return f"trial {self.number}" + (f", seed {self.repeat}" if self.repeat else "")
 
     @property

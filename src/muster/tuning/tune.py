@@ -1,6 +1,5 @@
 """`tune`: runs a study to find the best options, or resumes one that was interrupted."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,19 +7,17 @@ from typing import Any
 from muster.algos.options import check_flag, check_whole
 from muster.errors import OptionError
 from muster.recipes.algorithms import check_algorithm, load_algorithm
-from muster.recipes.given import as_written
 from muster.recipes.graceful import StopRequest
-from muster.recipes.own_modules import is_code
 from muster.recipes.worker_range import MOST_WORKERS
 from muster.shown import shown
+from muster.tuning.checks import check_same, plain, refuse_changes, refuse_if_all_failed
 from muster.tuning.conduct import Conductor
-from muster.tuning.errors import TrialsFailedError
+from muster.tuning.errors import StudyError
 from muster.tuning.plan import default_jobs, plan, settings_of
 from muster.tuning.progress import StudyProgress
 from muster.tuning.ranking import TuneResult, add_confirmations, best_config, rank
 from muster.tuning.searching import searcher_of
-from muster.tuning.space import FUNCTIONS
-from muster.tuning.study import Study, StudyRecord, check_free
+from muster.tuning.study import Study, check_free
 
 
 def tune(
@@ -70,14 +67,20 @@ def tune(
     if jobs is not None:
         check_whole("jobs", jobs, high=MOST_WORKERS)
     load_algorithm(algo)
-    given = _plain(options)
+    given = plain(options)
     if resume is not None:
         changed: dict[str, Any] = {"grid": grid, "space": space, "search": search, "trials": trials}
         changed |= {"scheduler": scheduler, "out": out, "config": config}
-        _refuse_changes(changed, given)
+        refuse_changes(changed, given)
         study = Study.open(resume)
         with study:
-            _check_same(study.record, algo, env, given)
+            if study.record.search == "seeds":
+                raise StudyError(
+                    f"{shown(study.path)} holds runs with several seeds of the same settings",
+                    "nothing is tried there that could be ranked",
+                    f"muster resume {shown(study.path)}",
+                )
+            check_same(study.record, algo, env, given)
             return _conduct(study, jobs, quiet)
     if algo is None or env is None:
         raise OptionError(
@@ -119,7 +122,7 @@ def _conduct(study: Study, jobs: int | None, quiet: bool) -> TuneResult:
         try:
             conductor.search(searcher_of(study))
             if not stop.is_requested():
-                _refuse_if_all_failed(study)
+                refuse_if_all_failed(study)
                 add_confirmations(record)
                 study.save()
                 conductor.confirm()
@@ -133,66 +136,3 @@ def _conduct(study: Study, jobs: int | None, quiet: bool) -> TuneResult:
             study.write("best.yaml", best_config(record, best))
         study.write("table.txt", f"{result.table()}\n")
     return result
-
-
-def _refuse_if_all_failed(study: Study) -> None:
-    trials = [trial for trial in study.record.trials if not trial.repeat]
-    if trials and all(trial.status == "failed" for trial in trials):
-        raise TrialsFailedError(
-            f"all {len(trials)} trials failed",
-            f"{trials[0].name}: {trials[0].problem}",
-            f"less {shown(study.path / trials[0].log)}",
-        )
-
-
-def _plain(options: dict[str, Any]) -> dict[str, Any]:
-    plain = as_written(options)
-    if plain.get("from_checkpoint") is not None:
-        plain["from_checkpoint"] = os.path.abspath(plain["from_checkpoint"])
-    return {
-        name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()
-    }
-
-
-def _refuse_changes(changed: dict[str, Any], options: dict[str, Any]) -> None:
-    """Reject options that a resumed study cannot change; the user's own code is named again."""
-    names = [name for name, value in changed.items() if value is not None]
-    names += [name for name in options if name not in ("model", *FUNCTIONS)]
-    if names:
-        raise OptionError(
-            f"a study that is resumed cannot be told {names[0]}",
-            "its settings are those of its directory, or trials could not be compared",
-            "only jobs and quiet beside resume, or a new study",
-        )
-
-
-def _check_same(
-    record: StudyRecord, algo: str | None, env: str | None, options: dict[str, Any]
-) -> None:
-    """Reject another algorithm or environment, and code that only the study's file names."""
-    for name, there, here in (("algo", record.algo, algo), ("env", record.env, env)):
-        if here is not None and here != there:
-            raise OptionError(
-                f"the study is of {name} {there!r:.80}, not of {here!r:.80}",
-                "a study that is resumed has its own",
-                "muster tune --resume DIR, without algorithm and environment",
-            )
-        if is_code(there) and here is None:
-            raise _names_code(there)
-    tried = [record.options, *(trial.settings for trial in record.trials)]
-    models = {each.get("model") for each in tried}
-    if "model" in record.space:
-        models |= set(record.space["model"].samples)
-    functions = [each for name in FUNCTIONS for each in record.options.get(name) or ()]
-    mine = {options.get("model"), *(each for name in FUNCTIONS for each in options.get(name) or ())}
-    for code in [*sorted(str(each) for each in models if is_code(each)), *functions]:
-        if code not in mine:
-            raise _names_code(code)
-
-
-def _names_code(code: str) -> OptionError:
-    return OptionError(
-        f"the study runs code of your own, {code!r:.80}",
-        "a file may come from anybody, so it cannot say which code is run",
-        "name it again: muster tune ALGO ENV --resume DIR --model ... --use ... --wrapper ...",
-    )

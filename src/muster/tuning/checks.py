@@ -1,0 +1,77 @@
+"""What every study checks: its options, what a resumed one may be told, and whether all failed."""
+
+import os
+from typing import Any
+
+from muster.errors import OptionError
+from muster.recipes.given import as_written
+from muster.recipes.own_modules import is_code
+from muster.shown import shown
+from muster.tuning.errors import TrialsFailedError
+from muster.tuning.space import FUNCTIONS
+from muster.tuning.study import Study, StudyRecord
+
+
+def refuse_if_all_failed(study: Study) -> None:
+    """Raise TrialsFailedError if every trial of the search failed."""
+    trials = [trial for trial in study.record.trials if not trial.repeat]
+    if trials and all(trial.status == "failed" for trial in trials):
+        raise TrialsFailedError(
+            f"all {len(trials)} trials failed",
+            f"{trials[0].name}: {trials[0].problem}",
+            f"less {shown(study.path / trials[0].log)}",
+        )
+
+
+def plain(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of all trials as plain values, and paths as absolute ones."""
+    found = as_written(options)
+    if found.get("from_checkpoint") is not None:
+        found["from_checkpoint"] = os.path.abspath(found["from_checkpoint"])
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in found.items()
+    }
+
+
+def refuse_changes(changed: dict[str, Any], options: dict[str, Any]) -> None:
+    """Reject options that a resumed study cannot change; the user's own code is named again."""
+    names = [name for name, value in changed.items() if value is not None]
+    names += [name for name in options if name not in ("model", *FUNCTIONS)]
+    if names:
+        raise OptionError(
+            f"a study that is resumed cannot be told {names[0]}",
+            "its settings are those of its directory, or trials could not be compared",
+            "only jobs and quiet beside resume, or a new study",
+        )
+
+
+def check_same(
+    record: StudyRecord, algo: str | None, env: str | None, options: dict[str, Any]
+) -> None:
+    """Reject another algorithm or environment, and code that only the study's file names."""
+    for name, there, here in (("algo", record.algo, algo), ("env", record.env, env)):
+        if here is not None and here != there:
+            raise OptionError(
+                f"the study is of {name} {there!r:.80}, not of {here!r:.80}",
+                "a study that is resumed has its own",
+                "muster tune --resume DIR, without algorithm and environment",
+            )
+        if is_code(there) and here is None:
+            raise _names_code(there)
+    tried = [record.options, *(trial.settings for trial in record.trials)]
+    models = {each.get("model") for each in tried}
+    if "model" in record.space:
+        models |= set(record.space["model"].samples)
+    functions = [each for name in FUNCTIONS for each in record.options.get(name) or ()]
+    mine = {options.get("model"), *(each for name in FUNCTIONS for each in options.get(name) or ())}
+    for code in [*sorted(str(each) for each in models if is_code(each)), *functions]:
+        if code not in mine:
+            raise _names_code(code)
+
+
+def _names_code(code: str) -> OptionError:
+    return OptionError(
+        f"the study runs code of your own, {code!r:.80}",
+        "a file may come from anybody, so it cannot say which code is run",
+        "name it again: muster tune ALGO ENV --resume DIR --model ... --use ... --wrapper ...",
+    )
