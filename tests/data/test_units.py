@@ -104,6 +104,7 @@ def test_n_step_returns_go_on_over_the_fragments_of_one_actor(history, rows, n):
         return
     batch = buffer.draw_at((np.arange(len(buffer)) + 0.5) / len(buffer))
     assert batch.index.tolist() == list(stored)
+    np.testing.assert_array_equal(buffer.terminated(batch.index), batch.discount == 0)
     chains = [chain for actor in actors for env in actor.chains for chain in env]
     expected = {step.number: (chain, t) for chain in chains for t, step in enumerate(chain)}
     for row, number in enumerate(batch.index.tolist()):
