@@ -234,7 +234,8 @@ def test_a_learner_that_is_replaced_is_told_that_a_node_that_was_given_up_is_awa
             run.supervisor._replace(run.nodes[2])
     run.ends(0)
     run.comes_back(0)
-    assert next(order for order in run.heard(0, Gone) if order.node == 2).incarnation is not None
+    away, ended = (order for order in run.heard(0, Gone) if order.node == 2)
+    assert away.incarnation is not None and ended.incarnation is None
 
 
 def test_those_that_wait_for_room_do_not_keep_a_run_from_ending(run):

@@ -38,7 +38,7 @@ class ElasticNodes:
                 continue
             if not other.has_joined:
                 yield _absent(other)
-            elif other.ended:
+            if other.ended:
                 yield Gone(other.place.node_id)
 
     def join(self, member: Member) -> None:
