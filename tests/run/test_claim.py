@@ -16,8 +16,8 @@ import pytest
 
 from muster.run import RunDirectory, RunDirectoryError, RunLockedError
 from muster.run.claim import DEAD_AFTER_SECONDS, LOCK, WRITER, Claim, RunWriter
-from muster.run.directory import check_new
 from muster.run.lock import FileLock
+from muster.run.new_run import check_new
 
 NO_LOCKS = """
 import errno, fcntl

@@ -13,7 +13,7 @@ from muster.recipes.models import refuse_code_of_a_file
 from muster.recipes.saved import HISTORY, saved_config
 from muster.run import RunDirectory, RunDirectoryError
 from muster.run.config_io import from_dict
-from muster.run.directory import check_new
+from muster.run.new_run import check_new
 from muster.spelling import nearest
 
 KIND = "fit"
