@@ -26,6 +26,8 @@ from muster.rl_utils import get_epsilon_greedy_fn
 
 Array = NDArray[Any]
 
+_NO_CHANGE = "the weights were not changed"
+
 
 class ReplayAgent(ABC):
     """Acts and learns. A subclass implements the abstract methods.
@@ -205,14 +207,17 @@ class ReplayAgent(ABC):
                 'agent.load_parts({"policy": ...})',
             )
 
-    def _gradient_not_finite(self, weights: FlatParameters, grad: Any) -> NonFiniteError:
+    def _gradient_not_finite(
+        self, weights: FlatParameters, grad: Any, changed: str = _NO_CHANGE
+    ) -> NonFiniteError:
         grad = as_array(grad)
         first = int(np.flatnonzero(~np.isfinite(grad))[0])
-        return self._not_finite(f"the gradient of {weights.name_at(first)!r} is {grad[first]}")
+        what = f"the gradient of {weights.name_at(first)!r} is {grad[first]}"
+        return self._not_finite(what, changed=changed)
 
-    def _not_finite(self, what: str, cause: str = "") -> NonFiniteError:
+    def _not_finite(self, what: str, cause: str = "", changed: str = _NO_CHANGE) -> NonFiniteError:
         return NonFiniteError(
             f"{what} in update {self.train_iter + 1}" + (f": {cause}" if cause else ""),
-            "either the environment gave it, or learning diverged; the weights were not changed",
+            f"either the environment returned such a number, or learning diverged; {changed}",
             f"{self.cfg.gentler()}, or smaller rewards",
         )
