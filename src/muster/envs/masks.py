@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.envs.errors import EnvError, RefusedValue
-from muster.framework.signals import SignalExit
+from muster.framework.signals import is_signal_exit
 
 ACTION_MASK = "action_mask"
 """The key of the mask, in `info` and in a Dict observation."""
@@ -101,9 +101,9 @@ class FirstReset:
             return
         try:
             self._made = env.reset(seed=seed)
-        except SignalExit:
-            raise
         except (Exception, SystemExit) as error:
+            if is_signal_exit(error):
+                raise
             self._failed = error  # raised when the reset is requested
 
     @property

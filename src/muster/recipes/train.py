@@ -13,6 +13,7 @@ from muster.engines.logs import say
 from muster.envs import UnknownEnvError, make_envs
 from muster.errors import OptionError, raised_at, summary
 from muster.framework import Parallel
+from muster.framework.signals import is_signal_exit
 from muster.jit import compiled_before
 from muster.nets.fused_kernels import act
 from muster.nets.threads import one_torch_thread
@@ -209,7 +210,8 @@ def _run(recipe: Any, job: Job, run: RunDirectory, stop: StopRequest) -> RunResu
         with stop.left_to_nodes() if job.on_nodes else nullcontext():
             result = recipe(job, run, stop)
     except (KeyboardInterrupt, SystemExit) as error:
-        if not job.on_nodes and not stop.is_requested():  # raised by the user's code
+        asked = stop.is_requested() or is_signal_exit(error)
+        if not job.on_nodes and not asked:  # raised by the user's code
             raise RunError(
                 f"the run ended with {summary(error)}",
                 f"it comes from {raised_at(error)}, and no signal came",
