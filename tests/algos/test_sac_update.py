@@ -308,7 +308,8 @@ def test_what_is_not_finite_is_named_and_changes_no_weight(make_transitions, whe
 
 @pytest.mark.parametrize("quantiles", [0, 5])  # in one compiled call, and step by step
 def test_a_policy_that_cannot_learn_says_that_the_critics_have(make_transitions, quantiles):
-    agent = SAC(dataclasses.replace(SMALL, lr_critic=1e30, quantiles=quantiles), OBS, ACTIONS)
+    agent = SAC(dataclasses.replace(SMALL, quantiles=quantiles), OBS, ACTIONS)
+    agent.critics.adam.lr = 1e30
     before = agent.policy_sha256(), agent.critics.weights.sha256(), agent.temperature
     with pytest.raises(NonFiniteError, match="the actor's loss is") as caught:
         agent.update(make_transitions(16))

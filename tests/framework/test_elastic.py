@@ -49,7 +49,7 @@ def launch_of(monkeypatch, engine, roles=ROLES, **options):
         ({"learner": 1, "actor": (0, 1)}, "the least is 1 or more"),
         ({"learner": 1, "actor": (1,)}, "the least and the most"),
         ({"learner": 1, "actor": (1, 2.5)}, "the least and the most"),
-        ({"actor": (1, 2)}, "node 0 is of this role"),
+        ({"actor": (1, 2)}, "node 0 has this role"),
         ({"learner": 1, "actor": (1, 2), "worker": (1, 2)}, "only one role"),
     ],
 )

@@ -232,8 +232,8 @@ class ReplayBuffer:
                 break
             time.sleep(_PAUSE)
         raise ReplayEmptyError(
-            f"there was nothing to sample for {timeout:g} s",
-            f"{self.rollout_steps} steps were stored, too few or too few for another batch",
+            f"no batch could be sampled for {timeout:g} s",
+            f"{self.rollout_steps} steps were stored, which is too few for another batch",
             "start rollout workers, or sample_batch(timeout=None), which waits",
         )
 

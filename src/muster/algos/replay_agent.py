@@ -110,8 +110,8 @@ class ReplayAgent(ABC):
         """
         raise OptionError(
             f"learners=... is not possible with {type(self).__name__}",
-            "it does not say how a batch is cut into shares",
-            "learners=None, or write its cut_batches",
+            "it does not define how to divide a batch into shares",
+            "learners=None, or implement its cut_batches",
         )
 
     def random_state(self) -> Any:
@@ -174,8 +174,8 @@ class ReplayAgent(ABC):
         if absent:
             raise OptionError(
                 f"the agent's state has no {', '.join(absent)}",
-                "learning goes on exactly as before only with all parts",
-                "agent.load_parts(state), to take what is there",
+                "learning continues exactly as before only with all parts",
+                "agent.load_parts(state), which loads the parts that exist",
             )
         self.load_parts(state)
 
@@ -191,7 +191,8 @@ class ReplayAgent(ABC):
             if name is not None:
                 raise OptionError(
                     f"learners=... is not possible with the layer {name}",
-                    "it mixes rows or draws random numbers, so a batch cannot be cut into shares",
+                    "it mixes rows or draws random numbers, so a batch cannot be divided into "
+                    "shares",
                     "learners=None, or a network without dropout and batch norm",
                 )
 

@@ -264,7 +264,7 @@ class ReplayBuffer:
         if chosen.dtype != np.bool_ or chosen.shape != (self.num_envs,):
             raise OptionError(
                 f"envs={envs!r} is not possible",
-                f"it is a bool for each of {self.num_envs} environments",
+                f"it must be a bool for each of {self.num_envs} environments",
                 "buffer.cut_episodes()",
             )
         with self._lock:

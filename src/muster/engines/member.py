@@ -166,7 +166,7 @@ class Member(ABC):
         fix = self._where_to_look()
         if self.policy == "stop":
             role = self.place.role or self.place.node_id
-            fix = f"on_failure={{{role!r}: 'restart'}}, to have it replaced"
+            fix = f"on_failure={{{role!r}: 'restart'}}, which replaces it"
         verb = {"killed": "died", "hung": "hung"}[cause]
         times = f" {self.restart_policy.restarts} times" if self.restart_policy.restarts > 1 else ""
         return self._failure(f"{verb}{times}", why, fix, cause)
@@ -184,7 +184,7 @@ class Member(ABC):
 
     def _where_to_look(self) -> str:
         log = self._launch.log_dir
-        return f"look into {log_of(self.place, log)}" if log else "look at its output"
+        return f"see {log_of(self.place, log)}" if log else "read its output"
 
     def _log(self, fd: int, is_error: bool) -> NodeLog:
         """Return the log of one of the node's streams, which owns the descriptor."""

@@ -194,7 +194,7 @@ class Supervisor:
         else:
             now = time.monotonic()
             if member.replaced is not None:
-                self._say_replaced(member, "it ended again before it was at work")
+                self._say_replaced(member, "it ended again before it had resumed work")
             member.replaced = now, status
             member.restart_at = now + member.restart_policy.back_off()
         self._rendezvous.look()
@@ -359,7 +359,7 @@ class Supervisor:
         if member.done_at is not None:
             if now > member.done_at + self._launch.grace + _LEAVING:
                 member.kill_at = now
-                member.say("did not end when its program had: it was ended")
+                member.say("did not exit after its program had ended: muster killed it")
             return
         row = self._page.read(member.place.node_id)
         seconds, state = member.watch.seconds_without_progress(row.counter), row.state

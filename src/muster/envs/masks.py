@@ -148,8 +148,8 @@ def mask_check(
     if not choices:
         raise EnvError(
             f"{env_id!r} has an action_mask, and its actions are {action_space}",
-            "only actions that can be counted can be left out",
-            "another name for this part of the observation",
+            "only Discrete and MultiDiscrete actions can be masked",
+            "use another name for this part of the observation",
             field=ACTION_MASK,
         )
     if shape != (sum(choices),):
@@ -188,8 +188,8 @@ class MaskCheck:
                 int(none.argmax()),
                 ACTION_MASK,
                 "leaves no legal action",
-                "an episode that goes on needs one; one that is over says terminated",
-                "terminated=True where nothing can be done",
+                "a running episode needs one; an episode that is over is terminated",
+                "return terminated=True where no action is legal",
             )
 
 

@@ -26,7 +26,7 @@ def make_env(env_id: str, make_one: Callable[[], OneEnv], index: int) -> OneEnv:
         raise call_failed(env_id, "init", error, index) from error
     if not isinstance(env, gym.Env):
         raise EnvError(
-            f"{env_id!r} made {brief(env)}, which is no environment",
+            f"{env_id!r} made {brief(env)}, which is not an environment",
             "a factory returns a new gymnasium.Env each time it is called",
             'make_envs(lambda: gymnasium.make("CartPole-v1"))',
             env=index,
@@ -42,9 +42,9 @@ def require_same_spaces(env_id: str, first: OneEnv, env: OneEnv, index: int) -> 
         here, there = getattr(env, name), getattr(first, name)
         if here != there:
             raise EnvError(
-                f"{name} of env {index} of {env_id!r} is {here}, and that of env 0 is {there}",
-                "envs that are stepped together have the same spaces",
-                "make_envs once for each kind of env",
+                f"{name} of env {index} of {env_id!r} is {here}, but env 0 has {there}",
+                "all envs of a vector must have the same spaces",
+                "call make_envs once for each kind of env",
                 env=index,
                 field=name,
             )
@@ -67,7 +67,7 @@ def call_failed(
     fix = "muster doctor ENV, which checks an environment"
     if "unpack" in str(error) and isinstance(error, ValueError | TypeError):
         returned = "obs, info" if call == "reset" else "obs, reward, terminated, truncated, info"
-        why = f"probably it does not return what {call} has to return"
+        why = f"probably {call} does not return the right number of values"
         fix = f"return {returned}"
     elif call == "reset" and "2**32" in str(error):
         fix = "use seed % 2**32 in reset: seeds of episodes have 63 bits"

@@ -332,7 +332,7 @@ class GymnasiumVectorEnv(VectorEnv):
     ) -> str | None:
         """Restore the position of an env; return None, or the reason why it differs."""
         if actions is None:
-            return "it is longer than what is remembered of an episode"
+            return "the episode is longer than the actions that muster keeps"
         row = self._reset([env], [number])
         total, count = 0.0, 0
         for action in self._actions.for_envs(actions):
@@ -343,7 +343,7 @@ class GymnasiumVectorEnv(VectorEnv):
             except (Exception, SystemExit) as error:
                 self._raise_failure("step", error, env, number, count)
             if terminated or truncated:
-                return f"done again, it ended after {count} of {len(actions)} steps"
+                return f"repeated, the episode ended after {count} of {len(actions)} steps"
         if count:
             try:
                 row = self._observations.stack([raw])
@@ -361,5 +361,5 @@ def _flag(env: int, field: str, value: Any) -> bool:
         return bool(value)
     if np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biu" and value in (0, 1):
         return bool(value)
-    why = "it is either True or False"
+    why = "it must be True or False"
     raise RefusedValue(env, field, f"is {brief(value)}", why, f"return bool({field})")

@@ -241,6 +241,6 @@ def _refuse_second(key: object, opened: Container[object], name: str) -> None:
     if key in opened:
         raise TaskError(
             f"{name!r} is opened twice on this node",
-            "what is sent to one would arrive at the other",
-            "a name of its own for each, such as name='second'",
+            "messages to one would arrive at the other",
+            "a separate name for each, such as name='second'",
         )

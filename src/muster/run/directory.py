@@ -134,7 +134,7 @@ class RunDirectory:
         if not _is_run(place):
             raise RunDirectoryError(
                 f"there is no run in {place}",
-                "it is not there" if not place.exists() else "it has no config.yaml",
+                "it does not exist" if not place.exists() else "it has no config.yaml",
                 _near(place)
                 or "a directory runs/<env>/<algo>/<date-time>-<seed>, or a checkpoint in it",
             )
@@ -169,7 +169,7 @@ class RunDirectory:
             if folder.is_symlink():
                 raise RunDirectoryError(
                     f"{folder} is a symbolic link",
-                    "what a run writes stays in its directory",
+                    "a run writes only inside its directory",
                     f"rm {shlex.quote(str(folder))}",
                 )
             try:
@@ -194,7 +194,7 @@ class RunDirectory:
         file = self.path / "config.yaml"
         data = self._read(file.name)
         if data is None:
-            raise _unreadable(file, "it is not there")
+            raise _unreadable(file, "it does not exist")
         try:
             return data.decode()
         except UnicodeDecodeError as error:
@@ -218,7 +218,7 @@ class RunDirectory:
         if result is None and os.path.lexists(self.path / "result.json"):
             raise RunDirectoryError(
                 f"{self.path / 'result.json'} holds no result",
-                "it is not what muster writes",
+                "muster did not write the file",
                 f"muster eval {shlex.quote(str(self.path))}",
             )
         return result
@@ -242,8 +242,8 @@ class RunDirectory:
         nonce = self._nonce
         if nonce is None:
             raise RunDirectoryError(
-                f"{self.path} was opened to read, or is closed",
-                "a run is written to by the one process that has claimed it",
+                f"{self.path} was opened for reading, or is closed",
+                "only the process that has claimed a run may write to it",
                 "RunDirectory.open(path, writable=True)",
             )
         check_claim(self.path, nonce)
@@ -289,7 +289,7 @@ class RunDirectory:
         except OSError as error:
             raise RunDirectoryError(
                 f"{path} could not be written: {error}",
-                "the disk is full, or the directory may not be written to",
+                "the disk is full, or the directory is not writable",
                 f"df {shlex.quote(str(self.path))}",
             ) from error
 
@@ -301,7 +301,7 @@ def _near(path: Path) -> str | None:
     except OSError:
         return None
     near = nearest(path.name, runs)
-    return None if near is None else f"{path.parent / near}, which is there"
+    return None if near is None else f"{path.parent / near}, which exists"
 
 
 def _is_run(path: Path) -> bool:

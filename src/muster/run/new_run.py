@@ -49,8 +49,8 @@ def check_new(path: str | Path) -> Path:
     if path.is_symlink():
         raise RunDirectoryError(
             f"{path} is a symbolic link",
-            "what a run writes stays in its directory",
-            f"--run-dir {shlex.quote(str(path.resolve()))}, if that is meant",
+            "a run writes only inside its directory",
+            f"--run-dir {shlex.quote(str(path.resolve()))}, if that is what you want",
         )
     if path.is_dir() and content_of(path):
         # Only read the claim: acquiring it to find out would exclude others for that moment.
@@ -72,8 +72,8 @@ def make_given(path: Path) -> None:
 def not_made(path: Path, error: OSError) -> RunDirectoryError:
     """Return the error for a file or directory that could not be created."""
     return RunDirectoryError(
-        f"{path} could not be made: {error.strerror}",
-        "a file is in the way, or the directory above may not be written to",
+        f"{path} could not be created: {error.strerror}",
+        "a file is in the way, or the parent directory is not writable",
         "--run-dir with another path",
     )
 

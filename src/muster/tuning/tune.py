@@ -81,8 +81,8 @@ def tune(
             return _conduct(study, jobs, quiet)
     if algo is None or env is None:
         raise OptionError(
-            f"muster.tune does not say which {'algorithm' if algo is None else 'environment'}",
-            "only a study that is resumed knows its own",
+            f"muster.tune needs an {'algorithm' if algo is None else 'environment'}",
+            "only a resumed study already has one",
             'muster.tune("ppo", "CartPole-v1", grid={"lr": [0.01, 0.001]})',
         )
     check_algorithm(algo, f"muster tune {{}} {env}")
@@ -114,7 +114,7 @@ def _conduct(study: Study, jobs: int | None, quiet: bool) -> TuneResult:
         progress.say(f"study directory: {shown(study.path)}, {at_once} trials at a time")
         done = sum(trial.ended for trial in record.trials)
         if done:
-            progress.say(f"{done} trials have ended before, and are not repeated")
+            progress.say(f"{done} trials have already ended, and are not repeated")
         conductor = Conductor(study, at_once, total, stop, progress)
         try:
             conductor.search(searcher_of(study))
@@ -160,9 +160,9 @@ def _refuse_changes(changed: dict[str, Any], options: dict[str, Any]) -> None:
     names += [name for name in options if name not in ("model", *FUNCTIONS)]
     if names:
         raise OptionError(
-            f"a study that is resumed cannot be told {names[0]}",
-            "its settings are those of its directory, or trials could not be compared",
-            "only jobs and quiet beside resume, or a new study",
+            f"a resumed study does not accept {names[0]}",
+            "its settings come from its directory, so that trials can be compared",
+            "only jobs and quiet together with resume, or a new study",
         )
 
 
@@ -174,7 +174,7 @@ def _check_same(
         if here is not None and here != there:
             raise OptionError(
                 f"the study is of {name} {there!r:.80}, not of {here!r:.80}",
-                "a study that is resumed has its own",
+                "a resumed study has its own",
                 "muster tune --resume DIR, without algorithm and environment",
             )
         if is_code(there) and here is None:
@@ -192,7 +192,7 @@ def _check_same(
 
 def _names_code(code: str) -> OptionError:
     return OptionError(
-        f"the study runs code of your own, {code!r:.80}",
-        "a file may come from anybody, so it cannot say which code is run",
+        f"the study runs your own code, {code!r:.80}",
+        "a file can come from anyone, so it must not choose the code that runs",
         "name it again: muster tune ALGO ENV --resume DIR --model ... --use ... --wrapper ...",
     )
