@@ -137,7 +137,7 @@ def test_the_figures_of_the_page_of_dqn_are_those_of_the_files(name):
         (["train", "dqn", "CartPole-v1", "--lrr", "1"], "there is no option --lrr"),
         (["train", "dqn", "CartPole-v7"], "No environment 'CartPole-v7'"),
         (["train", "dqn", "BipedalWalker-v3"], "DQN needs Discrete actions"),
-        (["train", "dqn", "CartPole-v1", "--device", "mps:7"], "--device mps:7 is not here"),
+        (["train", "dqn", "CartPole-v1", "--device", "mps:7"], "--device mps:7 is not available"),
         (
             ["train", "dqn", "CartPole-v1", "--buffer-size", "10000000000"],
             "does not fit into memory",

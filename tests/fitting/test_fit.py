@@ -185,9 +185,9 @@ def test_a_damaged_or_foreign_checkpoint_is_named(by_replicas, tmp_path):
         "ppo", "CartPole-v1", env_steps=64, rollout=8, eval_episodes=1, workers=0, quiet=True,
         run_dir=tmp_path / "ppo",
     )  # fmt: skip
-    with pytest.raises(muster.MusterError, match="no network of muster fit"):
+    with pytest.raises(muster.MusterError, match="not a network of muster fit"):
         load_classifier(policy.run_dir)
-    with pytest.raises(muster.MusterError, match="no run of muster fit"):
+    with pytest.raises(muster.MusterError, match="not a run of muster fit"):
         muster.fit(run_dir=policy.run_dir, resume=True)
 
 

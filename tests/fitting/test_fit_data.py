@@ -170,7 +170,7 @@ def damage_cut_at_a_record(tmp_path):
 def damage_absent_file(tmp_path):
     files = cifar10_files()
     del files["data_batch_2.bin"]
-    return unpacked(files, tmp_path / "c"), "data_batch_2.bin is not there"
+    return unpacked(files, tmp_path / "c"), "data_batch_2.bin does not exist"
 
 
 def damage_label(tmp_path):
@@ -180,7 +180,7 @@ def damage_label(tmp_path):
 
 
 def damage_other_archive(tmp_path):
-    return packed({"readme.txt": b"hello"}, tmp_path / "c.tar.gz"), "is no CIFAR"
+    return packed({"readme.txt": b"hello"}, tmp_path / "c.tar.gz"), "is not CIFAR"
 
 
 def damage_missing(tmp_path):
@@ -189,7 +189,7 @@ def damage_missing(tmp_path):
 
 def damage_other_file(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
-    return tmp_path / "notes.txt", "no data set that muster can read"
+    return tmp_path / "notes.txt", "not a data set that muster can read"
 
 
 DAMAGES = [value for name, value in sorted(globals().items()) if name.startswith("damage_")]

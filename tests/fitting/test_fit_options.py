@@ -95,7 +95,7 @@ def test_every_option_is_tried_here():
         ({"norm": "layer"}, "norm='layer' is not possible"),
         ({"epoch": 3}, "the nearest is 'epochs'"),
         ({"learning_rate": 0.1}, "the nearest is 'lr'"),
-        ({"data": None}, "does not say which data"),
+        ({"data": None}, "needs data"),
     ],
 )
 def test_a_wrong_option_is_refused_before_anything_is_made(quick, options, message):

@@ -210,7 +210,7 @@ def test_the_best_checkpoint_is_not_a_place_to_resume_from(tmp_path):
 def test_a_checkpoint_without_replay_is_said_to_be_one(tmp_path, capsys):
     begin(tmp_path / "run", "dqn-serial", save_replay=False)
     muster.resume(tmp_path / "run", env_steps=2 * STEPS, save_replay=True)
-    assert "is without replay: it begins with an empty one" in capsys.readouterr().err
+    assert "has no replay: the run begins with an empty one" in capsys.readouterr().err
 
 
 def test_a_config_that_is_no_muster_config_is_refused(tmp_path, capsys):

@@ -196,13 +196,13 @@ def _mistake(
         option = options[_without_no(name, options) or name]
         if option.takes == 1 and not words:
             return OptionError(
-                f"{name} has no value", f"it is {option.description}", f"{prog} --help"
+                f"{name} has no value", f"it must be {option.description}", f"{prog} --help"
             )
         if _try(cls, [*stand_in, name, *words], prog, default) is None:
             meant = option.meant(words)
             return OptionError(
                 f"{name} {_shown(' '.join(words))} is not possible",
-                f"it is {option.description}",
+                f"it must be {option.description}",
                 f"{prog} --help" if meant is None else f"{prog} {name} {meant}",
             )
     any_number = any(options[name].takes is None for name in places)
@@ -217,7 +217,7 @@ def _mistake(
     absent = [name for name in places if options[name].required][len(left_over) :]
     if absent:
         return OptionError(
-            f"{prog} does not say which {absent[0]}",
+            f"{prog} needs a {absent[0]}",
             f"it is given after {prog}",
             f"{prog} {absent[0].upper()}",
         )

@@ -100,7 +100,7 @@ def table(report: "BenchReport") -> list[str]:
     how = f"run by torch, slower: {by_torch}" if by_torch else "compiled"
     lines.append(f"the network is {how}"[:_WIDTH])
     if report.stop_signal is not None:
-        lines.append("stopped by a signal: this is of what was trained until then")
+        lines.append("stopped by a signal: these numbers are of the training until then")
     elif report.advice is not None:
         lines.append(f"try {report.advice}" if report.advice[0] == "-" else report.advice)
     return lines
@@ -135,6 +135,6 @@ def _check_file(file: str, prog: str) -> None:
     if not can_be_written(path):
         raise OptionError(
             f"--json {file!r:.120} cannot be written",
-            "it is a file in a directory that exists and can be written to",
+            "it must be a file in a directory that exists and is writable",
             f"{prog} --json bench.json",
         )

@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     run, *rest = argv or [""]
     if not run or run.startswith("-"):
         raise OptionError(
-            "muster resume does not say which run",
+            "muster resume needs a run",
             "its directory comes first, the options after it",
             "muster resume runs/<env>/<algo>/<date-time>-<seed>",
         )

@@ -215,18 +215,18 @@ def _incomplete(argv: Sequence[str]) -> OptionError:
         load_algorithm(argv[0])
         check_algorithm(argv[0], "muster train {} CartPole-v1")
         return OptionError(
-            f"muster train {argv[0]} does not say which environment",
+            f"muster train {argv[0]} needs an environment",
             "it is given after the algorithm",
             f"muster train {argv[0]} CartPole-v1",
         )
     if "--resume" in argv:
         return OptionError(
-            "--resume does not say which run",
-            "a run is resumed by its directory",
+            "--resume needs a run",
+            "the directory of a run says which one to resume",
             "muster resume runs/<env>/<algo>/<date-time>-<seed>",
         )
     return OptionError(
-        "muster train does not say what to train",
+        "muster train needs an algorithm and an environment",
         "the algorithm and the environment come first, the options after them",
         "muster train dqn CartPole-v1",
     )

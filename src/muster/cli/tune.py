@@ -76,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
     if place is not None:
         raise OptionError(
             "--run-dir is not possible for a study",
-            "each trial has a run directory in that of the study",
+            "the run directory of each trial is in the directory of the study",
             f"{prog} ... --out {shlex.quote(place)}",
         )
     if algo is not None:
@@ -149,12 +149,12 @@ def _incomplete(named: Sequence[str]) -> OptionError:
         load_algorithm(named[0])
         check_algorithm(named[0], "muster tune {} CartPole-v1")
         return OptionError(
-            f"muster tune {named[0]} does not say which environment",
+            f"muster tune {named[0]} needs an environment",
             "it is given after the algorithm",
             f"muster tune {named[0]} CartPole-v1 --grid lr=0.01,0.001",
         )
     return OptionError(
-        "muster tune does not say what to tune",
+        "muster tune needs an algorithm and an environment",
         "the algorithm and the environment come first, the options after them",
         "muster tune ppo CartPole-v1 --grid lr=0.01,0.001",
     )

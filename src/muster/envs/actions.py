@@ -36,7 +36,7 @@ def action_rows(space: gym.Space[Any], num_envs: int, checks: bool = True) -> "A
     raise EnvError(
         f"actions in {space} are not supported",
         "actions are a Discrete, a MultiDiscrete or a Box of numbers",
-        "put a gymnasium.ActionWrapper with such a space around the env",
+        "wrap the env in a gymnasium.ActionWrapper with such a space",
         field="action",
     )
 
@@ -192,7 +192,7 @@ class BoxActions(Actions):
                 "action",
                 f"is {chosen[index].tolist()}",
                 "an action that is not finite comes from a policy whose weights are not",
-                "look at the loss before this step: a smaller lr, or max_grad_norm",
+                "check the loss before this step: a smaller lr, or max_grad_norm",
             )
 
     def in_env_numbers(self, chosen: Array) -> Array:

@@ -208,7 +208,7 @@ class VectorEnv(ABC):
             raise EnvError(
                 f"{call} of {self.env_id!r} is not possible now",
                 self._unready,
-                "obs = envs.reset(), or envs.load_state_dict(envs.state_dict()) to go on",
+                "obs = envs.reset(), or envs.load_state_dict(envs.state_dict()) to continue",
                 field=call,
             )
 

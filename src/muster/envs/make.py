@@ -218,13 +218,13 @@ def _from_factory(
     if not callable(factory):
         raise OptionError(
             f"env_id={factory!r} is not possible",
-            "it is an id, or a function that returns a new gymnasium.Env",
+            "it must be an id, or a function that returns a new gymnasium.Env",
             'make_envs("CartPole-v1")',
         )
     if backend == "envpool":
         raise OptionError(
             "backend='envpool' is not possible for a function",
-            "EnvPool has environments of its own, known by ids",
+            "EnvPool makes its own environments, from ids",
             'backend="auto"',
         )
     return lambda: factory(**env_kwargs)

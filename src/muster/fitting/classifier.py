@@ -193,7 +193,7 @@ class Classifier:
         if not np.isfinite(norm):
             raise NonFiniteError(
                 f"the gradient of update {self.train_iter + 1} is {norm}",
-                "the learning rate is too large, or the data holds such a number",
+                "the learning rate is too large, or the data has a number that is not finite",
                 "a smaller --lr",
             )
         self.statistics.take_over(norms, samples)
@@ -291,5 +291,5 @@ def _refuse_dropout(module: nn.Module) -> None:
             raise ModelError(
                 f"the layer {name!r} of the model is {part}",
                 "its noise would come from torch's own generator, not from the seed",
-                "take it out; --weight-decay and --augment hold a network back, too",
+                "remove it; --weight-decay and --augment also regularise a network",
             )

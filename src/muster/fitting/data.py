@@ -46,20 +46,20 @@ class Dataset:
                 raise DataError(
                     f"the {part} set of {self.name} has {len(x)} samples and {len(y)} labels",
                     "each sample has one label, and there are two samples or more",
-                    "look at the files",
+                    "check the files",
                 )
             if y.min() < 0 or y.max() >= len(self.classes):
                 raise DataError(
                     f"the {part} set of {self.name} has labels from {y.min()} to {y.max()}",
                     f"it has {len(self.classes)} classes, which are counted from 0",
-                    "look at the labels",
+                    "check the labels",
                 )
         if self.x_train.shape[1:] != self.x_test.shape[1:] or len(self.classes) < 2:
             raise DataError(
                 f"{self.name} has training samples of shape {self.x_train.shape[1:]}, test samples "
                 f"of {self.x_test.shape[1:]} and {len(self.classes)} classes",
                 "all samples have one shape, and there are two classes or more",
-                "look at the files",
+                "check the files",
             )
 
     @property
@@ -143,7 +143,7 @@ def _load_path(path: Path, split: float, seed: int) -> Dataset:
     if path.name.endswith((".tar.gz", ".tgz", ".tar")):
         return cifar.load_cifar(path)
     raise DataError(
-        f"{path} is no data set that muster can read",
+        f"{path} is not a data set that muster can read",
         "it reads CIFAR-10 and CIFAR-100 (folder or tar.gz), folders of images by class, and .npz",
         "muster fit resnet8 --data digits",
     )
@@ -153,8 +153,8 @@ def check_data(data: str | None) -> None:
     """Reject data that does not exist, before any slow import."""
     if data is None:
         raise OptionError(
-            "muster fit does not say which data",
-            "it is digits, or a path: CIFAR, folders of images by class, an .npz file",
+            "muster fit needs data",
+            "data is digits, or a path: CIFAR, folders of images by class, an .npz file",
             "muster fit resnet8 --data digits",
         )
     if data != DIGITS and not os.path.exists(data):
@@ -164,6 +164,6 @@ def check_data(data: str | None) -> None:
 def _missing(path: Path) -> DataError:
     return DataError(
         f"there is no data in {path}",
-        "it is not there; muster downloads nothing",
+        "the path does not exist, and muster downloads nothing",
         "--data digits, or the path of an archive or folder",
     )

@@ -83,7 +83,7 @@ def check_same(dataset: Dataset, sha256: object, when: str) -> None:
     if dataset.sha256 != sha256:
         raise DataError(
             f"the data of {dataset.name} have changed {when}",
-            "a run goes on with the data that it began with",
+            "a resumed run must use the data that it began with",
             "the old data under --data, or a new run",
         )
 
@@ -110,7 +110,7 @@ def make_augmentation(dataset: Dataset, options: FitOptions) -> Augmentation:
     if asked != "none" and not dataset.is_images:
         raise DataError(
             f"augment={asked} is not possible with {dataset.name}",
-            "its samples are no images, which could be cropped or mirrored",
+            "augmentation crops and mirrors images, and its samples are not images",
             "augment=none",
         )
     padding = options.padding if asked in ("crop", "both") else 0

@@ -32,7 +32,7 @@ def classifier_of(checkpoint: Checkpoint, model: str | None = None) -> Classifie
     meta = checkpoint.meta
     if meta.get("kind") != "fit":
         raise CheckpointError(
-            f"{checkpoint.path} is no network of muster fit",
+            f"{checkpoint.path} is not a network of muster fit",
             f"it is of {meta.get('algo', 'something else')}",
             "muster.load_policy, for what muster train has learnt",
         )

@@ -13,7 +13,7 @@ from muster.recipes.models import refuse_code_of_a_file
 from muster.recipes.saved import HISTORY, saved_config
 from muster.run import RunDirectory, RunDirectoryError
 from muster.run.config_io import from_dict
-from muster.run.directory import check_new
+from muster.run.new_run import check_new
 from muster.spelling import nearest
 
 KIND = "fit"
@@ -50,8 +50,8 @@ def saved_fit(path: str | Path) -> SavedFit:
     model = own["model"]
     if own["kind"] != KIND or not isinstance(model, str):
         raise RunDirectoryError(
-            f"{run.path} is no run of muster fit",
-            "its config.yaml says so, or is not what muster writes",
+            f"{run.path} is not a run of muster fit",
+            "its config.yaml is of another kind of run, or was not written by muster",
             f"muster resume {run.path}",
         )
     history = own[HISTORY] if isinstance(own[HISTORY], list) else []
@@ -73,7 +73,7 @@ def changed(saved: SavedFit, model: str | None, given: Mapping[str, Any]) -> Fit
     elif model != saved.model:
         raise OptionError(
             f"the run in {saved.path} is of the model {saved.model!r:.80}",
-            f"it cannot go on as {model!r:.80}",
+            f"it cannot be resumed as {model!r:.80}",
             f"muster resume {saved.path}",
         )
     for name in sorted(FitOptions.FIXED_ON_RESUME & given.keys()):
@@ -81,7 +81,7 @@ def changed(saved: SavedFit, model: str | None, given: Mapping[str, Any]) -> Fit
             raise OptionError(
                 f"{name}={given[name]!r:.80} is not possible: the run in {saved.path} has "
                 f"{name}={getattr(saved.options, name)!r:.80}",
-                "seed, network, batches and slots make a run what it is",
+                "seed, network, batches and slots cannot change in a resumed run",
                 f"leave {name} out, or start a new run",
             )
     return FitOptions(**{**asdict(saved.options), **given})
@@ -148,8 +148,8 @@ def resolve(model: object, given: dict[str, Any]) -> tuple[str, FitOptions, Save
         path = given.get("run_dir")
         if path is None:
             raise OptionError(
-                "--resume does not say which run",
-                "a run is resumed by its directory",
+                "--resume needs a run",
+                "the directory of a run says which one to resume",
                 "muster resume runs/<data>/<model>/<date-time>-<seed>",
             )
         saved = saved_fit(path)
@@ -158,7 +158,7 @@ def resolve(model: object, given: dict[str, Any]) -> tuple[str, FitOptions, Save
         return saved.model, options, saved
     if model is None:
         raise OptionError(
-            "muster fit does not say which model",
+            "muster fit needs a model",
             "it comes first, the options after it",
             "muster fit resnet8 --data digits",
         )

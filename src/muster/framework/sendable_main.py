@@ -19,11 +19,11 @@ def check_main(main: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     if not callable(main):
         raise OptionError(
             f"the runner got {main!r}, which cannot be called",
-            "it runs a function on every node; main() calls it here",
+            "the runner calls the function on every node; main() calls it here",
             "Parallel.runner(...)(main), and arguments after it: (main, cfg)",
         )
     if getattr(current_process(), "_inheriting", False):
-        raise _no_guard("this process was started by a runner, and has come to the same line again")
+        raise _no_guard("a runner started this process, which has reached the same line again")
     _check_main_module(main)
     _check_can_be_pickled(main, args, kwargs)
 
@@ -36,7 +36,7 @@ def _check_main_module(main: Callable[..., Any]) -> None:
     if file is None or not Path(file).is_file():
         raise OptionError(
             f"{name_of(main)!r} cannot be run in a new process",
-            "it was typed in and is in no file that the new process could import",
+            "it was typed interactively, so there is no file that the new process could import",
             f"put it into a file: from my_program import {name_of(main)}",
         )
     if not _only_guarded(Path(file)):
@@ -70,7 +70,7 @@ def _check_can_be_pickled(
             shown = f"{name_of(value)!r}" if callable(value) else type(value).__name__
             fix = "def main(): ... at the top of the file, in place of a lambda or inner function"
             if what != "main":
-                fix = "make it inside main, or pass what it is made of"
+                fix = "create it inside main, or pass the values that it is made from"
             raise OptionError(
                 f"{what} ({shown}) cannot be sent to a new process",
                 f"Python says: {error}",

@@ -56,8 +56,8 @@ def lstm(obs_space: gym.Space[Any], n_actions: int) -> nn.Module:
 
 def _no_q_network(name: str) -> ModelError:
     return ModelError(
-        f"the model {name!r} is no Q-network",
-        "it has a memory, and this Q-learner learns from single steps that are drawn in any order",
+        f"the model {name!r} is not a Q-network",
+        "it is recurrent, and this Q-learner learns from single steps, drawn in any order",
         "--model mlp, or muster train ppo",
     )
 

@@ -70,21 +70,21 @@ def register_model(name: str, factory: Factory) -> None:
     if not name or not isinstance(name, str):
         raise OptionError(
             f"name={name!r} is not possible",
-            "a model is asked for by its name",
+            "a model is registered under a name",
             'register_model("my_net", MyNet)',
         )
     _check_factory(factory)
     if name in BUILT_IN or _RESNET.fullmatch(name):
         raise OptionError(
-            f"the model {name!r} is one of muster's own",
-            "two networks under one name would make a config mean two things",
+            f"the model {name!r} is built into muster",
+            "with two networks under one name, a config would be ambiguous",
             f'register_model("my_{name}", ...)',
         )
     known = _models.get(name)
     if known is not None and known is not factory:
         raise OptionError(
-            f"the model {name!r} is registered already, as {known!r}",
-            "two networks under one name would make a config mean two things",
+            f"the model {name!r} is already registered, as {known!r}",
+            "with two networks under one name, a config would be ambiguous",
             f'register_model("{name}_2", ...)',
         )
     _models[name] = factory
@@ -139,13 +139,13 @@ def _check_factory(factory: object) -> None:
     if isinstance(factory, nn.Module):
         name = type(factory).__name__
         raise OptionError(
-            f"the model is a {name} that was built already",
-            "muster builds it itself, so that the seed decides its weights",
+            f"the model is a {name} that is already built",
+            "muster builds the model itself, so that the seed determines its weights",
             f"model={name}, or model=lambda obs_space, n_actions: {name}(...)",
         )
     if not callable(factory):
         raise OptionError(
             f"the model is {factory!r}, which cannot be called",
-            "it has to be a class or function of (obs_space, n_actions)",
+            "it must be a class or function of (obs_space, n_actions)",
             "model=MyNetwork",
         )

@@ -5,7 +5,7 @@ from muster.errors import OptionError
 from muster.recipes.own_modules import check_found, is_code
 from muster.recipes.settings import Settings
 from muster.run import RunDirectory
-from muster.run.directory import check_new
+from muster.run.new_run import check_new
 
 
 def check_beforehand(settings: Settings, *, is_new: bool) -> None:

@@ -63,7 +63,7 @@ def parse_env_kwargs(texts: Any) -> dict[str, Any]:
         if key in _OURS:
             raise OptionError(
                 f"env_kwargs={text!r:.80} is not possible",
-                f"muster gives environments their {key} itself",
+                f"muster itself sets the {key} of environments",
                 f"{key}=..., as an option of the run" if key in ("seed", "num_envs") else "none",
             )
         try:
@@ -77,12 +77,12 @@ def _text(key: Any, value: Any) -> str:
     try:
         written = json.dumps(value)  # JSON on one line is also YAML
         if load(f"value: {written}\n")["value"] != value:
-            raise ValueError(f"{value!r:.80} is read again as something else")
+            raise ValueError(f"{value!r:.80} would be read back as a different value")
     except (TypeError, ValueError) as error:  # an OptionError is a ValueError
         raise OptionError(
             f"env_kwargs={{{key!r}: {value!r:.80}}} is not possible",
             "values are numbers, texts, booleans and lists of these: a run's file holds them",
-            "a function as env that is registered, and makes the environment with the value",
+            "register a function as env, which makes the environment with the value",
         ) from error
     return f"{key}={written}"
 
@@ -99,7 +99,7 @@ def _checked(name: str, wrapper: Any) -> Wrap:
     if not callable(wrapper):
         raise OptionError(
             f"the wrapper {name!r:.120} is not possible",
-            f"it is a class or function of an environment, and this is {wrapper!r:.120}",
+            f"a wrapper is a class or function of an environment, and this is {wrapper!r:.120}",
             "class MyWrapper(gymnasium.Wrapper): ...",
         )
     found: Wrap = wrapper

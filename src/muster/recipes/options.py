@@ -117,14 +117,14 @@ class TrainOptions:
         parse_env_kwargs(self.env_kwargs)
         if self.resume and self.run_dir is None:
             raise OptionError(
-                "--resume does not say which run",
-                "a run is resumed by its directory",
+                "--resume needs a run",
+                "the directory of a run says which one to resume",
                 "muster resume runs/<env>/<algo>/<date-time>-<seed>",
             )
         if self.resume and self.from_checkpoint is not None:
             raise OptionError(
                 "--resume and --from-checkpoint cannot be used together",
-                "one goes on with a run, the other starts a new one",
+                "one resumes a run, the other starts a new one",
                 "--resume --run-dir ..., or --from-checkpoint ...",
             )
 
@@ -151,18 +151,18 @@ class TrainOptions:
         if self.engine == "ray" and self.workers == 0 and (self.learners or 1) == 1:
             raise OptionError(
                 "engine=ray and workers=0 contradict each other",
-                "a run without workers is this process alone",
+                "a run without workers uses this process only",
                 "workers=2",
             )
         if self.address is not None and self.engine != "ray":
             raise OptionError(
-                f"address={self.address!r:.80} is of no use with engine={self.engine}",
-                "it is that of a Ray cluster",
+                f"address={self.address!r:.80} has no effect with engine={self.engine}",
+                "an address is that of a Ray cluster",
                 "engine=ray",
             )
         if parse_resources(self.resources) and self.engine != "ray":
             raise OptionError(
-                f"resources={self.resources!r:.80} is of no use with engine={self.engine}",
-                "a Ray cluster gives nodes their resources",
+                f"resources={self.resources!r:.80} has no effect with engine={self.engine}",
+                "only a Ray cluster assigns resources to nodes",
                 "engine=ray",
             )

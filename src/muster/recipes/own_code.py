@@ -117,6 +117,6 @@ def pickled(what: str, value: Any, alone: str = "workers=0") -> bytes:
         raise OptionError(
             f"{what} cannot be sent to workers",
             f"{type(error).__name__}: {' '.join(str(error).split())}",
-            f"{alone}, or put it into a module of its own that workers can import",
+            f"{alone}, or put it into a separate module that workers can import",
         ) from error
     return data

@@ -117,7 +117,7 @@ def load_policy(
     if "kind" in config:  # a run of muster fit
         raise RunDirectoryError(
             f"{run.path} holds no policy",
-            "it is of a network that was fitted to labelled data, and takes no actions",
+            "its network was fitted to labelled data, and takes no actions",
             f"muster.fitting.load_classifier({str(run.path)!r})",
         )
     if algo is None:
@@ -169,7 +169,7 @@ def _env_options(config: dict[str, Any], wrapper: Any, path: object) -> _EnvOpti
         raise OptionError(
             f"wrapper={wrapper!r:.80} is not possible: the run in {path} has "
             f"wrapper={saved.wrapper!r:.80}",
-            "the policy was trained on what these make of the environment",
+            "the policy was trained on the environment inside these wrappers",
             f"--wrapper {' '.join(saved.wrapper):.120}" if saved.wrapper else "leave wrapper out",
         )
     WRAPPERS.check(saved.wrapper)
@@ -189,7 +189,7 @@ def _env_of(config: dict[str, Any], path: object) -> str:
     if not isinstance(env, str):
         raise RunDirectoryError(
             f"the config.yaml in {path} names no environment",
-            "it is not what muster writes",
+            "muster did not write the file",
             "muster eval runs/<env>/<algo>/<date-time>-<seed>",
         )
     refuse_env_of_a_file(env, path)

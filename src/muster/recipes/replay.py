@@ -106,7 +106,7 @@ def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
                 parts["replay"] = replay
             else:
                 warnings.warn(
-                    f"the checkpoint of step {ctx.env_step} is without replay: the run failed "
+                    f"the checkpoint of step {ctx.env_step} has no replay: the run failed "
                     "before all shards had sent theirs; a resumed run begins with an empty one",
                     MusterWarning,
                     stacklevel=1,

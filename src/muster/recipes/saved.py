@@ -36,7 +36,7 @@ def refuse_env_of_a_file(env: str, path: object) -> None:
 
     if not is_procgen(env):
         raise OptionError(
-            f"the run in {path} is of an environment of code, {env!r:.80}",
-            "a file may come from anybody, so it cannot say which code is run",
+            f"the run in {path} uses an environment from code, {env!r:.80}",
+            "a file can come from anyone, so it must not choose the code that runs",
             f"--env {env:.80}, or env={env!r:.80} from Python, if you trust it",
         )

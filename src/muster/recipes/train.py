@@ -13,6 +13,7 @@ from muster.engines.logs import say
 from muster.envs import UnknownEnvError, make_envs
 from muster.errors import OptionError, raised_at, summary
 from muster.framework import Parallel
+from muster.framework.signals import is_signal_exit
 from muster.jit import compiled_before
 from muster.nets.fused_kernels import act
 from muster.nets.threads import one_torch_thread
@@ -101,7 +102,7 @@ def train(
             for line in _first_lines(plan, run, start_from, reached):
                 say(line)
             if os.isatty(2) and not compiled_before(act):
-                say("compiling for this processor, 10 to 30 s; later runs find what was compiled")
+                say("compiling for this processor, 10 to 30 s; later runs reuse the compiled code")
         run.write_config(_to_write(plan, start_from))
         try:
             if reached is not None and start_from is not None:
@@ -160,7 +161,7 @@ def _plan(
         if not isinstance(value, str | None):
             raise OptionError(
                 f"{name}={value!r:.80} is not possible",
-                "files of a run hold names: they say what to go on with, and what to play",
+                "files of a run hold names, by which it is resumed and played",
                 f'{name}="{example}", or a name that you register',
             )
     if _is_resume(algo, env, options, config):
@@ -168,8 +169,8 @@ def _plan(
         return _Plan(found.saved.algo, found.saved.env, found.settings, found)
     if algo is None or env is None:
         raise OptionError(
-            f"muster.train does not say which {'algorithm' if algo is None else 'environment'}",
-            "only a run that is resumed knows its own",
+            f"muster.train needs an {'algorithm' if algo is None else 'environment'}",
+            "only a resumed run already has one",
             'muster.train("ppo", "CartPole-v1")',
         )
     return _Plan(algo, env, resolve(algo, env, options, config))
@@ -197,9 +198,9 @@ def _first_lines(
     yield from plan.resumption.lines(start_from.step)
     if reached is not None:
         what = f"{start_from.step:,} steps" if reached == "steps" else "target"
-        yield f"it has reached its {what}: only its evaluation and result are completed"
+        yield f"the run has reached its {what}: muster only completes its evaluation and result"
     elif plan.settings.options.save_replay and plan.settings.config.lacks_replay(start_from.parts):
-        yield f"{shown(start_from.path)} is without replay: it begins with an empty one"
+        yield f"{shown(start_from.path)} has no replay: the run begins with an empty one"
 
 
 def _run(recipe: Any, job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
@@ -209,11 +210,12 @@ def _run(recipe: Any, job: Job, run: RunDirectory, stop: StopRequest) -> RunResu
         with stop.left_to_nodes() if job.on_nodes else nullcontext():
             result = recipe(job, run, stop)
     except (KeyboardInterrupt, SystemExit) as error:
-        if not job.on_nodes and not stop.is_requested():  # raised by the user's code
+        asked = stop.is_requested() or is_signal_exit(error)
+        if not job.on_nodes and not asked:  # raised by the user's code
             raise RunError(
                 f"the run ended with {summary(error)}",
-                f"it comes from {raised_at(error)}, and no signal came",
-                "ctx.finish = True, which ends a run well; or an exception of another kind",
+                f"it comes from {raised_at(error)}, and there was no signal",
+                "ctx.finish = True, which ends a run normally; or raise another exception",
             ) from error
         saved = run.read_result() if job.on_nodes else None
         left = None if saved is None else RunResult.from_json(saved)
@@ -281,7 +283,7 @@ def _checkpoint_to_resume(run: RunDirectory, plan: _Plan) -> Checkpoint:
     if run.checkpoint is not None and run.checkpoint.parent != run.checkpoints.path:
         raise OptionError(
             f"{run.checkpoint} cannot be resumed",
-            "the best policy is kept to be played, without what training goes on with",
+            "the best checkpoint holds only the policy, without the state that training needs",
             f"muster resume {run.path}, or --from-checkpoint {run.checkpoint} for a new run",
         )
     start_from = _checked(run, plan)
@@ -297,7 +299,7 @@ def _check_total(plan: _Plan, last: Checkpoint) -> None:
     if changed and asked is not None and asked < done:
         raise OptionError(
             f"env_steps={asked} is not possible: the run has done {done:,}",
-            "it is the new total, with the steps from before",
+            "env_steps is the new total, including the steps so far",
             f"env_steps={2 * done}",
         )
 
@@ -317,7 +319,7 @@ def _checked(run: RunDirectory, plan: _Plan) -> Checkpoint:
         raise OptionError(
             f"the policy in {checkpoint.path} is of the model {model!r:.80}",
             f"this run's model is {mine!r:.80}; "
-            "a run's own files do not choose it, because it may be code",
+            "the files of a run cannot choose it, because it may be code",
             f"--model {model:.80}" if model else "leave --model out",
         )
     return checkpoint

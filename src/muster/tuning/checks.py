@@ -39,9 +39,9 @@ def refuse_changes(changed: dict[str, Any], options: dict[str, Any]) -> None:
     names += [name for name in options if name not in ("model", *FUNCTIONS)]
     if names:
         raise OptionError(
-            f"a study that is resumed cannot be told {names[0]}",
-            "its settings are those of its directory, or trials could not be compared",
-            "only jobs and quiet beside resume, or a new study",
+            f"a resumed study does not accept {names[0]}",
+            "its settings come from its directory, so that trials can be compared",
+            "only jobs and quiet together with resume, or a new study",
         )
 
 
@@ -53,7 +53,7 @@ def check_same(
         if here is not None and here != there:
             raise OptionError(
                 f"the study is of {name} {there!r:.80}, not of {here!r:.80}",
-                "a study that is resumed has its own",
+                "a resumed study has its own",
                 "muster tune --resume DIR, without algorithm and environment",
             )
         if is_code(there) and here is None:

@@ -140,7 +140,7 @@ def _what_to_try(
         )
     if grid is None and (space is None or search == "grid"):
         raise SpaceError(
-            "the study does not say what to try",
+            "the study has nothing to try",
             "a grid names values, a space names ranges",
             "--grid lr=0.01,0.001" if search in (None, "grid") else "--space lr=log:1e-5:1e-2",
         )
@@ -188,7 +188,7 @@ def _check_algorithm(algo: str) -> None:
     if is_registered(algo) and not is_code(algo) and not packaged:
         raise OptionError(
             f"the algorithm {algo!r} is registered in this process only",
-            "trials are processes of their own, which import it",
+            "trials are separate processes, which must import it",
             'muster.tune("my_module:my_algorithm", ...)',
         )
 

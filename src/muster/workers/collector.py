@@ -45,7 +45,9 @@ class Collector:
     def __init__(self, policy: ExploringPolicy, envs: VectorEnv, steps: int = 1) -> None:
         if steps < 1:
             raise OptionError(
-                f"steps={steps!r} is not possible", "it is a number of steps", "steps=1"
+                f"steps={steps!r} is not possible",
+                "it must be a number of steps, 1 or more",
+                "steps=1",
             )
         self.envstep = 0
         """Environment steps so far, of all environments together."""

@@ -100,7 +100,9 @@ def evaluate_policy(
     """
     if episodes < 1:
         raise OptionError(
-            f"episodes={episodes!r} is not possible", "a mean needs one at least", "episodes=20"
+            f"episodes={episodes!r} is not possible",
+            "a mean needs at least one episode",
+            "episodes=20",
         )
     count = max(n for n in range(1, min(episodes, MOST_ENVS) + 1) if episodes % n == 0)
     until = math.inf if seconds is None else time.monotonic() + seconds
@@ -114,7 +116,8 @@ def evaluate_policy(
             if abandon is not None and abandon():
                 raise EvaluationAbandoned(
                     f"the evaluation of {episodes} episodes was abandoned",
-                    "it was asked to stop; a mean of the episodes so far would prefer short ones",
+                    "it was asked to stop; a mean of the episodes so far would be biased towards "
+                    "short ones",
                     "evaluate_policy(policy, env, episodes) again",
                 )
             advance()
@@ -168,7 +171,7 @@ class _Games:
         if not played:
             raise EvaluationUnfinished(
                 f"no evaluation of {env_id!r} in {seconds:g} s",
-                "not one episode of every environment ended in that time",
+                "some environments finished no episode in that time",
                 "a larger --eval-seconds, or an environment with a time limit",
             )
         if self._cut:
@@ -180,7 +183,7 @@ class _Games:
             total = len(self._returns) * self._each
             self._warn(
                 f"in {seconds:g} s the evaluation of {env_id!r} came to "
-                f"{played * len(self._returns)} of {total} episodes: its mean is of those"
+                f"{played * len(self._returns)} of {total} episodes: its mean is over those"
             )
         return Evaluation.of(tuple(value for each in self._returns for value in each[:played]))
 

@@ -298,9 +298,9 @@ class SlotWorker:
         """Prepare this worker to continue where a worker on another machine stopped."""
         if self.agent.cfg.lag:
             raise TaskError(
-                "a worker that collects ahead cannot go on on another machine",
-                "what was under way there is lost",
-                "--lag 0, or --resume, which goes on from the last checkpoint",
+                "a worker that collects ahead cannot continue on another machine",
+                "the steps in progress on its machine are lost",
+                "--lag 0, or --resume, which continues from the last checkpoint",
             )
         if self.is_first:  # by the clock of this machine
             self.team["started"][0] = self.started
