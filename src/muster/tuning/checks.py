@@ -71,7 +71,7 @@ def check_same(
 
 def _names_code(code: str) -> OptionError:
     return OptionError(
-        f"the study runs code of your own, {code!r:.80}",
-        "a file may come from anybody, so it cannot say which code is run",
+        f"the study runs your own code, {code!r:.80}",
+        "a file can come from anyone, so it must not choose the code that runs",
         "name it again: muster tune ALGO ENV --resume DIR --model ... --use ... --wrapper ...",
     )
