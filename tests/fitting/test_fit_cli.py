@@ -107,7 +107,7 @@ def test_progress_fits_into_eighty_columns(monkeypatch):
     def learn(ctx):
         ctx.keep("env_step")
         ctx.env_step = ctx.get("env_step", 0) + 50_000
-        ctx.train_loss, ctx.test_accuracy = 123.456, 0.98765
+        ctx.train_loss, ctx.test_score = 123.456, 0.98765
 
     file = Terminal()
     Task().use(FitProgress(10**6, 100_000, False, file)).use(learn).run(20)

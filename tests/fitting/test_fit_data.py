@@ -57,6 +57,11 @@ def test_a_share_of_every_class_is_tested_with_and_nothing_twice():
     assert np.bincount(labels[test]).tolist() == [2, 1, 1]
 
 
+def test_the_only_sample_of_a_class_is_learnt_from():
+    train, test = split_by_class(np.array([0, 0, 0, 1]), 0.5, seed=3)
+    assert 3 in train and 3 not in test and len(test) == 2
+
+
 # ---- CIFAR
 
 

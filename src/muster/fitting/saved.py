@@ -4,20 +4,21 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from muster.errors import OptionError
 from muster.fitting.data import DIGITS, check_data
 from muster.fitting.options import FitOptions
 from muster.recipes.models import refuse_code_of_a_file
-from muster.recipes.saved import HISTORY, saved_config
+from muster.recipes.saved import HISTORY, OF_ENV, saved_config
 from muster.run import RunDirectory, RunDirectoryError
 from muster.run.config_io import from_dict
 from muster.run.new_run import check_new
 from muster.spelling import nearest
 
 KIND = "fit"
-_OWN = ("kind", "model", "data_sha256", HISTORY)
+_OWN = ("kind", "model", "data_sha256", HISTORY, "env", *OF_ENV)
 """Keys of `config.yaml` that are not options."""
 
 
@@ -88,7 +89,12 @@ def changed(saved: SavedFit, model: str | None, given: Mapping[str, Any]) -> Fit
 
 
 def to_write(
-    model: str, options: FitOptions, data_sha256: str, saved: SavedFit | None, samples: int
+    model: str,
+    options: FitOptions,
+    data_sha256: str,
+    saved: SavedFit | None,
+    samples: int,
+    about: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Return the content of `config.yaml`.
 
@@ -98,11 +104,12 @@ def to_write(
         data_sha256: Hash of its data.
         saved: Its previous settings, if it is resumed.
         samples: Samples learned from so far.
+        about: What its data says about an environment.
     """
     told = {
         key: value for key, value in asdict(options).items() if key not in options.OF_THE_COMMAND
     }
-    content = {"kind": KIND, "model": model, **told, "data_sha256": data_sha256}
+    content = {"kind": KIND, "model": model, **told, **about, "data_sha256": data_sha256}
     if saved is None:
         return content
     before = asdict(saved.options)

@@ -32,6 +32,10 @@ def check_beforehand(settings: Settings, *, is_new: bool) -> None:
         check_new(options.run_dir)
     if is_new and options.from_checkpoint is not None:
         RunDirectory.open(options.from_checkpoint)
+    if is_new and options.backbone is not None:
+        from muster.recipes.backbone import with_backbone
+
+        with_backbone(settings)
 
 
 def check_env(env: str, settings: Settings) -> None:

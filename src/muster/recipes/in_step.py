@@ -16,7 +16,7 @@ from muster.framework import Context, Parallel, Task
 from muster.framework.node import current_node
 from muster.recipes.graceful import StopRequest
 from muster.recipes.harness import Harness
-from muster.recipes.job import Job
+from muster.recipes.job import Job, first_parts_of
 from muster.recipes.result import RunResult
 from muster.recipes.speed import InStepWork, Speed
 from muster.run import RunDirectory
@@ -58,9 +58,11 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
         start_from = job.checkpoint()
         if start_from is None:
             return None
-        names = agent.parts() if options.resume else ("policy",)
-        agent.load_parts({name: start_from.parts[name] for name in names})
-        return start_from.parts["rollouts"] if options.resume else None
+        if not options.resume:
+            agent.load_parts(first_parts_of(start_from))
+            return None
+        agent.load_parts({name: start_from.parts[name] for name in agent.parts()})
+        return start_from.parts["rollouts"]
 
     worker = SlotWorker(
         agent, job.setup, options.num_envs, options.seed, begin, backend=options.backend

@@ -26,6 +26,8 @@ from muster.run import Checkpoint, RunDirectory
 Spaces = tuple[gym.Space[Any], gym.Space[Any]]
 """The spaces of one observation and of one action."""
 
+FIRST_PARTS = "first_parts"
+"""In the metadata of a checkpoint that a run starts from: its parts to start from."""
 _LAST_EVALUATION = 0.1
 _LEAST_EVALUATION_SECONDS = 1.0
 """The minimum time for an evaluation, as a fraction of `--seconds` and in seconds: the last
@@ -164,6 +166,12 @@ def load_checkpoint(path: str) -> Checkpoint:
     """Load a checkpoint of a run by its path."""
     run = RunDirectory.open(path)
     return run.checkpoints.load(run.checkpoint)
+
+
+def first_parts_of(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the parts that a new run starts from: of another run's checkpoint, the policy."""
+    names = checkpoint.meta.get(FIRST_PARTS, ["policy"])
+    return {name: checkpoint.parts[name] for name in names}
 
 
 def result_of(job: Job, ctx: Context, agent: Hashed, started: float, first_step: int) -> RunResult:

@@ -25,7 +25,16 @@ class TrainOptions:
     """Options of `muster train` that all algorithms share."""
 
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = frozenset(
-        {"seed", "num_envs", "backend", "learner_slots", "wrapper", "env_kwargs"}
+        {
+            "seed",
+            "num_envs",
+            "backend",
+            "learner_slots",
+            "wrapper",
+            "env_kwargs",
+            "backbone",
+            "freeze_backbone",
+        }
     )
     """Options that identify a run: resuming with another value raises OptionError."""
 
@@ -65,6 +74,10 @@ class TrainOptions:
     """Resume the run in --run-dir with its own settings; other options given are changes."""
     from_checkpoint: str | None = None
     """Start a new run with the policy of this run or checkpoint; everything else begins anew."""
+    backbone: str | None = None
+    """With --model: start its convolutions from this run or checkpoint of muster fit or train."""
+    freeze_backbone: bool = False
+    """With --backbone: these convolutions do not learn."""
     eval_every: int = 5_000
     """Environment steps between two evaluations; 0 to evaluate only at the end."""
     eval_episodes: int = 100
@@ -103,13 +116,13 @@ class TrainOptions:
             check_number("stop_at", self.stop_at, low=-math.inf, example=475)
         if self.seconds is not None:
             check_number("seconds", self.seconds, example=60)
-        for name in ("resume", "save_replay", "quiet", "wandb"):
+        for name in ("resume", "save_replay", "quiet", "wandb", "freeze_backbone"):
             check_flag(name, getattr(self, name))
         if self.wandb:
             from muster.run.sinks import check_wandb
 
             check_wandb()
-        for name in ("run_dir", "from_checkpoint", "address"):
+        for name in ("run_dir", "from_checkpoint", "address", "backbone"):
             check_text(name, getattr(self, name))
         check_name(self.device)
         HOOKS.check(self.use)
@@ -126,6 +139,22 @@ class TrainOptions:
                 "--resume and --from-checkpoint cannot be used together",
                 "one resumes a run, the other starts a new one",
                 "--resume --run-dir ..., or --from-checkpoint ...",
+            )
+
+        self._check_backbone()
+
+    def _check_backbone(self) -> None:
+        if self.backbone is not None and self.from_checkpoint is not None:
+            raise OptionError(
+                "--backbone and --from-checkpoint cannot be used together",
+                "the second has the convolutions of its policy already",
+                "--from-checkpoint ... alone",
+            )
+        if self.freeze_backbone and self.backbone is None:
+            raise OptionError(
+                "freeze_backbone=True is not possible without a backbone",
+                "it is the part of the network that does not learn",
+                "--backbone RUN --freeze-backbone",
             )
 
     def _check_learners(self) -> None:

@@ -19,6 +19,7 @@ from muster.recipes.algorithms import (
     load_algorithm,
     refuse_algorithm_of_a_file,
 )
+from muster.recipes.clones import is_fitted, no_env_of_clone, policy_of_clone
 from muster.recipes.env_options import WRAPPERS, setup_of
 from muster.recipes.models import load_model, refuse_code_of_a_file
 from muster.recipes.saved import refuse_env_of_a_file, saved_config
@@ -114,25 +115,28 @@ def load_policy(
     """
     run = RunDirectory.open(path)
     config = saved_config(run)
-    if "kind" in config:  # a run of muster fit
-        raise RunDirectoryError(
-            f"{run.path} holds no policy",
-            "its network was fitted to labelled data, and takes no actions",
-            f"muster.fitting.load_classifier({str(run.path)!r})",
-        )
-    if algo is None:
-        algo = str(config.get("algo"))
-        refuse_algorithm_of_a_file(algo, path)
-    load_algorithm(algo)
-    kind: Any = configuration_of(algo)
-    names = kind.__dataclass_fields__
-    cfg = from_dict({name: value for name, value in config.items() if name in names}, kind)
+    checkpoint: Checkpoint | None = None
+    cfg: Any
+    if is_fitted(config):
+        checkpoint = run.checkpoints.load(run.checkpoint or run.best.path())
+        algo, cfg = policy_of_clone(checkpoint, run.path)
+        if env is None and config.get("env") is None:
+            raise no_env_of_clone(run.path)
+    else:
+        if algo is None:
+            algo = str(config.get("algo"))
+            refuse_algorithm_of_a_file(algo, path)
+        load_algorithm(algo)
+        kind: Any = configuration_of(algo)
+        names = kind.__dataclass_fields__
+        cfg = from_dict({name: value for name, value in config.items() if name in names}, kind)
     if isinstance(model, str):
         load_model(model)
         cfg = replace(cfg, model=model)
     elif model is None:
         refuse_code_of_a_file(cfg.model, path)
-    checkpoint = run.checkpoints.load(run.checkpoint or run.best.path())
+    if checkpoint is None:
+        checkpoint = run.checkpoints.load(run.checkpoint or run.best.path())
     env = _env_of(config, path) if env is None else env
     setup = setup_of(env, _env_options(config, WRAPPERS.names(wrapper), run.path))
     envs = make_envs(setup, backend=_backend_of(config))

@@ -8,7 +8,7 @@ from muster.errors import MusterWarning
 from muster.framework import Context, Task
 from muster.recipes.algorithms import make_agent
 from muster.recipes.harness import Harness
-from muster.recipes.job import Job, load_checkpoint
+from muster.recipes.job import Job, first_parts_of, load_checkpoint
 from muster.run import Checkpoint, RunDirectory
 from muster.workers import EvaluationAbandoned, EvaluationUnfinished, evaluate_policy
 from muster.workers.apart import EvaluationApart
@@ -82,7 +82,7 @@ def begin_learner(task: Task, job: Job, agent: Any, source: Resumes) -> Checkpoi
         source.resume(resumed)
         ctx.update(resumed.counters)
     elif job.start_from is not None:
-        agent.load_parts({"policy": load_checkpoint(job.start_from).parts["policy"]})
+        agent.load_parts(first_parts_of(load_checkpoint(job.start_from)))
     return resumed
 
 

@@ -7,6 +7,8 @@ from muster.errors import OptionError
 from muster.run import RunDirectory
 from muster.run.yaml_text import load
 
+OF_ENV = ("backend", "wrapper", "env_kwargs")
+"""Options of a run that, besides the id, make its environment."""
 HISTORY = "history"
 """The key for changes made when the run was resumed."""
 

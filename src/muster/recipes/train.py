@@ -18,7 +18,9 @@ from muster.jit import compiled_before
 from muster.nets.fused_kernels import act
 from muster.nets.threads import one_torch_thread
 from muster.recipes.algorithms import load, load_algorithm, nodes_of, program_of
+from muster.recipes.backbone import first_parts, save_start, with_backbone
 from muster.recipes.beforehand import check_beforehand
+from muster.recipes.clones import check_start, is_fitted
 from muster.recipes.completing import complete, limit_reached
 from muster.recipes.env_options import WRAPPERS, setup_of
 from muster.recipes.failure import RunError, keep_failure
@@ -61,6 +63,8 @@ def train(
     plan = _plan(algo, env, as_written(options), config)
     algo, env, settings = plan.algo, plan.env, plan.settings
     check_beforehand(settings, is_new=plan.resumption is None)
+    if plan.resumption is None:
+        settings = with_backbone(settings)
     load_model(settings.config.model)
     WRAPPERS.load(settings.options.wrapper)
     try:
@@ -76,10 +80,14 @@ def train(
     settings = replace(settings, options=replace(settings.options, backend=backend))
     plan = replace(plan, settings=settings)
     stop = StopRequest()
-    start_from = None if plan.resumption else _policy_to_start_from(plan)
+    start_from = None if plan.resumption else _policy_to_start_from(plan, agent)
+    backbone = None if plan.resumption else settings.options.backbone
+    parts = None if backbone is None else first_parts(backbone, agent)
     with stop.listening(), one_torch_thread(), _open_run(plan) as run:
         if plan.resumption is not None:
             start_from = _checkpoint_to_resume(run, plan)
+        if parts is not None:
+            start_from = save_start(run, parts, {"algo": algo, "env": env})
         if start_from is not None:
             agent.load_parts({"policy": start_from.parts["policy"]})  # raises if it does not fit
         if plan.resumption is not None:
@@ -273,9 +281,17 @@ def _to_write(plan: _Plan, start_from: Checkpoint | None) -> dict[str, Any]:
     return written
 
 
-def _policy_to_start_from(plan: _Plan) -> Checkpoint | None:
+def _policy_to_start_from(plan: _Plan, agent: Any) -> Checkpoint | None:
     path = plan.settings.options.from_checkpoint
-    return None if path is None else _checked(RunDirectory.open(path), plan)
+    if path is None:
+        return None
+    run = RunDirectory.open(path)
+    if not is_fitted(saved_config(run)):
+        return _checked(run, plan)
+    checkpoint = run.checkpoints.load(run.checkpoint or run.best.path())
+    spaces = agent.obs_space, agent.action_space
+    check_start(checkpoint, run.path, plan.algo, plan.settings.config, spaces)
+    return checkpoint
 
 
 def _checkpoint_to_resume(run: RunDirectory, plan: _Plan) -> Checkpoint:

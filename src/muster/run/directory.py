@@ -42,6 +42,10 @@ from muster.run.new_run import (
 from muster.run.reading import NAME
 from muster.spelling import nearest
 
+START = "start"
+"""Folder of the weights that a run began with, if another run's went into them."""
+_INNER = (FOLDER, START)
+"""Folders among the checkpoints that hold checkpoints themselves."""
 _MAX_READ = 16 << 20
 
 
@@ -128,7 +132,7 @@ class RunDirectory:
         checkpoint: Path | None = None
         place = given
         if NAME.fullmatch(given.name):
-            folder = given.parent.parent if given.parent.name == FOLDER else given.parent
+            folder = given.parent.parent if given.parent.name in _INNER else given.parent
             if folder.name == CHECKPOINTS:
                 checkpoint, place = given, folder.parent
         if not _is_run(place):

@@ -26,8 +26,9 @@ def refuse_if_all_failed(study: Study) -> None:
 def plain(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of all trials as plain values, and paths as absolute ones."""
     found = as_written(options)
-    if found.get("from_checkpoint") is not None:
-        found["from_checkpoint"] = os.path.abspath(found["from_checkpoint"])
+    for name in ("from_checkpoint", "backbone"):
+        if found.get(name) is not None:
+            found[name] = os.path.abspath(found[name])
     return {
         name: tuple(value) if isinstance(value, list) else value for name, value in found.items()
     }

@@ -15,6 +15,7 @@ from muster.envs import UnknownEnvError
 from muster.errors import OptionError
 from muster.recipes.algorithms import ENTRY_POINTS, is_registered
 from muster.recipes.beforehand import check_beforehand, check_env
+from muster.recipes.clones import is_fitted
 from muster.recipes.options import MOST_SEED
 from muster.recipes.own_modules import is_code
 from muster.recipes.saved import saved_config
@@ -224,6 +225,8 @@ def _check_settings(record: StudyRecord) -> None:
 
 def _check_checkpoint(path: str, record: StudyRecord) -> None:
     saved = saved_config(RunDirectory.open(path))
+    if is_fitted(saved):  # each trial checks its own network
+        return
     there = saved.get("algo"), saved.get("env")
     if there != (record.algo, record.env):
         raise OptionError(

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from muster.envs import Episode, VectorEnv, make_envs
 from muster.errors import MusterError, MusterWarning, OptionError
 from muster.framework.node import advance
 from muster.seeding import derive_seed
+from muster.workers.recorder import EpisodeRecorder
 
 MOST_ENVS = 20
 """Maximum number of environments that one evaluation steps at once."""
@@ -75,6 +77,7 @@ def evaluate_policy(
     abandon: Callable[[], bool] | None = None,
     max_steps: int = MOST_STEPS,
     seconds: float | None = None,
+    recorder: EpisodeRecorder | None = None,
     **env_kwargs: Any,
 ) -> Evaluation:
     """Play `episodes` episodes greedily in new environments and return the result.
@@ -92,6 +95,7 @@ def evaluate_policy(
         max_steps: An episode that reaches this length counts with its return so far, and its
             environment plays no further episodes.
         seconds: No step begins after this time; None for no limit.
+        recorder: Records the episodes that count.
         **env_kwargs: Arguments of each environment; and `backend`, as for `make_envs`.
 
     Raises:
@@ -122,7 +126,11 @@ def evaluate_policy(
                 )
             advance()
             action = policy.act(obs, first=first) if remembers else policy.act(obs)  # type: ignore[call-arg]
-            obs, _, ends, cuts, info = envs.step(action)
+            before = obs
+            obs, reward, ends, cuts, info = envs.step(action)
+            if recorder is not None:
+                final = info["final_obs"]
+                recorder.note(before, action, reward, ends, cuts, final, games.playing)
             first = ends | cuts
             games.note(info["episodes"], envs)
         return games.evaluation(envs.env_id, seconds)
@@ -151,6 +159,11 @@ class _Games:
     def go_on(self) -> bool:
         """Whether an environment has episodes left to play."""
         return bool(self._playing.any())
+
+    @property
+    def playing(self) -> NDArray[np.bool_]:
+        """Which environments have episodes left to play."""
+        return self._playing
 
     def note(self, ended: list[Episode], envs: VectorEnv) -> None:
         """Record one step of all environments, and the episodes that ended with it."""
