@@ -258,6 +258,8 @@ def test_the_commands_record_clone_and_evaluate(tmp_path, capsys, monkeypatch):
     assert "CartPole-v1: mean return" in capsys.readouterr().out
     assert main(["train", "dqn", "CartPole-v1", "--from-checkpoint", "copy"]) == 2
     assert capsys.readouterr().err.count("\n") == 3
+    assert main(["fit", "mlp", "--data", "first"]) == 2
+    assert "muster eval" in capsys.readouterr().err.splitlines()[2]
 
 
 def test_a_clone_without_the_name_of_an_environment_is_played_where_it_is_told(tmp_path, capsys):

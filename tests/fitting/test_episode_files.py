@@ -1,5 +1,6 @@
 """Files of recorded episodes: muster's own and Minari's, whole and damaged."""
 
+import io
 import json
 import shutil
 
@@ -8,6 +9,7 @@ import h5py
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+from PIL import Image
 from recorded import about, random_episodes, write_episodes, write_minari
 
 import muster
@@ -208,6 +210,38 @@ def test_a_data_set_of_minari_is_cloned(tmp_path):
     assert done.data == "expert-v0" and done.test_accuracy is not None
     inside = load_data(path / "data")  # the folder of the files is as good
     assert inside.sha256 == load_data(path).sha256
+
+
+@pytest.mark.parametrize("lengths", ["one", "several"])
+def test_pictures_of_minari_are_read_as_it_stores_them(tmp_path, lengths):
+    space = Box(0, 255, (32, 40, 3), np.uint8)
+    made = random_episodes(space, Discrete(3), count=2, steps=3)
+    for obs, _ in made:  # smooth pictures, of which JPEG keeps nearly all
+        obs[:] = np.arange(40, dtype=np.uint8)[:, None] * np.uint8(5)
+        if lengths == "several":
+            obs[1:] //= 2
+    path = write_minari(tmp_path / "played", space, Discrete(3), made)
+    with h5py.File(path / "data" / "main_data.hdf5", "a") as opened:
+        for number, (obs, _) in enumerate(made):
+            del opened[f"episode_{number}/observations"]
+            files = [as_jpeg(each) for each in obs]
+            kind = h5py.vlen_dtype(np.uint8) if lengths == "several" else None
+            opened.create_dataset(f"episode_{number}/observations", data=files, dtype=kind)
+    data = load_data(path)
+    assert data.x_train.shape[1:] == (32, 40, 3) and data.x_train.dtype == np.uint8
+    wanted = [obs[:-1] for obs, action in made if len(action) == len(data.y_train)]
+    assert any(np.abs(data.x_train.astype(int) - each).max() < 12 for each in wanted)
+    with h5py.File(path / "data" / "main_data.hdf5", "a") as opened:
+        damaged = opened["episode_1/observations"][1]
+        opened["episode_1/observations"][1] = damaged // 2
+    with pytest.raises(DataError, match="picture 1 of episode_1/observations is damaged"):
+        load_data(path)
+
+
+def as_jpeg(picture):
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, format="JPEG")
+    return np.frombuffer(file.getvalue(), np.uint8)
 
 
 def ruin(path, how):

@@ -156,6 +156,12 @@ def _load_path(path: Path, split: float, seed: int) -> "Dataset | EpisodeData":
             from muster.fitting.episodes import episode_data
 
             return episode_data(found, split, seed)
+        if (path / "config.yaml").is_file() and (path / "checkpoints").is_dir():
+            raise DataError(
+                f"{path} is a run, and no data",
+                "a run holds a policy, not what it does",
+                f"muster eval {path} --save-episodes played, then --data played",
+            )
         if cifar.is_cifar(path):
             return cifar.load_cifar(path)
         from muster.fitting.folders import load_folders

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from muster.container import free_memory
 from muster.envs.space_json import space_from_json
 from muster.fitting.errors import DataError
+from muster.fitting.jpegs import are_jpegs, read_jpegs
 from muster.fitting.recordings import Recording
 from muster.installs import install
 
@@ -139,6 +140,9 @@ def _read(
     h5py: Any,
     steps: Callable[[Array, str], Array],
 ) -> Any:
+    if are_jpegs(found, space, h5py):
+        _refuse_elsewhere(found, where)
+        return steps(read_jpegs(found, space.shape or (), where), where)
     if not isinstance(space, gym.spaces.Dict):
         return steps(_array(found, where, h5py), where)
     return {
@@ -156,11 +160,15 @@ def _entry(group: Any, name: str, h5py: Any) -> Any:
     return group[name]
 
 
+def _refuse_elsewhere(found: Any, where: str) -> None:
+    if found.external or found.is_virtual:
+        raise ValueError(f"{where} is in another file, which muster does not open")
+
+
 def _array(found: Any, where: str, h5py: Any) -> Array:
     if not isinstance(found, h5py.Dataset):
         raise ValueError(f"{where} is not one array")
-    if found.external or found.is_virtual:
-        raise ValueError(f"{where} is in another file, which muster does not open")
+    _refuse_elsewhere(found, where)
     if found.dtype.kind not in "biuf" or not found.shape:
         raise ValueError(f"{where} is {found.dtype} of shape {found.shape}, and no rows of numbers")
     limit = free_memory()

@@ -4,7 +4,7 @@
     resnet20_batch        as muster fit built it: images standardised by the numbers of its training
                           set, and this norm, here one with fixed averages (also _group, _none)
     resnet20_batch_frozen the same, and its weights do not learn
-    impala_cnn_frozen     likewise
+    impala_cnn_none       likewise, for a network without norms; impala_cnn_none_frozen
 
 The name of a run's network is in its files, so a run that began from a backbone is resumed, played
 and sent to nodes like any other.
@@ -13,7 +13,9 @@ and sent to nodes like any other.
 import re
 from dataclasses import dataclass
 
-_NAME = re.compile(r"(?:(resnet\d{1,9})(?:_(batch|group|none))?|(impala_cnn))(_frozen)?", re.ASCII)
+_RESNET = r"(?P<resnet>resnet\d{1,9})(?:_(?P<norm>batch|group|none))?"
+_IMPALA = r"(?P<impala>impala_cnn)(?:_(?P<none>none))?"
+_NAME = re.compile(rf"(?:{_RESNET}|{_IMPALA})(?P<frozen>_frozen)?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class EncoderName:
         found = _NAME.fullmatch(name)
         if found is None:
             return None
-        return cls(found[1] or found[3], found[2], found[4] is not None)
+        base, norm = found["resnet"] or found["impala"], found["norm"] or found["none"]
+        return cls(base, norm, found["frozen"] is not None)
 
     def __str__(self) -> str:
         return "_".join([self.base, *filter(None, [self.norm]), *["frozen"] * self.frozen])

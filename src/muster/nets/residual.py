@@ -43,7 +43,10 @@ def residual_encoder(
     depth = resnet_depth(name.base)
 
     def read(shape: tuple[int, ...], generator: torch.Generator | None) -> nn.Module:
-        encoder = ImpalaCNN(shape, generator) if depth is None else resnet(shape, generator)
+        if depth is None:
+            encoder: nn.Module = ImpalaCNN(shape, generator, name.norm is not None)
+        else:
+            encoder = resnet(shape, generator)
         return encoder.requires_grad_(False) if name.frozen else encoder
 
     def resnet(shape: tuple[int, ...], generator: torch.Generator | None) -> nn.Module:

@@ -131,8 +131,9 @@ def _found(path: str) -> Backbone:
     # A clone's file names the environment of its episodes; a classifier has none.
     is_classifier = is_fitted(config) and "env" not in config
     encoder = EncoderName.of(str(model))
-    if encoder is not None and is_classifier and encoder.base.startswith("resnet"):
-        encoder = replace(encoder, norm=str(config.get("norm")))
+    if encoder is not None and is_classifier:
+        has_norms = encoder.base.startswith("resnet")
+        encoder = replace(encoder, norm=str(config.get("norm")) if has_norms else "none")
     return Backbone(run, str(model), encoder, is_classifier)
 
 
@@ -163,7 +164,7 @@ def _folded(trunk: dict[str, Array], mean: Array, spread: Array) -> dict[str, Ar
     """Return the weights for pixels from 0 to 1 that were learnt for standardised ones.
 
     w * (x - mean) / spread = (w * 255 / spread) * (x / 255) - w * mean / spread: the last term goes
-    into the bias.
+    into the bias. That is exact without padding, so for nature_cnn.
     """
     name = "layers.0.weight"
     weight = trunk[name].astype(np.float64)
