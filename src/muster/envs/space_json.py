@@ -85,11 +85,12 @@ def _space(written: Any) -> gym.Space[Any]:
     _check_size(shape)
     if dtype.kind not in _BOX_TYPES:
         raise ValueError(f"a Box holds numbers, and this one {dtype}")
-    bounds = [
+    low, high = (
         np.array(np.broadcast_to(np.asarray(written[name]).astype(dtype), shape))
         for name in ("low", "high")
-    ]
-    return gym.spaces.Box(*bounds, dtype=dtype.type)
+    )
+    box: gym.Space[Any] = gym.spaces.Box(low, high, dtype=dtype.type)
+    return box
 
 
 def _bound(bound: Any) -> Any:

@@ -119,11 +119,15 @@ class Clone(FittedNetwork):
         Raises:
             ValueError: It is not what `meta` returned.
         """
-        spaces = [space_from_json(meta.get(name)) for name in ("obs_space", "action_space")]
+        seen, done = (
+            space_from_json(meta.get("obs_space")),
+            space_from_json(meta.get("action_space")),
+        )
         chosen = {name: meta[name] for name in (*NETWORK, "loss") if name in meta}
         chosen["hidden"] = tuple(chosen.get("hidden", ()))
         chosen["loss"] = "auto" if chosen.get("loss") == "cross_entropy" else chosen.get("loss")
-        return cls(model, *spaces, FitOptions(norm=norm, **chosen), env=meta.get("env"))  # type: ignore[arg-type]
+        options = FitOptions(norm=norm, **chosen)  # type: ignore[arg-type]  # it checks it
+        return cls(model, seen, done, options, env=meta.get("env"))
 
     def forward(self, samples: Any) -> Tensor:
         """Return the outputs for the actions of observations, [B, K]."""
@@ -151,7 +155,7 @@ class Clone(FittedNetwork):
         return np.stack([part.argmax(1) for part in parts], axis=1)
 
     def _of_categories(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        parts = outputs.split(self.head.sizes, dim=1)
+        parts = torch.split(outputs, self.head.sizes, dim=1)
         total, right = torch.zeros(len(labels)), torch.ones(len(labels), dtype=torch.bool)
         for number, part in enumerate(parts):
             wanted = labels[:, number]

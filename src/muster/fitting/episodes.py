@@ -173,7 +173,7 @@ class _Reader:
             return done.reshape(len(done), -1).astype(np.float32)
         if done.dtype.kind not in "iu":
             raise ValueError(f"actions of type {done.dtype} cannot be counted")
-        labels = (done.astype(np.int64) - self._start).reshape(len(done), -1)
+        labels: Array = (done.astype(np.int64) - self._start).reshape(len(done), -1)
         sizes = np.array(choices_of(self.action_space))
         if labels.shape[1] != len(sizes):
             raise ValueError(f"actions of shape {done.shape[1:]} are none of {self.action_space}")

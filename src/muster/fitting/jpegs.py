@@ -20,7 +20,7 @@ def are_jpegs(found: Any, space: gym.Space[Any], h5py: Any) -> bool:
     if not isinstance(found, h5py.Dataset):
         return False
     of_several = h5py.check_vlen_dtype(found.dtype) == np.uint8 and found.ndim == 1
-    return of_several or (found.dtype == np.uint8 and found.ndim == 2)
+    return bool(of_several) or bool(found.dtype == np.uint8 and found.ndim == 2)
 
 
 def read_jpegs(found: Any, shape: tuple[int, ...], where: str) -> Array:

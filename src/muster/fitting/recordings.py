@@ -46,7 +46,10 @@ def find_recording(path: Path) -> Recording | None:
         return None
     try:
         meta, episodes = read_episodes(path)
-        spaces = [space_from_json(meta.get(name)) for name in ("obs_space", "action_space")]
+        seen, done = (
+            space_from_json(meta.get("obs_space")),
+            space_from_json(meta.get("action_space")),
+        )
     except (CheckpointError, ValueError) as error:
         what, why = error.args[:2] if isinstance(error, CheckpointError) else (str(path), error)
         raise DataError(
@@ -57,7 +60,7 @@ def find_recording(path: Path) -> Recording | None:
     steps = [(_without_last(each.obs), each.action) for each in episodes]
     env = meta.get("env")
     of_env = {name: meta[name] for name in OF_ENV if name in meta}
-    return Recording(path, steps, *spaces, env if isinstance(env, str) else None, of_env)
+    return Recording(path, steps, seen, done, env if isinstance(env, str) else None, of_env)
 
 
 def _without_last(obs: Any) -> Any:

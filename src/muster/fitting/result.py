@@ -72,8 +72,9 @@ def with_network(result: FitResult, network: "FittedNetwork") -> FitResult:
     """Return the result with its network, as what it is: a classifier or a policy."""
     from muster.fitting.clone import Clone
 
-    is_clone = isinstance(network, Clone)
-    return replace(result, **{"clone" if is_clone else "classifier": network})
+    if isinstance(network, Clone):
+        return replace(result, clone=network)
+    return replace(result, classifier=network)
 
 
 def best_of(score: float | None, network: "FittedNetwork") -> dict[str, Any]:
