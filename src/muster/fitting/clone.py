@@ -119,10 +119,8 @@ class Clone(FittedNetwork):
         Raises:
             ValueError: It is not what `meta` returned.
         """
-        seen, done = (
-            space_from_json(meta.get("obs_space")),
-            space_from_json(meta.get("action_space")),
-        )
+        names = ("obs_space", "action_space")
+        seen, done = (space_from_json(meta.get(name)) for name in names)
         chosen = {name: meta[name] for name in (*NETWORK, "loss") if name in meta}
         chosen["hidden"] = tuple(chosen.get("hidden", ()))
         chosen["loss"] = "auto" if chosen.get("loss") == "cross_entropy" else chosen.get("loss")

@@ -46,10 +46,8 @@ def find_recording(path: Path) -> Recording | None:
         return None
     try:
         meta, episodes = read_episodes(path)
-        seen, done = (
-            space_from_json(meta.get("obs_space")),
-            space_from_json(meta.get("action_space")),
-        )
+        names = ("obs_space", "action_space")
+        seen, done = (space_from_json(meta.get(name)) for name in names)
     except (CheckpointError, ValueError) as error:
         what, why = error.args[:2] if isinstance(error, CheckpointError) else (str(path), error)
         raise DataError(
