@@ -72,6 +72,10 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
         middleware.check_state(rollouts)
         return {"rollouts": rollouts}
 
+    def note(ctx: Context) -> None:
+        worker.note_episodes(ctx.rollout, harness.episodes.state)
+        worker.note_metrics(ctx.rollout, harness.episodes.metrics)
+
     with (
         Task() as task,
         Harness(task, job, agent, worker.started, worker.first_step, state, stop) as harness,
@@ -86,11 +90,12 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
         if worker.is_first:
             episodes = harness.episodes
             episodes.state[:] = worker.episodes_noted(worker.rollout)
+            episodes.metrics = worker.metrics_noted(worker.rollout)
             goes_on = options.resume or worker.pace.taken_over
             harness.record(
                 first_step if goes_on else None,
                 every=4 * worker.env_steps(1),
-                note=lambda ctx: worker.note_episodes(ctx.rollout, episodes.state),
+                note=note,
             )
         task.use(middleware.agree(worker))
         if worker.is_first:
