@@ -25,7 +25,16 @@ class TrainOptions:
     """Options of `muster train` that all algorithms share."""
 
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = frozenset(
-        {"seed", "num_envs", "backend", "learner_slots", "wrapper", "env_kwargs"}
+        {
+            "seed",
+            "num_envs",
+            "backend",
+            "learner_slots",
+            "wrapper",
+            "env_kwargs",
+            "eval_env",
+            "eval_env_kwargs",
+        }
     )
     """Options that identify a run: resuming with another value raises OptionError."""
 
@@ -65,6 +74,10 @@ class TrainOptions:
     """Resume the run in --run-dir with its own settings; other options given are changes."""
     from_checkpoint: str | None = None
     """Start a new run with the policy of this run or checkpoint; everything else begins anew."""
+    eval_env: str | None = None
+    """Environment of evaluations, with equal spaces. None: the one that is trained on."""
+    eval_env_kwargs: tuple[str, ...] = ()
+    """Arguments of the evaluations' environment, as key=value; else those of --env-kwargs hold."""
     eval_every: int = 5_000
     """Environment steps between two evaluations; 0 to evaluate only at the end."""
     eval_episodes: int = 100
@@ -109,12 +122,13 @@ class TrainOptions:
             from muster.run.sinks import check_wandb
 
             check_wandb()
-        for name in ("run_dir", "from_checkpoint", "address"):
+        for name in ("run_dir", "from_checkpoint", "address", "eval_env"):
             check_text(name, getattr(self, name))
         check_name(self.device)
         HOOKS.check(self.use)
         WRAPPERS.check(self.wrapper)
         parse_env_kwargs(self.env_kwargs)
+        parse_env_kwargs(self.eval_env_kwargs, "eval_env_kwargs")
         if self.resume and self.run_dir is None:
             raise OptionError(
                 "--resume needs a run",
