@@ -41,6 +41,11 @@ def train_in_step(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
     return result
 
 
+def node_roles(job: Job) -> tuple[str, dict[str, int]]:
+    """Return the role that acts, and the number of nodes of each role: all are workers."""
+    return "worker", {"worker": job.workers}
+
+
 def main(job: Job, stop: StopRequest | None = None) -> RunResult:
     """Run one worker, or the whole run in one process.
 
