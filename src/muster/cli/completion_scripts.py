@@ -64,12 +64,14 @@ def bash(verbs: Sequence[VerbWords]) -> str:
             values.setdefault(words, []).append(f"{each.verb} {name}")
         for number, words in enumerate(each.places, 2):
             places.setdefault(words, []).append(f"{each.verb} {number}")
-    common = {each.options.get("", ()): [each.verb] for each in verbs if each.options.get("")}
+    common: dict[Words, list[str]] = {}
     own: dict[Words, list[str]] = {}
     for each in verbs:
         for algo, names in each.options.items():
             if algo and names:
                 own.setdefault(names, []).append(f"{each.verb} {algo}")
+            elif names:
+                common.setdefault(names, []).append(each.verb)
     return _BASH.format(
         verbs=" ".join(each.verb for each in verbs),
         values="\n".join(_cases(values, 8)),
