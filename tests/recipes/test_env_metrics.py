@@ -52,6 +52,8 @@ def test_metrics_of_an_environment_reach_the_lines_of_every_algorithm(tmp_path, 
         assert line["env/is_success"] == pytest.approx(line["collect/length"])
         assert 0.0 <= line["env/pushes"] <= 1.0
         assert 0.0 < line["env/alive"] < 1.0
+    (events,) = (tmp_path / "run" / "tb").iterdir()
+    assert b"env/is_success" in events.read_bytes()
 
 
 @pytest.mark.timeout(300)

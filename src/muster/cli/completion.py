@@ -14,15 +14,19 @@ SHELLS = ("bash", "zsh", "fish")
 
 @dataclass(frozen=True)
 class CompletionOptions:
-    """Print a script with which the Tab key completes verbs, algorithms, environments and options.
+    """Print a script: the Tab key then completes verbs, algorithms and options.
 
-    bash:  muster completion bash > ~/.local/share/bash-completion/completions/muster
+    Also environments, networks, engines and other values of options.
 
-    zsh:   muster completion zsh > ~/.muster-completion; then `source` it at the end of ~/.zshrc
+    bash, in ~/.bashrc:  source <(muster completion bash)
+
+    zsh, in ~/.zshrc:    source <(muster completion zsh)
 
     fish:  muster completion fish > ~/.config/fish/completions/muster.fish
 
-    The script holds the names that are known now: write it again after an update.
+    To save a second when a shell starts, write the script into a file.
+
+    It holds the names that are known now: write it again after an update.
     """
 
     shell: tyro.conf.Positional[str]

@@ -17,7 +17,6 @@ from muster.data.obs import at, concatenated, put
 from muster.data.slots import Fields, SlotPlan, Slots, obs_parts, slots_in
 from muster.data.standing import Standing
 from muster.envs import VectorEnv
-from muster.envs.step_metrics import added
 from muster.flow import Team
 from muster.nets.normalizer import ObsNorm
 from muster.rl_utils.moments import Moments, running_returns
@@ -56,7 +55,7 @@ def ended_in(team: Team, loop: int) -> EndedEpisodes:
         sum(counts),
         float(books[:, RETURN_SUM].sum()),
         float(books[:, LENGTH_SUM].sum()),
-        added(map(metric_table.read, team["env_metrics"][loop % 2])),
+        metric_table.read_all(team["env_metrics"][loop % 2]),
     )
 
 
@@ -95,6 +94,8 @@ class Rollouts:
         self._books: Array = team["books"]
         self._returns: Array = team["ended_returns"]
         self._metrics: Array = team["env_metrics"]
+        # An earlier worker may have written there, and what it wrote has to be replaced.
+        self._tells = any(map(metric_table.read_all, self._metrics))
         self._metric_rows = [1] * plan.slots
         self._slots = slots_in(plan, team)
         # A network whose rows depend on their neighbours computes each slot separately.
@@ -166,7 +167,7 @@ class Rollouts:
         mine = slice(self._mine.start, self._mine.stop)
         self._team.show("books", (loop % 2, mine))
         self._team.show("ended_returns", (loop % 2, mine))
-        for slot in self._mine:
+        for slot in self._mine if self._tells else ():
             self._team.show("env_metrics", (loop % 2, slot, slice(self._metric_rows[slot])))
         self.show_standing(loop + 1)
 
@@ -227,7 +228,9 @@ class Rollouts:
             last = [return_ for _, return_, _ in own[-WINDOW:]]
             self._returns[page, slot, : len(last)] = last
             noted = self._envs.take_metrics(first, first + plan.width)
-            self._metric_rows[slot] = metric_table.write(self._metrics[page, slot], noted)
+            self._tells = self._tells or bool(noted)
+            if self._tells:
+                self._metric_rows[slot] = metric_table.write(self._metrics[page, slot], noted)
             self._note_rewards(loop, slots, columns, book)
             self._note_observations(slots, columns, book)
 
