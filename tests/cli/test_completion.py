@@ -108,4 +108,4 @@ def test_another_shell_is_refused(capsys):
     assert main(["completion", "fsh"]) == 2
     assert "try: muster completion fish" in capsys.readouterr().err
     assert main(["completion"]) == 2
-    assert "muster completion does not say which shell" in capsys.readouterr().err
+    assert "muster completion needs a shell" in capsys.readouterr().err

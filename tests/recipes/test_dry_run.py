@@ -77,7 +77,7 @@ def test_the_config_it_prints_is_the_one_of_the_run(tmp_path):
         (["dqn", "CartPole-v1", "--buffer-size", "1e10"], "does not fit into memory"),
         (["ppo", "CartPole-v1", "--model", "no_such"], "no_such"),
         (["ppo", "CartPole-v1", "--run-dir", "full"], "full is not empty"),
-        (["ppo", "CartPole-v1", "--run-dir", "full/file/run"], "could not be made"),
+        (["ppo", "CartPole-v1", "--run-dir", "full/file/run"], "could not be created"),
         (["ppo", "CartPole-v1", "--eval-env", "Acrobot-v1"], "its observations are"),
         (["ppo", "CartPole-v1", "--use", "no_such_module:hook"], "no_such_module"),
         (["ppo", "CartPole-v1", "--from-checkpoint", "nowhere"], "there is no run in"),
@@ -114,4 +114,4 @@ def test_a_run_can_be_resumed_dry(tmp_path, capsys):
 def test_a_folder_that_may_not_be_written_to_is_refused(tmp_path, capsys):
     os.chmod(tmp_path, 0o500)
     assert main(["train", "ppo", "CartPole-v1", "--dry-run"]) == 2
-    assert "could not be made: Permission denied" in capsys.readouterr().err
+    assert "could not be created: Permission denied" in capsys.readouterr().err

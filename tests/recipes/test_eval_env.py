@@ -87,5 +87,5 @@ def test_a_file_never_makes_code_of_an_evaluation_run(tmp_path):
     bad = text.replace("eval_env: CartPole-v0", "eval_env: 'antigravity:X-v0'")
     assert bad != text
     (tmp_path / "run" / "config.yaml").write_text(bad)
-    with pytest.raises(OptionError, match="environment of code, 'antigravity:X-v0'"):
+    with pytest.raises(OptionError, match="an environment from code, 'antigravity:X-v0'"):
         muster.resume(tmp_path / "run", env_steps=1_024)

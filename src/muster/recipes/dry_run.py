@@ -37,11 +37,11 @@ from muster.recipes.train import (
     to_write,
     try_out,
 )
-from muster.run import Checkpoint, RunDirectory, RunDirectoryError
+from muster.run import Checkpoint, RunDirectory
 from muster.run.claim import in_use, living_writer
 from muster.run.config_io import to_yaml
-from muster.run.directory import check_new
 from muster.run.names import safe_name
+from muster.run.new_run import check_new, not_made
 from muster.shown import shown
 
 
@@ -131,11 +131,7 @@ def _place(plan: RunPlan) -> Path:
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
         in_the_way = errno.EEXIST if above == place.parent else errno.ENOTDIR
         number = errno.EACCES if above.is_dir() else in_the_way
-        raise RunDirectoryError(
-            f"{place} could not be made: {os.strerror(number)}",
-            "a file is in the way, or the directory above may not be written to",
-            "--run-dir with another path",
-        )
+        raise not_made(place, OSError(number, os.strerror(number)))
     return place
 
 
