@@ -98,6 +98,22 @@ def given_names(cls: type, argv: Sequence[str]) -> list[str]:
     return [(_without_no(name, options) or name)[2:].replace("-", "_") for name in names]
 
 
+def choices_of_options(cls: type) -> dict[str, tuple[str, ...] | None]:
+    """Return the values that each option may have: none for a switch; None if they are not listed.
+
+    Positional arguments are left out; `--no-NAME` is listed with each switch.
+    """
+    found: dict[str, tuple[str, ...] | None] = {}
+    for name, option in _options(cls).items():
+        if option.positional:
+            continue
+        if option.takes == 0:
+            found[name] = found[f"--no-{name[2:]}"] = ()
+        else:
+            found[name] = get_args(option.kind) if get_origin(option.kind) is Literal else None
+    return found
+
+
 def _options(cls: type) -> dict[str, _Option]:
     hints = typing.get_type_hints(cls, include_extras=True)
     found = {}

@@ -116,13 +116,18 @@ def _what(argv: Sequence[str]) -> tuple[str, str, Sequence[str]]:
     return names[0], names[1], argv[given:]
 
 
+def options_of(algo: str) -> type[Any]:
+    """Return the class of the options of a measurement, with those of an algorithm."""
+    unchecked = {"__post_init__": lambda self: None, "__doc__": BenchOptions.__doc__}
+    bases = (configuration_of(algo), BenchOptions)  # help shows the last one's options first
+    return make_dataclass("Options", [], bases=bases, namespace=unchecked, frozen=True)
+
+
 def _read_options(algo: str, env: str, argv: Sequence[str], prog: str) -> dict[str, Any]:
     """Return all options by name: those of `argv`, the preset and the defaults."""
     from muster.recipes.presets import preset
 
-    unchecked = {"__post_init__": lambda self: None, "__doc__": BenchOptions.__doc__}
-    bases = (configuration_of(algo), BenchOptions)  # help shows the last one's options first
-    flat = make_dataclass("Options", [], bases=bases, namespace=unchecked, frozen=True)
+    flat = options_of(algo)
     names = [field.name for field in fields(flat)]
     known = {name: value for name, value in preset(algo, env).items() if name in names}
     chosen = parse(flat, argv, prog, flat(**known))

@@ -37,6 +37,7 @@ VERBS = {
     "models": "list the networks that have a name",
     "envs": "list the environments that are installed",
     "doctor": "check this machine, what limits training, and an environment",
+    "completion": "print a script for your shell: the Tab key completes commands",
 }
 
 
@@ -154,7 +155,8 @@ def _from_here(text: str) -> str:
 
 
 def _help() -> str:
-    rows = "\n".join(f"  {verb:8} {what}" for verb, what in VERBS.items())
+    width = max(map(len, VERBS))
+    rows = "\n".join(f"  {verb:{width}} {what}" for verb, what in VERBS.items())
     return (
         "usage: muster VERB ...\n\n"
         f"{rows}\n\n"

@@ -22,6 +22,7 @@ total.
 --env module:Id   needed where the environment is code of your own, and --model
                   module:Class, --algo module:name or --wrapper module:Name
                   likewise: a file does not decide which code is run
+--dry-run         only checks, and prints what would run
 All options, with the run's own values: muster resume RUN --help"""
 
 

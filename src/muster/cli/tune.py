@@ -82,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
     if algo is not None:
         load_algorithm(algo)
         check_algorithm(algo, f"muster tune {{}} {env}")
-    kind, rest = _with_options(algo or "ppo"), argv[len(named) :]
+    kind, rest = options_of(algo or "ppo"), argv[len(named) :]
     chosen = parse(kind, rest, prog, _preset(kind, named) if named else None)
     names = dict.fromkeys(given_names(kind, rest))
     given = {name: getattr(chosen, name) for name in names}
@@ -122,7 +122,8 @@ def _report(result: "TuneResult") -> int:
 
 
 @functools.cache
-def _with_options(algo: str) -> type[Any]:
+def options_of(algo: str) -> type[Any]:
+    """Return the class of the options of a study, with those of an algorithm."""
     from muster.recipes.settings import all_options
 
     about = f"Try many settings of {algo}, each in a process of its own, and find the best."

@@ -7,7 +7,9 @@ from typing import Any
 import gymnasium as gym
 
 from muster.envs.errors import EnvError, brief, one_line
+from muster.envs.flat_actions import FlatActions, flat_space
 from muster.envs.quick_spaces import quicken
+from muster.envs.text_parts import without_text
 from muster.errors import MusterError, raised_at
 from muster.framework.signals import is_signal_exit
 
@@ -33,7 +35,9 @@ def make_env(env_id: str, make_one: Callable[[], OneEnv], index: int) -> OneEnv:
             field="init",
         )
     quicken(env)
-    return env
+    env = without_text(env, env_id)
+    flat = flat_space(env.action_space)
+    return env if flat is None else FlatActions(env, flat)
 
 
 def require_same_spaces(env_id: str, first: OneEnv, env: OneEnv, index: int) -> None:

@@ -21,6 +21,7 @@ from muster.envs.masks import FirstReset, InfoMask, mask_check
 from muster.envs.observations import TOP_BYTES, Array, Observation
 from muster.envs.rewards import real_number, refuse_infinite_rewards
 from muster.envs.single import OneEnv, call_failed, close_quietly, make_env, require_same_spaces
+from muster.envs.step_metrics import MetricSums, StepMetrics
 from muster.errors import MusterWarning
 from muster.framework.signals import is_signal_exit
 from muster.seeding import numbered_seeds
@@ -78,6 +79,7 @@ class GymnasiumVectorEnv(VectorEnv):
         self._log = ActionLog(self._actions, num_envs)
         self._returns = [0.0] * num_envs
         self._falses = (False,) * num_envs
+        self._metrics = StepMetrics(env_id, num_envs)
 
     def reset(self) -> Observation:
         """See VectorEnv."""
@@ -112,11 +114,15 @@ class GymnasiumVectorEnv(VectorEnv):
             env = len(done)
             self._raise_failure("step", error, env, self._numbers[env], self._running_step(env))
         try:
-            raws, rewards, ends, cuts, _ = zip(*done, strict=True)
+            raws, rewards, ends, cuts, infos = zip(*done, strict=True)
         except (ValueError, TypeError):
             self._refuse_wrong_tuples(done)
             raise
 
+        try:
+            told = any(infos)  # all that an env without infos pays for metrics
+        except ValueError:  # an array, which no env should return here
+            told = False
         try:
             returns, reward_row = self._add_rewards(rewards)
             obs = final = self._observations.stack(raws)
@@ -136,6 +142,8 @@ class GymnasiumVectorEnv(VectorEnv):
         episodes = [self._finish(env) for env in ended] if ended else []
         self._obs = obs
         self._unready = None
+        if told:
+            self._metrics.note(infos, ended)
         theirs = self._observations.copy(obs, out)  # the caller may change its copy
         return (
             theirs,
@@ -158,6 +166,10 @@ class GymnasiumVectorEnv(VectorEnv):
         """See VectorEnv."""
         episodes = [self._log.episode(env) for env in range(self.num_envs)]
         return [self._no_actions() if each is None else each for each in episodes]
+
+    def take_metrics(self, first: int = 0, stop: int | None = None) -> MetricSums:
+        """See VectorEnv."""
+        return self._metrics.take(first, self.num_envs if stop is None else stop)
 
     def state_dict(self) -> dict[str, Any]:
         """See VectorEnv. `actions` holds those of all running episodes, one env after the other."""

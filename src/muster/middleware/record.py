@@ -36,7 +36,8 @@ def log_metrics(
 
     A line is due after `every` environment steps, in a loop that evaluates or saves, and in the
     last loop. A line is written before every checkpoint, so a resumed run has no episodes that were
-    counted but not written.
+    counted but not written. Sets `ctx.own_metrics` if the user's hooks or environments have given
+    numbers for the line.
 
     Args:
         writer: Receives the metrics.
@@ -58,7 +59,10 @@ def log_metrics(
         due = any(_crossed(before, ctx.env_step, steps) for steps in (every, checkpoint_every))
         if due or before == 0 or "evaluation" in ctx or ctx.finish:
             metrics.update(episodes.take())
-            metrics.update(ctx.pop("logged", {}))
+            own = {**episodes.take_metrics(), **ctx.pop("logged", {})}
+            if own:
+                metrics.update(own)
+                ctx.own_metrics = own
             replaced = replacements()
             if replaced is not None:
                 metrics["nodes/replaced"] = replaced

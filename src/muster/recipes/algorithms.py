@@ -162,6 +162,16 @@ def program_of(algo: str) -> Any:
     return _loaded(PROGRAMS[config.PROGRAM][0])
 
 
+def roles_of_program(algo: str) -> Any:
+    """Return the function of a job that says which nodes an algorithm's program has.
+
+    It returns the role that acts, and the number of nodes of each role.
+    """
+    config: Any = configuration_of(algo)
+    module = PROGRAMS[config.PROGRAM][0].partition(":")[0]
+    return _loaded(f"{module}:node_roles")
+
+
 def nodes_of(algo: str, acts_in_box: bool) -> str:
     """Return the module that nodes of an algorithm's program import first.
 

@@ -42,6 +42,7 @@ def check_env(env: str, settings: Settings) -> None:
     """Check that the environment exists, and that its observations fit into memory."""
     from muster.envs import make_envs
     from muster.recipes.env_options import WRAPPERS, setup_of
+    from muster.recipes.eval_env import check_eval_env
     from muster.recipes.memory import check_memory
 
     WRAPPERS.load(settings.options.wrapper)
@@ -53,4 +54,5 @@ def check_env(env: str, settings: Settings) -> None:
         except OptionError as error:
             what, why, fix = error.args
             raise OptionError(what, why, fix.replace("...", env)) from None
+        check_eval_env(env, settings.options, spaces)
         check_memory(settings, *spaces)

@@ -41,6 +41,11 @@ def train_in_step(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
     return result
 
 
+def node_roles(job: Job) -> tuple[str, dict[str, int]]:
+    """Return the role that acts, and the number of nodes of each role: all are workers."""
+    return "worker", {"worker": job.workers}
+
+
 def main(job: Job, stop: StopRequest | None = None) -> RunResult:
     """Run one worker, or the whole run in one process.
 
@@ -74,6 +79,10 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
         middleware.check_state(rollouts)
         return {"rollouts": rollouts}
 
+    def note(ctx: Context) -> None:
+        worker.note_episodes(ctx.rollout, harness.episodes.state)
+        worker.note_metrics(ctx.rollout, harness.episodes.metrics)
+
     with (
         Task() as task,
         Harness(task, job, agent, worker.started, worker.first_step, state, stop) as harness,
@@ -88,11 +97,12 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
         if worker.is_first:
             episodes = harness.episodes
             episodes.state[:] = worker.episodes_noted(worker.rollout)
+            episodes.metrics = worker.metrics_noted(worker.rollout)
             goes_on = options.resume or worker.pace.taken_over
             harness.record(
                 first_step if goes_on else None,
                 every=4 * worker.env_steps(1),
-                note=lambda ctx: worker.note_episodes(ctx.rollout, episodes.state),
+                note=note,
             )
         task.use(middleware.agree(worker))
         if worker.is_first:

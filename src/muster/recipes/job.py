@@ -14,6 +14,7 @@ from muster.framework import Context
 from muster.framework.node import elastic_nodes_away, nodes_here, replacements
 from muster.recipes.algorithms import make_agent
 from muster.recipes.env_options import setup_of
+from muster.recipes.eval_env import eval_backend, eval_setup
 from muster.recipes.models import load_model
 from muster.recipes.options import TrainOptions
 from muster.recipes.own_code import OwnCode
@@ -92,6 +93,16 @@ class Job:
     def setup(self) -> EnvSetup | str:
         """The argument for `make_envs`: the id, with arguments and wrappers if there are any."""
         return setup_of(self.env, self.options)
+
+    @property
+    def eval_setup(self) -> EnvSetup | str:
+        """As `setup`, for the environments of evaluations."""
+        return eval_setup(self.env, self.options)
+
+    @property
+    def eval_backend(self) -> str:
+        """The backend of evaluations."""
+        return eval_backend(self.options)
 
     @property
     def env_steps(self) -> int:

@@ -34,6 +34,8 @@ class TrainOptions:
             "env_kwargs",
             "backbone",
             "freeze_backbone",
+            "eval_env",
+            "eval_env_kwargs",
         }
     )
     """Options that identify a run: resuming with another value raises OptionError."""
@@ -78,6 +80,10 @@ class TrainOptions:
     """With --model: start its convolutions from this run or checkpoint of muster fit or train."""
     freeze_backbone: bool = False
     """With --backbone: these convolutions do not learn."""
+    eval_env: str | None = None
+    """Environment of evaluations, with equal spaces. None: the one that is trained on."""
+    eval_env_kwargs: tuple[str, ...] = ()
+    """Arguments of the evaluations' environment, as key=value; else those of --env-kwargs hold."""
     eval_every: int = 5_000
     """Environment steps between two evaluations; 0 to evaluate only at the end."""
     eval_episodes: int = 100
@@ -122,12 +128,13 @@ class TrainOptions:
             from muster.run.sinks import check_wandb
 
             check_wandb()
-        for name in ("run_dir", "from_checkpoint", "address", "backbone"):
+        for name in ("run_dir", "from_checkpoint", "address", "backbone", "eval_env"):
             check_text(name, getattr(self, name))
         check_name(self.device)
         HOOKS.check(self.use)
         WRAPPERS.check(self.wrapper)
         parse_env_kwargs(self.env_kwargs)
+        parse_env_kwargs(self.eval_env_kwargs, "eval_env_kwargs")
         if self.resume and self.run_dir is None:
             raise OptionError(
                 "--resume needs a run",

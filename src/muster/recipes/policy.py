@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from muster.envs import make_envs
+from muster.envs.flat_actions import own_action
 from muster.envs.make import BACKENDS
 from muster.envs.setup import EnvSetup
 from muster.errors import OptionError
@@ -77,6 +78,10 @@ class LoadedPolicy:
     def act(self, obs: Any, deterministic: bool = True, first: Any = None) -> Any:
         """Return the action for one observation, or for each observation of a batch.
 
+        For one observation of an environment whose actions are a Tuple, a Dict or MultiBinary, the
+        action has that form. For a batch it is an array with a flat row for each: `to_env` converts
+        a row.
+
         Args:
             obs: One observation, or N of them [N, ...].
             deterministic: Return the best action. False samples one from the policy; DQN, which has
@@ -90,10 +95,16 @@ class LoadedPolicy:
             name, part = next(iter(self._obs_space.spaces.items()))
             if np.ndim(obs[name]) > len(part.shape or ()):
                 return act(obs)
-            return act({k: np.asarray(v)[None] for k, v in obs.items()})[0]
+            return self.to_env(act({k: np.asarray(v)[None] for k, v in obs.items()})[0])
         if np.ndim(obs) > len(self._obs_space.shape or ()):
             return act(np.asarray(obs))
-        return act(np.asarray(obs)[None])[0]
+        return self.to_env(act(np.asarray(obs)[None])[0])
+
+    def to_env(self, action: Any) -> Any:
+        """Return one action in the form of an environment whose actions have several parts."""
+        space = getattr(self._agent, "action_space", None)  # an agent of the user's may have none
+        own = getattr(space, "own", None)
+        return action if own is None else own_action(own, action)
 
 
 def load_policy(

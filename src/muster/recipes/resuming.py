@@ -137,6 +137,8 @@ def plan_resume(
         HOOKS.refuse_of_a_file(tuple(saved.options.get("use", ())), saved.path)
     if told.get("wrapper") is None:
         WRAPPERS.refuse_of_a_file(tuple(saved.options.get("wrapper", ())), saved.path)
+    if told.get("eval_env") is None and saved.options.get("eval_env") is not None:
+        refuse_env_of_a_file(saved.options["eval_env"], saved.path, "eval_env")
     settings = resolve(saved.algo, saved.env, told, base=saved.options)
     before = resolve(saved.algo, saved.env, {}, base=saved.options)
     changes = {

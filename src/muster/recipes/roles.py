@@ -28,13 +28,13 @@ def evaluate(task: Task, job: Job) -> None:
         try:
             found = evaluate_policy(
                 agent,
-                job.setup,
+                job.eval_setup,
                 job.options.eval_episodes,
                 job.options.seed,
                 lambda: ctx.finish,
                 job.options.eval_max_steps,
                 question.info["seconds"],
-                backend=job.options.backend,
+                backend=job.eval_backend,
             )
         except EvaluationAbandoned:
             return

@@ -29,8 +29,14 @@ def saved_config(run: RunDirectory) -> dict[str, Any]:
         raise OptionError(f"{run.path / 'config.yaml'}: {what}", why, fix) from error
 
 
-def refuse_env_of_a_file(env: str, path: object) -> None:
-    """Raise OptionError if a run's file names an environment whose module is not imported yet."""
+def refuse_env_of_a_file(env: str, path: object, option: str = "env") -> None:
+    """Raise OptionError if a run's file names an environment whose module is not imported yet.
+
+    Args:
+        env: The id in the file.
+        path: The run.
+        option: The option that names such an environment again.
+    """
     module = env.rpartition(":")[0]
     if not module or module in sys.modules:
         return
@@ -40,5 +46,6 @@ def refuse_env_of_a_file(env: str, path: object) -> None:
         raise OptionError(
             f"the run in {path} uses an environment from code, {env!r:.80}",
             "a file can come from anyone, so it must not choose the code that runs",
-            f"--env {env:.80}, or env={env!r:.80} from Python, if you trust it",
+            f"--{option.replace('_', '-')} {env:.80}, or {option}={env!r:.80} from Python, "
+            "if you trust it",
         )

@@ -18,6 +18,7 @@ import numpy as np
 
 from muster.algos.base import Configuration
 from muster.container import whole_cores
+from muster.envs.procgen import is_procgen
 from muster.errors import MusterError, OptionError
 from muster.recipes.algorithms import configuration_of, unknown
 from muster.recipes.models import check_model
@@ -218,12 +219,14 @@ def read_file(path: str | Path, algo: str, env: str) -> dict[str, Any]:
                 "a file can come from anyone, so it must not choose the code that runs",
                 f"take the key out of the file, and give --{key} {' '.join(found[key]):.80}",
             )
-    if is_code(found.get("model")):
-        raise OptionError(
-            f"{str(path)!r:.120}: the model {found['model']!r:.80} is code",
-            "a file can come from anyone, so it must not choose the code that runs",
-            f"take the key out of the file, and give --model {found['model']:.80}",
-        )
+    for key, kind in (("model", "model"), ("eval_env", "environment")):
+        if is_code(found.get(key)) and not is_procgen(found[key]):
+            raise OptionError(
+                f"{str(path)!r:.120}: the {kind} {found[key]!r:.80} is code",
+                "a file can come from anyone, so it must not choose the code that runs",
+                f"take the key out of the file, and give --{key.replace('_', '-')} "
+                f"{found[key]:.80}",
+            )
     return found
 
 

@@ -23,6 +23,7 @@ from muster.recipes.beforehand import check_beforehand
 from muster.recipes.clones import check_start, is_fitted
 from muster.recipes.completing import complete, limit_reached
 from muster.recipes.env_options import WRAPPERS, setup_of
+from muster.recipes.eval_env import check_eval_env
 from muster.recipes.failure import RunError, keep_failure
 from muster.recipes.given import as_written
 from muster.recipes.graceful import StopRequest
@@ -60,7 +61,7 @@ def train(
             defaults; in a resumed run, from the run.
     """
     load_algorithm(algo)
-    plan = _plan(algo, env, as_written(options), config)
+    plan = plan_run(algo, env, as_written(options), config)
     algo, env, settings = plan.algo, plan.env, plan.settings
     check_beforehand(settings, is_new=plan.resumption is None)
     if plan.resumption is None:
@@ -69,23 +70,20 @@ def train(
     WRAPPERS.load(settings.options.wrapper)
     try:
         # Report mistakes before anything is written.
-        agent, backend = _try_out(algo, env, settings)
+        agent, backend = try_out(algo, env, settings)
     except UnknownEnvError as error:
         raise error.to_try("muster.train({!r}, {!r})", algo) from None
     HOOKS.load(settings.options.use)
-    own_code = None
-    if settings.on_nodes:
-        given = settings.options
-        own_code = OwnCode.of(algo, env, settings.config.model, given.use, given.wrapper)
+    own_code = own_code_of(plan)
     settings = replace(settings, options=replace(settings.options, backend=backend))
     plan = replace(plan, settings=settings)
     stop = StopRequest()
-    start_from = None if plan.resumption else _policy_to_start_from(plan, agent)
+    start_from = None if plan.resumption else policy_to_start_from(plan, agent)
     backbone = None if plan.resumption else settings.options.backbone
     parts = None if backbone is None else first_parts(backbone, agent)
     with stop.listening(), one_torch_thread(), _open_run(plan) as run:
         if plan.resumption is not None:
-            start_from = _checkpoint_to_resume(run, plan)
+            start_from = checkpoint_to_resume(run, plan)
         if parts is not None:
             start_from = save_start(run, parts, {"algo": algo, "env": env})
         if start_from is not None:
@@ -111,7 +109,7 @@ def train(
                 say(line)
             if os.isatty(2) and not compiled_before(act):
                 say("compiling for this processor, 10 to 30 s; later runs reuse the compiled code")
-        run.write_config(_to_write(plan, start_from))
+        run.write_config(to_write(plan, start_from))
         try:
             if reached is not None and start_from is not None:
                 result = complete(job, run, agent, start_from, reached, stop)
@@ -153,7 +151,7 @@ def resume(
 
 
 @dataclass(frozen=True)
-class _Plan:
+class RunPlan:
     """The run to train: a new one, or a resumed one."""
 
     algo: str
@@ -162,9 +160,10 @@ class _Plan:
     resumption: Resumption | None = None
 
 
-def _plan(
+def plan_run(
     algo: str | None, env: str | None, options: dict[str, Any], config: str | Path | None
-) -> _Plan:
+) -> RunPlan:
+    """Return the plan of a run from names, options and a file. Raises OptionError."""
     for name, value, example in (("algo", algo, "ppo"), ("env", env, "CartPole-v1")):
         if not isinstance(value, str | None):
             raise OptionError(
@@ -174,14 +173,14 @@ def _plan(
             )
     if _is_resume(algo, env, options, config):
         found = plan_resume(algo, env, options, config)
-        return _Plan(found.saved.algo, found.saved.env, found.settings, found)
+        return RunPlan(found.saved.algo, found.saved.env, found.settings, found)
     if algo is None or env is None:
         raise OptionError(
             f"muster.train needs an {'algorithm' if algo is None else 'environment'}",
             "only a resumed run already has one",
             'muster.train("ppo", "CartPole-v1")',
         )
-    return _Plan(algo, env, resolve(algo, env, options, config))
+    return RunPlan(algo, env, resolve(algo, env, options, config))
 
 
 def _is_resume(
@@ -193,7 +192,7 @@ def _is_resume(
 
 
 def _first_lines(
-    plan: _Plan, run: RunDirectory, start_from: Checkpoint | None, reached: str | None
+    plan: RunPlan, run: RunDirectory, start_from: Checkpoint | None, reached: str | None
 ) -> Iterator[str]:
     """Yield the directory of the run, how it resumes, and the meaning of a range of workers."""
     asked = range_of(plan.settings.options.workers)
@@ -238,8 +237,23 @@ def _run(recipe: Any, job: Job, run: RunDirectory, stop: StopRequest) -> RunResu
     return replace(result, policy=load_policy(last, model=job.cfg.model, env=job.env))
 
 
-def _try_out(algo: str, env: str, settings: Settings) -> tuple[Any, Any]:
+def own_code_of(plan: RunPlan) -> OwnCode | None:
+    """Return the code that nodes need; None if there are no nodes."""
+    if not plan.settings.on_nodes:
+        return None
+    options = plan.settings.options
+    envs = tuple(each for each in (plan.env, options.eval_env) if each is not None)
+    return OwnCode.of(plan.algo, envs, plan.settings.config.model, options.use, options.wrapper)
+
+
+def try_out(algo: str, env: str, settings: Settings, prepare: bool = True) -> tuple[Any, Any]:
     """Validate combinations of settings; return an agent, and the environment's backend.
+
+    Args:
+        algo: Name of the algorithm.
+        env: Id of the environment.
+        settings: Settings of the run.
+        prepare: Whether to start what nodes need, while this process makes the agent.
 
     Raises:
         OptionError: Settings contradict each other.
@@ -250,8 +264,9 @@ def _try_out(algo: str, env: str, settings: Settings) -> tuple[Any, Any]:
         spaces = envs.single_observation_space, envs.single_action_space
         backend = envs.backend
     settings.config.check_actions(spaces[1])
+    check_eval_env(env, settings.options, spaces)
     check_memory(settings, *spaces)
-    if settings.on_nodes:  # nodes load torch while this process does
+    if settings.on_nodes and prepare:  # nodes load torch while this process does
         where = settings.options
         warm = nodes_of(algo, isinstance(spaces[1], gym.spaces.Box))
         Parallel.prepare(warm, engine=where.engine, address=where.address)
@@ -261,7 +276,7 @@ def _try_out(algo: str, env: str, settings: Settings) -> tuple[Any, Any]:
     return agent, backend
 
 
-def _open_run(plan: _Plan) -> RunDirectory:
+def _open_run(plan: RunPlan) -> RunDirectory:
     options = plan.settings.options
     if plan.resumption is not None:
         assert options.run_dir is not None
@@ -269,7 +284,7 @@ def _open_run(plan: _Plan) -> RunDirectory:
     return RunDirectory.create(options.run_dir, plan.env, plan.algo, options.seed)
 
 
-def _to_write(plan: _Plan, start_from: Checkpoint | None) -> dict[str, Any]:
+def to_write(plan: RunPlan, start_from: Checkpoint | None) -> dict[str, Any]:
     """Return the content of `config.yaml`: all settings that a resumed run needs."""
     options = asdict(plan.settings.options)
     for name in ("run_dir", "resume", "quiet"):
@@ -281,7 +296,8 @@ def _to_write(plan: _Plan, start_from: Checkpoint | None) -> dict[str, Any]:
     return written
 
 
-def _policy_to_start_from(plan: _Plan, agent: Any) -> Checkpoint | None:
+def policy_to_start_from(plan: RunPlan, agent: Any) -> Checkpoint | None:
+    """Load the checkpoint whose policy a new run begins with; None if it begins with none."""
     path = plan.settings.options.from_checkpoint
     if path is None:
         return None
@@ -294,7 +310,7 @@ def _policy_to_start_from(plan: _Plan, agent: Any) -> Checkpoint | None:
     return checkpoint
 
 
-def _checkpoint_to_resume(run: RunDirectory, plan: _Plan) -> Checkpoint:
+def checkpoint_to_resume(run: RunDirectory, plan: RunPlan) -> Checkpoint:
     """Load the checkpoint to resume from. Raises OptionError if that is impossible."""
     if run.checkpoint is not None and run.checkpoint.parent != run.checkpoints.path:
         raise OptionError(
@@ -308,7 +324,7 @@ def _checkpoint_to_resume(run: RunDirectory, plan: _Plan) -> Checkpoint:
     return start_from
 
 
-def _check_total(plan: _Plan, last: Checkpoint) -> None:
+def _check_total(plan: RunPlan, last: Checkpoint) -> None:
     """Raise OptionError if the run has already passed the new total of steps."""
     asked, done = plan.settings.options.env_steps, int(last.counters["env_step"])
     changed = plan.resumption is not None and "env_steps" in plan.resumption.changes
@@ -320,7 +336,7 @@ def _check_total(plan: _Plan, last: Checkpoint) -> None:
         )
 
 
-def _checked(run: RunDirectory, plan: _Plan) -> Checkpoint:
+def _checked(run: RunDirectory, plan: RunPlan) -> Checkpoint:
     """Load a checkpoint of `run`. Raises OptionError if it belongs to something else."""
     checkpoint = run.checkpoints.load(run.checkpoint)
     saved = (checkpoint.meta.get("algo"), checkpoint.meta.get("env"))

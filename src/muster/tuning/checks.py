@@ -8,7 +8,7 @@ from muster.recipes.given import as_written
 from muster.recipes.own_modules import is_code
 from muster.shown import shown
 from muster.tuning.errors import TrialsFailedError
-from muster.tuning.space import FUNCTIONS
+from muster.tuning.space import FUNCTIONS, MAY_BE_CODE
 from muster.tuning.study import Study, StudyRecord
 
 
@@ -37,7 +37,7 @@ def plain(options: dict[str, Any]) -> dict[str, Any]:
 def refuse_changes(changed: dict[str, Any], options: dict[str, Any]) -> None:
     """Reject options that a resumed study cannot change; the user's own code is named again."""
     names = [name for name, value in changed.items() if value is not None]
-    names += [name for name in options if name not in ("model", *FUNCTIONS)]
+    names += [name for name in options if name not in (*MAY_BE_CODE, *FUNCTIONS)]
     if names:
         raise OptionError(
             f"a resumed study does not accept {names[0]}",
@@ -60,12 +60,13 @@ def check_same(
         if is_code(there) and here is None:
             raise _names_code(there)
     tried = [record.options, *(trial.settings for trial in record.trials)]
-    models = {each.get("model") for each in tried}
+    named = {each.get(name) for each in tried for name in MAY_BE_CODE}
     if "model" in record.space:
-        models |= set(record.space["model"].samples)
+        named |= set(record.space["model"].samples)
     functions = [each for name in FUNCTIONS for each in record.options.get(name) or ()]
-    mine = {options.get("model"), *(each for name in FUNCTIONS for each in options.get(name) or ())}
-    for code in [*sorted(str(each) for each in models if is_code(each)), *functions]:
+    mine = {options.get(name) for name in MAY_BE_CODE}
+    mine |= {each for name in FUNCTIONS for each in options.get(name) or ()}
+    for code in [*sorted(str(each) for each in named if is_code(each)), *functions]:
         if code not in mine:
             raise _names_code(code)
 

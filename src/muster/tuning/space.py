@@ -28,11 +28,14 @@ MOST_TRIALS = 10_000
 
 FUNCTIONS = ("use", "wrapper")
 """Options that name the user's own functions: a study's file never makes them run."""
+MAY_BE_CODE = ("model", "eval_env")
+"""Options that name something that is known here, or code of the user as `module:name`."""
 
 NOT_TUNED = frozenset(
     {"env_steps", "stop_at", "seconds", "seed", "engine", "address", "resources", "run_dir"}
     | {"resume", "from_checkpoint", "eval_every", "eval_episodes", "eval_max_steps", "quiet"}
     | {"eval_seconds", "checkpoint_every", "save_replay", "wandb", *FUNCTIONS}
+    | {"eval_env", "eval_env_kwargs"}
 )
 """Options that control how a run is executed or judged, not how it learns: same in all trials."""
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from muster.data import StepBlock
 from muster.data.obs import at, concatenated, map_obs, put
 from muster.envs import Episode, VectorEnv
+from muster.envs.step_metrics import MetricSums
 from muster.errors import OptionError
 from muster.workers.actor import Actor, StepRows
 
@@ -132,6 +133,10 @@ class Collector:
         """Return the episodes that ended since the last call."""
         ended, self._episodes = self._episodes, []
         return ended
+
+    def take_metrics(self) -> MetricSums:
+        """Return the sums of the environments' own metrics since the last call."""
+        return self._envs.take_metrics()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that determines the next step, as plain values and arrays."""
