@@ -153,7 +153,7 @@ class Clone(FittedNetwork):
         return np.stack([part.argmax(1) for part in parts], axis=1)
 
     def _of_categories(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        parts = torch.split(outputs, self.head.sizes, dim=1)
+        parts = torch.split(outputs, list(self.head.sizes), dim=1)
         total, right = torch.zeros(len(labels)), torch.ones(len(labels), dtype=torch.bool)
         for number, part in enumerate(parts):
             wanted = labels[:, number]
