@@ -94,7 +94,7 @@ def test_every_actor_critic_starts_with_the_weights_of_the_clone(clone, tmp_path
         ("ppo", "CartPole-v1", {"activation": "relu"}, "has activation='tanh'", "tanh"),
         ("ppo", "CartPole-v1", {"shared": True}, "has shared=False", "--no-shared"),
         ("ppo", "CartPole-v1", {"normalize_obs": True}, "normalize_obs", "--no-normalize-obs"),
-        ("ppo", "CartPole-v1", {"model": "gru"}, "is of the model 'mlp'", "--model mlp"),
+        ("ppo", "CartPole-v1", {"model": "gru"}, "is 'mlp'", "--model mlp"),
         ("ppo", "Acrobot-v1", {}, "cloned with obs space", "CartPole-v1"),
     ],
 )

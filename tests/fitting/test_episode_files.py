@@ -162,7 +162,7 @@ def test_a_writer_that_was_killed_leaves_whole_episodes(tmp_path, monkeypatch):
     ("change", "message"),
     [
         (lambda obs, action: obs.__setitem__(2, np.nan), "episode 1 .* of step 2 is nan"),
-        (lambda obs, action: action.__setitem__(3, 7), "the action of step 3, 7, is none of"),
+        (lambda obs, action: action.__setitem__(3, 7), "the action of step 3, 7, is not in"),
         (lambda obs, action: action.__setitem__(3, -1), "the action of step 3, -1"),
     ],
 )

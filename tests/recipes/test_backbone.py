@@ -225,9 +225,9 @@ def test_a_policy_is_a_backbone_too(fitted, tmp_path):
 @pytest.mark.parametrize(
     ("source", "options", "what", "fix"),
     [
-        ("resnet8-batch", {"model": "impala_cnn"}, "is of the model 'resnet8'", "--model resnet8"),
-        ("resnet8-batch", {}, "is of the model 'resnet8'", "--model resnet8"),
-        ("resnet8-batch", {"model": "resnet20"}, "is of the model 'resnet8'", "--model resnet8"),
+        ("resnet8-batch", {"model": "impala_cnn"}, "is 'resnet8'", "--model resnet8"),
+        ("resnet8-batch", {}, "is 'resnet8'", "--model resnet8"),
+        ("resnet8-batch", {"model": "resnet20"}, "is 'resnet8'", "--model resnet8"),
         (
             "nature_cnn",
             {"model": "nature_cnn", "freeze_backbone": True},

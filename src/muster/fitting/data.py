@@ -158,8 +158,8 @@ def _load_path(path: Path, split: float, seed: int) -> "Dataset | EpisodeData":
             return episode_data(found, split, seed)
         if (path / "config.yaml").is_file() and (path / "checkpoints").is_dir():
             raise DataError(
-                f"{path} is a run, and no data",
-                "a run holds a policy, not what it does",
+                f"{path} is a run, not a data set",
+                "a run holds a policy; the episodes that it plays must be recorded first",
                 f"muster eval {path} --save-episodes played, then --data played",
             )
         if cifar.is_cifar(path):

@@ -151,7 +151,9 @@ class _Reader:
         except MusterError:
             raise
         except (ValueError, TypeError, KeyError) as error:
-            raise self._wrong(number, str(error), "it does not fit its spaces") from error
+            raise self._wrong(
+                number, str(error), "the episode does not match the spaces of the recording"
+            ) from error
 
     def _checked(self, seen: Any) -> Any:
         """Return observations of the type that networks read."""
@@ -167,8 +169,8 @@ class _Reader:
         if isinstance(self.action_space, gym.spaces.Box):
             if done.shape[1:] != self.action_space.shape or not np.isfinite(done).all():
                 raise ValueError(
-                    f"actions of shape {done.shape[1:]} and type {done.dtype} are no finite "
-                    f"numbers of {self.action_space}"
+                    f"its actions, {done.dtype} of shape {done.shape[1:]}, are not finite numbers "
+                    f"in {self.action_space}"
                 )
             return done.reshape(len(done), -1).astype(np.float32)
         if done.dtype.kind not in "iu":
@@ -176,11 +178,11 @@ class _Reader:
         labels: Array = (done.astype(np.int64) - self._start).reshape(len(done), -1)
         sizes = np.array(choices_of(self.action_space))
         if labels.shape[1] != len(sizes):
-            raise ValueError(f"actions of shape {done.shape[1:]} are none of {self.action_space}")
+            raise ValueError(f"actions of shape {done.shape[1:]} are not in {self.action_space}")
         wrong = np.argwhere((labels < 0) | (labels >= sizes))
         if len(wrong):
             step = int(wrong[0, 0])
-            raise ValueError(f"the action of step {step}, {done[step]}, is none of the space")
+            raise ValueError(f"the action of step {step}, {done[step]}, is not in the action space")
         if is_masked(self.obs_space):
             self._refuse_illegal(labels, obs[ACTION_MASK], sizes)
         return labels
@@ -198,7 +200,7 @@ class _Reader:
         return DataError(
             f"episode {number} of {self._path} cannot be learnt from: {what}",
             why,
-            "record it again, or take the episode out",
+            "record the episodes again, or remove this one",
         )
 
 

@@ -68,20 +68,20 @@ def with_backbone(settings: Settings) -> Settings:
     wanted = None if found.encoder is None else replace(found.encoder, frozen=frozen)
     if model not in (found.base, found.model, str(wanted)):
         raise OptionError(
-            f"the backbone in {path} is of the model {found.base!r:.80}",
+            f"the model of the backbone in {path} is {found.base!r:.80}",
             f"this run's model is {model!r:.80}, which has other convolutions",
             f"--model {found.base:.80}",
         )
     if is_code(found.model):
         raise OptionError(
             f"the backbone in {path} is a network of code, {found.model!r:.80}",
-            "nothing says which part of it are the convolutions",
+            "muster does not know which part of your own network has the convolutions",
             "--model resnet20, impala_cnn or nature_cnn, in both runs",
         )
     if wanted is None and frozen:
         raise OptionError(
             f"freeze_backbone=True is not possible with model={model}",
-            "residual networks can be frozen, whose encoder is a network of its own",
+            "only the encoders of residual networks can be frozen",
             "--model impala_cnn or resnet20, or without --freeze-backbone",
         )
     if wanted is None:
@@ -110,7 +110,7 @@ def first_parts(path: str, agent: Any) -> dict[str, Any]:
     if not changed:
         raise OptionError(
             f"the network of this run has no convolutions to start from {run.path}",
-            "the observations are no images: a Box of uint8 with height and width",
+            "only images are read by convolutions: a Box of uint8 with height and width",
             "leave --backbone out",
         )
     agent.load_parts(parts)
@@ -144,7 +144,7 @@ def _trunk(found: Backbone, checkpoint: Checkpoint) -> dict[str, Array]:
     if prefix is None:
         raise OptionError(
             f"the network in {checkpoint.path} has no convolutions",
-            f"it is of the model {found.model!r:.80}",
+            f"its model is {found.model!r:.80}",
             "a run of muster fit resnet20 --data ..., or of another network of images",
         )
     trunk = {
@@ -204,7 +204,7 @@ def _put(state: dict[str, Any], trunk: dict[str, Array], path: Path) -> int:
             odd = sorted(mine ^ trunk.keys())[0]
             raise OptionError(
                 f"the backbone in {path} does not fit: only one of the two networks has {odd!r}",
-                "their encoders have another depth or kind",
+                "the two encoders differ in depth or kind",
                 "the --model of the backbone's run",
             )
         for name, array in trunk.items():

@@ -85,14 +85,14 @@ def check_start(
     if not isinstance(config, PolicyAndValueConfig):
         raise OptionError(
             f"{algo} cannot start from {path}",
-            "it is a policy that was cloned from episodes, and this algorithm learns values or "
-            "another kind of policy",
+            "the run has a policy that was cloned from episodes, and this algorithm learns values "
+            "of actions, or another kind of policy",
             "muster train ppo ..., or a2c, a3c, impala, appo",
         )
     model = str(checkpoint.meta.get("model"))
     if (config.model or "mlp") != model:
         raise OptionError(
-            f"the policy in {path} is of the model {model!r:.80}",
+            f"the model of the policy in {path} is {model!r:.80}",
             f"this run's model is {config.model or 'mlp'!r:.80}; a run's own files do not choose "
             "it, because it may be code",
             f"--model {model:.80}",
@@ -140,7 +140,7 @@ def _about(checkpoint: Checkpoint, path: Path) -> dict[str, Any]:
     if not isinstance(about, dict):
         raise RunDirectoryError(
             f"{path} holds no policy",
-            "it is of a network that was fitted to labelled data, and takes no actions",
+            "its network was fitted to labelled data, and takes no actions",
             f"muster.fitting.load_classifier({str(path)!r})",
         )
     return about
