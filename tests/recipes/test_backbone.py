@@ -114,14 +114,7 @@ def test_the_features_are_those_of_the_fitted_network(fitted, name):
 
 
 ALGOS = [("ppo", "Bright-v0"), ("sac", "Turned-v0")]
-SLOW = [
-    ("dqn", "Bright-v0"),
-    ("a2c", "Bright-v0"),
-    ("a3c", "Bright-v0"),
-    ("pqn", "Bright-v0"),
-    ("impala", "Bright-v0"),
-]
-SLOW += [("appo", "Bright-v0"), ("apex", "Bright-v0")]
+SLOW = [(algo, "Bright-v0") for algo in ("dqn", "a2c", "a3c", "pqn", "impala", "appo", "apex")]
 OWN = {
     "dqn": {"learning_starts": 16, "train_every": 8, "batch_size": 8, "buffer_size": 200},
     "apex": {"learning_starts": 16, "train_every": 8, "batch_size": 8, "buffer_size": 200},
