@@ -45,14 +45,16 @@ def costs_in_step(
     slow = Hardware(1, base.cores).slowdown(workers)
     loops = [_loop(shape, base, share, slow)]
     loops += [_loop(shape, larger, share, slow)] if larger is not None else []
-    lines = {part: _line(part, loops) for part in ("env", "act", "learn", "rest")}
     first = loops[0]
     costs = RunCosts(
         algo=about.algo,
         env_id=about.env_id,
         program=shape.program,
         network=about.network,
-        **lines,
+        env=_line("env", loops),
+        act=_line("act", loops),
+        learn=_line("learn", loops),
+        rest=_line("rest", loops),
         barrier_s=about.barrier_s,
         message_s=about.message_s,
         variance_per_s=base.spread**2 * first.seconds,

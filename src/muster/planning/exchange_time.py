@@ -1,10 +1,13 @@
 """Measures what it costs two processes of this machine to meet and to send a message."""
 
+import statistics
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 _MEETINGS, _MESSAGES = 1_000, 200
-_WARM = 50
+_MOST_S = 60.0
+"""Seconds after which a message is lost for certain."""
 
 
 class ExchangeTime(NamedTuple):
@@ -41,27 +44,30 @@ def _main() -> ExchangeTime:
 
         def _measure(ctx: object) -> None:
             nonlocal found
-            for _ in range(_WARM):
-                team.meet()
-            started = time.perf_counter()
-            for _ in range(_MEETINGS):
-                team.meet()
-            barrier = (time.perf_counter() - started) / _MEETINGS
+            barrier = _median(team.meet, _MEETINGS)
             mine, theirs = (there, back) if node == 0 else (back, there)
-            for number in range(_MESSAGES + _WARM):
-                if number == _WARM:
-                    started = time.perf_counter()
+
+            def round_trip() -> None:
                 if node == 1:
-                    theirs.put(number)
-                    mine.get(timeout=60)
-                else:
-                    mine.get(timeout=60)
-                    theirs.put(number)
+                    theirs.put(0)
+                mine.get(timeout=_MOST_S)
+                if node == 0:
+                    theirs.put(0)
+
             # A round trip has two messages, each with a sender and a receiver.
-            message = (time.perf_counter() - started) / _MESSAGES / 4
-            found = ExchangeTime(barrier, message)
+            found = ExchangeTime(barrier, _median(round_trip, _MESSAGES) / 4)
             team.meet()
 
         task.use(_measure)
         task.run(max_step=1)
     return found
+
+
+def _median(call: Callable[[], object], count: int) -> float:
+    """Return the median seconds of a call: other programs lengthen the mean."""
+    taken = []
+    for _ in range(count):
+        started = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - started)
+    return statistics.median(taken)

@@ -61,8 +61,9 @@ class CostSource:
                 'muster.plan("ppo", "CartPole-v1")',
             )
         self.algo, self.env = algo, env
-        is_file = isinstance(calibration, str | Path)
-        self._known = read_costs(calibration) if is_file else calibration
+        self._known = (
+            read_costs(calibration) if isinstance(calibration, str | Path) else calibration
+        )
 
     def settings(self, given: dict[str, Any], learners: int | None = None) -> Settings:
         """Return the checked settings; those of a finished run hold where nothing is given.
