@@ -5,7 +5,7 @@ import json
 import pytest
 
 from muster.planning.costs import Affine
-from muster.planning.derive import About, costs_in_roles, costs_in_step
+from muster.planning.derive import CalibratedRun, costs_in_roles, costs_in_step
 from muster.planning.forecast import forecast
 from muster.planning.hardware import Hardware
 from muster.planning.measurement import PARTS, Measurement
@@ -13,7 +13,7 @@ from muster.planning.plan import planned
 from muster.planning.shape import shape_of
 from muster.recipes.settings import resolve
 
-ABOUT = About("ppo", "CartPole-v1", {}, barrier_s=1e-5, message_s=5e-5)
+ABOUT = CalibratedRun("ppo", "CartPole-v1", {}, barrier_s=1e-5, message_s=5e-5)
 
 
 def measured(workers, rate, split, samples, num_envs=8, **more):

@@ -19,8 +19,9 @@ class PlanOptions:
 
     muster plan ALGO ENV [options]     or: muster plan --from-run RUN [options]
 
-    The costs of the run are measured here first, in two short runs, unless --calibration or
-    --from-run has them. docs/plan.md has the equations, and how far they can be trusted.
+    Costs are measured here first, unless --calibration or --from-run has them.
+
+    docs/plan.md has the equations, and says how far they can be trusted.
     """
 
     workers: int | str | None = None
@@ -44,7 +45,7 @@ class PlanOptions:
     """How many times faster gradients are on the planned machines than here."""
     num_envs: int = 8
     """Environments that step together, as for train."""
-    seconds: float = 3.0
+    seconds: float = 2.0
     """Seconds of training in each short run."""
     calibration: str | None = None
     """A file of costs that --save-calibration wrote; nothing is measured."""

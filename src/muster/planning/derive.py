@@ -14,12 +14,14 @@ from muster.planning.in_step_model import exchange_time
 from muster.planning.measurement import Measurement
 from muster.planning.shape import ROLES_APART, RunShape
 
+_HALVINGS = 200
+"""Enough to find a variance to the last bit."""
 _IDLE = 0.05
 """A learner that waits longer than this fraction of its time is limited by its actors."""
 
 
 @dataclass(frozen=True)
-class About:
+class CalibratedRun:
     """What costs are of, and what was measured apart from training."""
 
     algo: str
@@ -30,7 +32,7 @@ class About:
 
 
 def costs_in_step(
-    about: About, shape: RunShape, base: Measurement, larger: Measurement | None = None
+    about: CalibratedRun, shape: RunShape, base: Measurement, larger: Measurement | None = None
 ) -> RunCosts:
     """Return the costs of workers in step.
 
@@ -129,16 +131,18 @@ def _with_exchange(
 
     waits = exchange(replace(costs, barrier_s=0.0))
     if waits > measured:
-        even = replace(costs, barrier_s=0.0, variance_per_s=0.0)
-        looks = exchange(even)
-        part = max(0.0, measured - looks) / max(waits - looks, 1e-12)
-        return replace(even, variance_per_s=costs.variance_per_s * part**2)
+        low, high = 0.0, costs.variance_per_s
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            found = replace(costs, barrier_s=0.0, variance_per_s=middle)
+            low, high = (middle, high) if exchange(found) < measured else (low, middle)
+        return replace(costs, barrier_s=0.0, variance_per_s=high)
     each_barrier = exchange(replace(costs, barrier_s=1.0)) - waits
     return replace(costs, barrier_s=(measured - waits) / each_barrier)
 
 
 def costs_in_roles(
-    about: About,
+    about: CalibratedRun,
     shape: RunShape,
     alone: Measurement | None,
     together: Measurement | None,

@@ -97,7 +97,7 @@ class Measurement:
             spread=float(speed.get("loop_spread", 0.0)),
             cores=int(speed["cores"]),
             busy_elsewhere=float(speed["busy_elsewhere"]),
-            sample_bytes=float(speed.get("sent_bytes") or row_bytes / (1 + 2 * samples)),
+            sample_bytes=float(speed.get("sent_bytes", row_bytes / (1 + 2 * samples))),
             weight_bytes=float(speed.get("weight_bytes") or 2 * speed["flops"]),
             copy_bytes_per_s=float(speed["copy_bytes_per_s"]),
             bare_env_s=float(speed["env_step_s"]),

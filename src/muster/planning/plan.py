@@ -33,14 +33,14 @@ def plan(
     latency_us: float = LATENCY_US,
     scaling: Scaling | None = None,
     learn_speedup: float = 1.0,
-    seconds: float = 3.0,
+    seconds: float = 2.0,
     calibration: str | Path | RunCosts | None = None,
     from_run: str | Path | None = None,
     **options: Any,
 ) -> PlanResult:
     """Predict the speed of a run for 1, 2, 4, ... workers, and what limits it.
 
-    The costs of the run are measured here first, in two short runs, unless a calibration or a
+    The costs of the run are measured here first, in short runs, unless a calibration or a
     finished run is given. docs/plan.md has the equations.
 
     Args:
@@ -65,7 +65,7 @@ def plan(
     """
     hardware = checked_hardware(machines, cores_per_machine, link_gbps, latency_us)
     check_number("learn_speedup", learn_speedup, example=10)
-    check_number("seconds", seconds, high=3_600, example=3)
+    check_number("seconds", seconds, high=3_600, example=2)
     if scaling is not None:
         check_choice("scaling", scaling, Scaling)
     if calibration is not None and from_run is not None:

@@ -28,7 +28,8 @@ def expected_maximum(count: int) -> float:
 def waiting(sections: float, seconds: float, variance_per_s: float, workers: int) -> float:
     """Return the seconds that workers wait for the slowest, over equal sections of their work.
 
-    Delays are independent of each other, so the variance of a section grows with its length.
+    Delays are independent of each other, so the variance of a section grows with its length. The
+    standard deviation of a section is at most its mean, as if delays came at random.
 
     Args:
         sections: Number of sections, each of which ends at a barrier.
@@ -36,4 +37,5 @@ def waiting(sections: float, seconds: float, variance_per_s: float, workers: int
         variance_per_s: Variance of the time of a section, for each second of it.
         workers: Number of workers.
     """
-    return sections * math.sqrt(variance_per_s * seconds) * expected_maximum(workers)
+    deviation = min(math.sqrt(variance_per_s * seconds), seconds)
+    return sections * deviation * expected_maximum(workers)
