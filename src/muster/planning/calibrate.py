@@ -26,8 +26,9 @@ from muster.shown import shown
 _NETWORK = ("model", "hidden", "activation", "shared", "dueling", "sequence", "bf16", "compile")
 """The options that determine the network."""
 _MOST_BYTES = 1 << 20
-_TIMES = 2
-"""How often each short run is repeated; the fastest counts."""
+_TIMES, _MOST_TIMES = 2, 5
+"""Number of short runs of which the fastest counts, and the maximum with those that were too short
+to count."""
 
 
 def calibrate(
@@ -42,15 +43,10 @@ def calibrate(
         options: Options of `train`, as given, without those of processes.
         seconds: How long to train in each short run.
     """
-    from muster.recipes.bench import bench
-
     shape = shape_of(settings)
 
     def measured(**more: Any) -> Measurement:
-        told = {**options, "num_envs": shape.num_envs, **more}
-        # The first run of a process may compile kernels, and other programs may slow down either.
-        found = [bench(algo, env, seconds=seconds, **told) for _ in range(_TIMES)]
-        return Measurement.of_report(max(found, key=lambda each: each.steps_per_s))
+        return measure(algo, env, {**options, "num_envs": shape.num_envs, **more}, seconds)
 
     if shape.in_step:
         base = measured(workers=1)
@@ -62,6 +58,34 @@ def calibrate(
     about = _about(algo, env, settings, measure_exchange())
     together = measured(workers=shape.apart + 1)
     return costs_in_roles(about, shape, alone, together, whole_cores())
+
+
+def measure(algo: str, env: str, options: dict[str, Any], seconds: float) -> Measurement:
+    """Train for some seconds, several times, and return the numbers of the fastest run.
+
+    The first run of a process may compile kernels, and other programs may slow down any. The time
+    of a run includes the start of its processes: a run that hardly trained is repeated for longer.
+
+    Args:
+        algo: Name of the algorithm.
+        env: Id of the environment.
+        options: Options of `train`.
+        seconds: How long to train.
+    """
+    from muster.recipes.bench import BenchReport, bench
+
+    asked, found = seconds, list[BenchReport]()
+    for _ in range(_MOST_TIMES):
+        report = bench(algo, env, seconds=asked, **options)
+        trained: float = report.details["train_s"]
+        if report.stop_signal is not None:
+            raise SystemExit(128 + report.stop_signal)
+        if trained >= seconds / 2:
+            found.append(report)
+        asked += max(0.0, seconds - trained)
+        if len(found) == _TIMES:
+            break
+    return Measurement.of_report(max(found or [report], key=lambda each: each.steps_per_s))
 
 
 def costs_of_run(path: Path, settings: Settings, algo: str, env: str) -> RunCosts:

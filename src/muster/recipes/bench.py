@@ -22,8 +22,6 @@ _UNENDING = 10**15
 _ATTEMPTS, _OVERRUN = 3, 1.5
 """The maximum number of attempts, and the factor by which an attempt may exceed the given time. The
 first attempt may compile the code that acts, the second the code that learns."""
-_EVAL_STEPS = 100
-"""The score is not shown, so the episode at the end need not be a whole one."""
 _BUSY = 0.15
 _FEW_ENVS = 16
 """With fewer environments per worker, calls cost more than the computation inside them."""
@@ -157,7 +155,6 @@ def _only_train(seconds: float) -> dict[str, Any]:
         "stop_at": None,
         "eval_every": 0,
         "eval_episodes": 1,
-        "eval_max_steps": _EVAL_STEPS,
         "checkpoint_every": 0,
         "quiet": True,
     }

@@ -286,6 +286,7 @@ class Speed:
             "split": split.shares,
             "busy_elsewhere": self._busy_elsewhere(),
             "warm": self._warm,
+            "train_s": self._train_s,
             "loops": self._loops,
             "loop_spread": spread(self._loop_s),
             "weight_bytes": _weight_bytes(self._work.agent),
