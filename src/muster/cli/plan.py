@@ -1,5 +1,6 @@
 """`muster plan ALGO ENV`: a shell over `muster.planning.plan`."""
 
+import functools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, make_dataclass
@@ -71,11 +72,14 @@ def main(argv: Sequence[str]) -> int:
     load_algorithm(algo)
     if algo is not None:
         check_algorithm(algo, f"muster plan {{}} {env}")
-    kind, preset = _options(*(named or _of_run(str(run))))
-    rest = argv[len(named) :]
-    chosen = parse(kind, rest, prog, kind(**preset))
-    given = {name: getattr(chosen, name) for name in dict.fromkeys(given_names(kind, rest))}
+    from muster.recipes.presets import preset
+
+    what = named or _of_run(str(run))
+    kind, rest = options_of(what[0]), argv[len(named) :]
     names = [field.name for field in fields(kind)]
+    known = {name: value for name, value in preset(*what).items() if name in names}
+    chosen = parse(kind, rest, prog, kind(**known))
+    given = {name: getattr(chosen, name) for name in dict.fromkeys(given_names(kind, rest))}
     return _run(algo, env, given, prog, names)
 
 
@@ -109,23 +113,20 @@ def _run(
     return 0
 
 
-def _options(algo: str, env: str) -> tuple[type[Any], dict[str, Any]]:
-    """Return the class of all options, and the preset of the environment."""
-    from muster.recipes.presets import preset
-
+@functools.cache
+def options_of(algo: str) -> type[Any]:
+    """Return the class of the options of a plan: its own, and those of the algorithm."""
     unchecked = {"__post_init__": lambda self: None, "__doc__": PlanOptions.__doc__}
     bases = (configuration_of(algo), PlanOptions)  # help shows the last one's options first
-    kind = make_dataclass("Options", [], bases=bases, namespace=unchecked, frozen=True)
-    names = {field.name for field in fields(kind)}
-    return kind, {name: value for name, value in preset(algo, env).items() if name in names}
+    return make_dataclass("Options", [], bases=bases, namespace=unchecked, frozen=True)
 
 
-def _of_run(run: str) -> tuple[str, str]:
+def _of_run(run: str) -> list[str]:
     """Return the algorithm and the environment of a finished run."""
     from muster.recipes.resuming import saved_run
 
     saved = saved_run(run)
-    return saved.algo, saved.env
+    return [saved.algo, saved.env]
 
 
 def _incomplete(named: Sequence[str]) -> OptionError:
