@@ -43,7 +43,7 @@ def test_a_plan_prints_a_table_and_writes_all_of_it(folder, capsys):
         (["ppo", "CartPole-v7"], ["No environment 'CartPole-v7'", "muster plan ppo CartPole-v1"]),
         (["ppo", "CartPole-v1", "--machnes", "2"], ["no option --machnes", "--machines"]),
         (["ppo", "CartPole-v1", "--machines", "0"], ["--machines 0 is not possible"]),
-        (["ppo", "CartPole-v1", "--machines", "two"], ["it is a whole number"]),
+        (["ppo", "CartPole-v1", "--machines", "two"], ["it must be a whole number"]),
         (["ppo", "CartPole-v1", "--link-gbps", "-1"], ["--link-gbps -1.0 is not possible"]),
         (["ppo", "CartPole-v1", "--latency-us", "-1"], ["--latency-us -1.0 is not possible"]),
         (["ppo", "CartPole-v1", "--workers", "9"], ["--workers 9 and --slots 4"]),

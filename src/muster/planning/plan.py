@@ -119,7 +119,7 @@ def _counts(
     elif isinstance(workers, str):
         raise OptionError(
             f"workers={workers!r:.80} is not possible",
-            "it is a whole number, or a range such as 4..64",
+            "it must be a whole number, or a range such as 4..64",
             "workers=4..64",
         )
     else:
