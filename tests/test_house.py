@@ -38,6 +38,7 @@ def test_the_public_names_are_these():
         "export",
         "fit",
         "load_policy",
+        "plan",
         "register_algorithm",
         "resume",
         "runs",

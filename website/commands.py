@@ -20,6 +20,7 @@ NOTES = {
     "resume": "`muster resume RUN [options]`. It takes the options of `muster train` that are to"
     " change.",
     "bench": "`muster bench ALGO ENV [options]`. It takes the options of `muster train` too.",
+    "plan": "`muster plan ALGO ENV [options]`. It takes the options of the algorithm too.",
 }
 """What the options alone do not say."""
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from muster.fitting.fit import fit
     from muster.framework import AbsentKeyError, Context, Middleware, Parallel, StepWrapper, Task
     from muster.framework.wrapper import StepTimer
+    from muster.planning.plan import plan
     from muster.recipes.algorithms import register_algorithm
     from muster.recipes.policy import load_policy
     from muster.recipes.train import resume, train
@@ -52,6 +53,7 @@ __all__ = [
     "export",
     "fit",
     "load_policy",
+    "plan",
     "register_algorithm",
     "resume",
     "runs",
@@ -82,6 +84,7 @@ _HOMES = {
         "Task",
     ),
     "muster.framework.wrapper": ("StepTimer",),
+    "muster.planning.plan": ("plan",),
     "muster.recipes.algorithms": ("register_algorithm",),
     "muster.recipes.policy": ("load_policy",),
     "muster.recipes.train": ("resume", "train"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.cli.arguments import parse
-from muster.cli.output import can_be_written
+from muster.cli.output import check_file
 from muster.cli.wording import as_typed
 from muster.errors import OptionError
 from muster.recipes.algorithms import check_algorithm, configuration_of, load_algorithm
@@ -59,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
     options = _read_options(algo, env, rest, prog)
     file: str | None = options.pop("json")
     if file is not None:
-        _check_file(file, prog)
+        check_file("--json", file, f"{prog} --json bench.json")
     from muster.envs import UnknownEnvError, make_envs
     from muster.recipes.bench import bench, check
 
@@ -132,14 +132,3 @@ def _read_options(algo: str, env: str, argv: Sequence[str], prog: str) -> dict[s
     known = {name: value for name, value in preset(algo, env).items() if name in names}
     chosen = parse(flat, argv, prog, flat(**known))
     return {name: getattr(chosen, name) for name in names}
-
-
-def _check_file(file: str, prog: str) -> None:
-    """Raise OptionError for a file that cannot be written, before anything is measured."""
-    path = Path(file)
-    if not can_be_written(path):
-        raise OptionError(
-            f"--json {file!r:.120} cannot be written",
-            "it must be a file in a directory that exists and is writable",
-            f"{prog} --json bench.json",
-        )

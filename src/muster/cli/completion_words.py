@@ -14,7 +14,10 @@ Words = tuple[str, ...] | None
 
 _OF_RUNS = ("eval", "play", "export", "resume", "runs", "compare", "report", "watch")
 _OF_ALGORITHMS = ("train", "tune", "bench", "plan")
-_FILES = ("--run-dir", "--config", "--from-checkpoint", "--out", "--video", "--json", "--data")
+_FILES = (
+    *("--run-dir", "--config", "--from-checkpoint", "--out", "--video", "--json", "--data"),
+    *("--from-run", "--calibration", "--save-calibration"),
+)
 _DEVICES = ("cpu", "cuda", "mps", "xpu", "auto")
 
 

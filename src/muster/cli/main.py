@@ -33,6 +33,7 @@ VERBS = {
     "report": "write one HTML page about runs",
     "watch": "show the page of a run, live in a browser on this machine",
     "bench": "measure how fast a recipe trains here, how fast it could, and why",
+    "plan": "predict how fast more workers and machines would train, and why",
     "algos": "list the algorithms",
     "models": "list the networks that have a name",
     "envs": "list the environments that are installed",

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from muster.errors import MusterError
+from muster.errors import MusterError, OptionError
 
 _NOBODY = (errno.EPIPE, errno.EIO)
 
@@ -97,3 +97,19 @@ def can_be_written(path: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def check_file(option: str, file: str, fix: str) -> None:
+    """Raise OptionError for a file that cannot be written, before anything is computed.
+
+    Args:
+        option: The option that names the file, as it is typed.
+        file: Its value.
+        fix: A command that works.
+    """
+    if not can_be_written(Path(file)):
+        raise OptionError(
+            f"{option} {file!r:.120} cannot be written",
+            "it must be a file in a directory that exists and is writable",
+            fix,
+        )

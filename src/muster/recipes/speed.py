@@ -8,8 +8,11 @@ Nothing is measured between loops, so bare environments cannot affect training. 
 the work of one program.
 """
 
+import statistics
 import time
 import warnings
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple, Protocol
 
@@ -31,6 +34,8 @@ _APART = ("_evaluate", "_checkpoint")
 _WAITING = ("_receive", "_receive_unrolls", "_take_gradients")
 """Middleware that waits for others."""
 _LEAST_S, _MOST_S = 0.15, 2.0
+_LOOPS_KEPT = 1_000
+"""The latest loops, whose times show how much loops differ."""
 
 
 class Share(NamedTuple):
@@ -46,6 +51,8 @@ class Share(NamedTuple):
     """Bytes that a step writes, and that its samples copy."""
     block_bytes: int
     """Bytes that are written at once."""
+    sent_bytes: int = 0
+    """Bytes of a step that an actor sends; 0 if nothing is sent."""
 
 
 class Work(Protocol):
@@ -170,9 +177,11 @@ class ReplayWork:
     def share(self, samples_per_step: float) -> Share:
         """Return the bytes that a step moves: into replay, and out in batches, with next obs."""
         obs, action = _bytes(self.agent.obs_space), _bytes(self.agent.action_space)
-        row_bytes = obs + action + 5 + round(samples_per_step * (2 * obs + action + 12))
+        stored = obs + action + 5
+        row_bytes = stored + round(samples_per_step * (2 * obs + action + 12))
         rows: int = self._job.cfg.batch_size
-        return Share(self._job.options.num_envs, 0, rows, row_bytes, rows * row_bytes)
+        envs = self._job.options.num_envs
+        return Share(envs, 0, rows, row_bytes, rows * row_bytes, stored)
 
 
 class StreamWork(ReplayWork):
@@ -201,7 +210,8 @@ class StreamWork(ReplayWork):
         """Return the bytes that a step moves: into its batch, once."""
         rows = self._plan.steps * self._plan.envs
         row_bytes = nbytes(self._plan.fields()) // rows
-        return Share(self._job.options.num_envs, 0, rows, row_bytes, rows * row_bytes)
+        envs = self._job.options.num_envs
+        return Share(envs, 0, rows, row_bytes, rows * row_bytes, row_bytes)
 
 
 def _bytes(space: gym.Space[Any]) -> int:
@@ -236,7 +246,9 @@ class Speed:
         """Record the time of a loop. The task calls this."""
         self._timer.end_loop(ctx, seconds)
         steps = self._timer.summary()
-        self._train_s += seconds - sum(steps[name]["last"] for name in _APART if name in steps)
+        spent = seconds - sum(steps[name]["last"] for name in _APART if name in steps)
+        self._train_s += spent
+        self._loop_s.append(spent)
         self._waited += sum(steps[name]["last"] for name in _WAITING if name in steps)
         self._loops += 1
         self._env_step = ctx.get("env_step", self._env_step)
@@ -274,18 +286,23 @@ class Speed:
             "split": split.shares,
             "busy_elsewhere": self._busy_elsewhere(),
             "warm": self._warm,
+            "train_s": self._train_s,
+            "loops": self._loops,
+            "loop_spread": spread(self._loop_s),
+            "weight_bytes": _weight_bytes(self._work.agent),
             "by_torch": getattr(self._work.agent, "by_torch", None) if device.is_host else None,
             "device": device.name,
         }
         found: dict[str, Any] = {"limited_by": split.limited_by, "speed": speed}
         try:
             spend = _LEAST_S if hurry else calibration_seconds(self._train_s)
-            limits = self._limits(spend, epochs)
+            mine = self._work.share(epochs)
+            limits = self._limits(spend, mine)
         except Exception:
             # A run that has ended well must not fail because of a bare environment.
             return found
         speed["bare_steps_per_s"] = limits.bare_steps_per_s(cores)
-        speed.update(asdict(limits))
+        speed.update(asdict(limits), sent_bytes=mine.sent_bytes)
         found["rho"] = limits.rho(steps_per_s, cores)
         if device.is_host:  # the bound is that of the CPU's cores
             speed["bound_steps_per_s"] = limits.bound_steps_per_s(cores, epochs)
@@ -296,6 +313,7 @@ class Speed:
         """Restart all counts."""
         self._loops = 0
         self._train_s = 0.0
+        self._loop_s: deque[float] = deque(maxlen=_LOOPS_KEPT)
         self._since = time.perf_counter()
         self._spent = self._work.spent
         self._waited = 0.0
@@ -312,9 +330,9 @@ class Speed:
         """Return the fraction of the time in which other programs had this process's core."""
         return (waited_for_a_core() - self._lost) / (time.perf_counter() - self._since)
 
-    def _limits(self, seconds: float, samples_per_step: float) -> Limits:
+    def _limits(self, seconds: float, mine: Share) -> Limits:
         """Measure the cost of a step here, with this process's kind of environments."""
-        agent, job, mine = self._work.agent, self._job, self._work.share(samples_per_step)
+        agent, job = self._work.agent, self._job
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # training has already shown all warnings
             calibration = Calibration(
@@ -330,6 +348,24 @@ class Speed:
                 return calibration.limits()
             finally:
                 calibration.close()
+
+
+def spread(times: Sequence[float]) -> float:
+    """Return the relative standard deviation of the times of loops, as their quartiles show it.
+
+    The quartiles of a normal distribution are 1.349 standard deviations apart. They ignore the few
+    loops that something else interrupted.
+    """
+    if len(times) < 4:
+        return 0.0
+    low, middle, high = statistics.quantiles(times, n=4)
+    return (high - low) / (1.349 * middle) if middle > 0 else 0.0
+
+
+def _weight_bytes(agent: Any) -> int:
+    """Return the bytes of the weights that act; 0 if an agent of a user does not tell."""
+    vector = getattr(getattr(agent, "weights", None), "vector", None)
+    return int(getattr(vector, "nbytes", 0))
 
 
 def calibration_seconds(train_seconds: float) -> float:
