@@ -71,6 +71,7 @@ class Machines:
         variables: More of the environment of all of Ray's servers.
         pythons: By the number of a machine, the Python of its Ray, where that is another one.
         spill_to: Where the object stores of all machines put what they have no room for.
+        bare: Whether the machines have no Ray.
     """
 
     def __init__(
@@ -80,12 +81,14 @@ class Machines:
         variables: Mapping[str, str] | None = None,
         pythons: Mapping[int, str] | None = None,
         spill_to: Path | None = None,
+        bare: bool = False,
     ) -> None:
         self._cpus = list(cpus)
         self._stores = stores
         self._variables = dict(variables or {})
         self._pythons = dict(pythons or {})
         self._spill_to = spill_to
+        self._bare = bare
         self._label = f"m{secrets.token_hex(3)}"
         self._made = 0
         self._switch = ""
@@ -139,10 +142,12 @@ class Machines:
         return {**kept, **own, **more}
 
     def add(self, cpus: float = 1) -> int:
-        """Add a machine, and return its number once Ray runs on it."""
+        """Add a machine, and return its number once Ray runs on it, unless it is bare."""
         number, self._made = self._made, self._made + 1
         machine = self._plug_in(number)
         self.machines[number] = machine
+        if self._bare:
+            return number
         if number == 0:
             self._head, self._port = machine, _PORT if self._switch else _free_port()
             where = ["--head", f"--port={self._port}", "--include-dashboard=false"]

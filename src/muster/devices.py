@@ -243,6 +243,21 @@ def device_in_turn(name: str, member: int) -> str:
     return f"{kind}:{number}" if number else name
 
 
+def collective_device(collective: str, rank: int) -> str:
+    """Return the device of the tensors that a collective of torch gathers: a GPU for NCCL.
+
+    Args:
+        collective: `gloo` or `nccl`.
+        rank: Each rank of a machine takes the next GPU.
+
+    Raises:
+        OptionError: NCCL is asked for, and there is no GPU. (It was never tried with one.)
+    """
+    if collective != "nccl":
+        return "cpu"
+    return find_device(device_in_turn("cuda", rank)).name
+
+
 def _sum_repeatably(kind: str) -> None:
     """Make the libraries of a device compute sums in a repeatable order."""
     import torch

@@ -91,6 +91,15 @@ def value_of(option: str, argv: Sequence[str]) -> str | None:
     return found
 
 
+def taken_out(option: str, argv: list[str]) -> str | None:
+    """Return the value of an option in `argv`, and remove the option."""
+    value = value_of(option, argv)
+    if value is not None:
+        place = argv.index(option) if option in argv else argv.index(f"{option}={value}")
+        del argv[place : place + (2 if argv[place] == option else 1)]
+    return value
+
+
 def given_names(cls: type, argv: Sequence[str]) -> list[str]:
     """Return the fields of `cls` that `argv` names, in their order there."""
     options = _options(cls)

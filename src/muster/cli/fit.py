@@ -6,10 +6,20 @@ from collections.abc import Sequence
 from dataclasses import fields, make_dataclass
 from typing import Any
 
-from muster.cli.arguments import given_names, parse, value_of
+from muster.cli.arguments import given_names, parse, taken_out, value_of
+from muster.cli.ranks import end_of_rank, joined_by
+from muster.cli.ranks import follow_resumed as follow_resumed_run
 from muster.cli.wording import as_typed
 from muster.errors import MusterError, OptionError
 from muster.fitting.options import FitOptions
+from muster.recipes.join_options import (
+    JOIN_NAMES,
+    JoinOptions,
+    Membership,
+    check_alone,
+    check_slots,
+    split_join,
+)
 from muster.recipes.own_modules import is_code
 from muster.shown import program, shown
 
@@ -32,7 +42,9 @@ exits; muster resume RUN continues. docs/fit.md explains it.
 
 # Options are checked when all are known, including those of a run that is resumed.
 _SHOWN = {"__doc__": "All options, with their defaults:", "__post_init__": lambda self: None}
-_Options: Any = make_dataclass("Options", [], bases=(FitOptions,), namespace=_SHOWN, frozen=True)
+_Options: Any = make_dataclass(
+    "Options", [], bases=(FitOptions, JoinOptions), namespace=_SHOWN, frozen=True
+)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -43,10 +55,27 @@ def main(argv: Sequence[str]) -> int:
     model = argv[0] if argv and not argv[0].startswith("-") else None
     rest = argv if model is None else argv[1:]
     prog = f"muster fit {model or 'MODEL'}"
+    joined = joined_by(rest, prog)
+    if joined is not None and not joined.leads and "--resume" in rest:
+        words = rest if model is None else [*rest, "--model", model]
+        return follow_resumed_run(joined, words, None, None)
     defaults = _defaults(rest)
     chosen = parse(_Options, rest, prog, defaults)
     names = given_names(_Options, rest)
     return _run(model, {name: getattr(chosen, name) for name in names}, prog)
+
+
+def follow_rank_0(
+    ranks: Any, told: dict[str, Any], joined: Membership, argv: list[str], prog: str
+) -> Any:
+    """Take part in a run of `muster fit` that rank 0 resumes, and return its result."""
+    from muster.fitting.following import follow_resumed
+
+    model = taken_out("--model", argv)
+    chosen = parse(_Options, argv, prog)
+    names = given_names(_Options, argv)
+    given = {name: getattr(chosen, name) for name in names if name not in JOIN_NAMES}
+    return follow_resumed(ranks, told, joined, model, given)
 
 
 def resume(run: str, argv: Sequence[str], model: str | None = None) -> int:
@@ -72,12 +101,18 @@ def _run(model: str | None, given: dict[str, Any], prog: str) -> int:
 
     try:
         check_model(model)
-        resolve(model, given)  # before torch is imported
+        joined, of_run = split_join(given)
+        if joined is not None and not joined.leads:  # only rank 0 reads and writes files
+            of_run.pop("run_dir", None)
+        _, chosen, _ = resolve(model, of_run)  # before torch is imported
+        if joined is not None:
+            check_alone(of_run)
+            check_slots(joined, chosen.slots)
         from muster.fitting.fit import fit
 
         result = fit(model, **given)
     except OptionError as error:
-        typed = as_typed(error, prog, [each.name for each in fields(FitOptions)])
+        typed = as_typed(error, prog, [each.name for each in fields(_Options)])
         named = _as_model(typed, prog)
         named.run_failed = error.run_failed
         raise named from None
@@ -85,6 +120,8 @@ def _run(model: str | None, given: dict[str, Any], prog: str) -> int:
         raise
     except Exception as error:  # from the model's own code
         raise as_run_error(error) from error
+    if joined is not None and not joined.leads:
+        return end_of_rank(joined, result)
     score = "not evaluated"
     if result.test_loss is not None:
         accuracy = result.test_accuracy

@@ -13,9 +13,11 @@ from typing import Any
 
 from muster.cli import backends_here, seeds
 from muster.cli.arguments import parse, value_of
+from muster.cli.ranks import end_of_rank, follow_resumed, joined_by
 from muster.cli.wording import as_typed
 from muster.errors import MusterError, OptionError
 from muster.recipes.algorithms import ALGORITHMS, check_algorithm, load_algorithm
+from muster.recipes.join_options import JOIN_NAMES, JoinOptions, as_rank, check_alone, split_join
 from muster.recipes.own_modules import is_code
 from muster.shown import program, shown
 
@@ -43,7 +45,7 @@ class FileOption:
     """Check everything, and print the config and what would run. Starts and writes nothing."""
 
 
-_OF_COMMAND = frozenset(field.name for field in fields(FileOption))
+OF_COMMAND = frozenset(field.name for field in fields(FileOption))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -76,6 +78,9 @@ def resume(argv: Sequence[str], algo: str | None = None, env: str | None = None)
     from muster.recipes.beforehand import check_beforehand, check_env
     from muster.recipes.resuming import plan_resume, saved_run
 
+    joined = joined_by(argv, "muster resume RUN")
+    if joined is not None and not joined.leads:
+        return follow_resumed(joined, argv, algo, env)
     load_algorithm(algo)
     saved = saved_run(str(value_of("--run-dir", argv)))
     prog = f"muster resume {shlex.quote(shown(saved.path))}"
@@ -92,7 +97,11 @@ def resume(argv: Sequence[str], algo: str | None = None, env: str | None = None)
     file = given.pop("config", None)
     given.pop("dry_run", None)
     try:
-        settings = plan_resume(algo, env, given, file).settings
+        plan = plan_resume(algo, env, _of_run(given), file)
+        settings = plan.settings
+        if joined is not None:
+            check_alone(given)
+            settings = as_rank(plan.saved.algo, settings, joined)
         check_beforehand(settings, is_new=False)
         check_env(env or saved.env, settings)
     except OptionError as error:
@@ -114,6 +123,12 @@ def _start(algo: str, env: str, argv: Sequence[str]) -> int:
     before = {**preset(algo, env), **({} if file is None else read_file(file, algo, env))}
     kind = options_of(algo)
     chosen = parse(kind, argv, prog, kind(**before))
+    if chosen.seeds != 1 and chosen.join is not None:
+        raise OptionError(
+            f"--seeds {chosen.seeds} is not possible with --join",
+            "ranks train one run",
+            f"{prog} --seed 1 --join {chosen.join}, once for each seed",
+        )
     if chosen.seeds != 1 and not chosen.dry_run:
         given = [name for name in given_names(kind, argv) if name != "dry_run"]
         return seeds.run(algo, env, {name: getattr(chosen, name) for name in given})
@@ -123,9 +138,15 @@ def _start(algo: str, env: str, argv: Sequence[str]) -> int:
             "one run has its own number of processes",
             f"{prog} --seeds 5 --jobs {chosen.jobs}, or --workers {chosen.jobs}",
         )
-    options = {name: getattr(chosen, name) for name in _names(kind) if name not in _OF_COMMAND}
+    options = {name: getattr(chosen, name) for name in _names(kind) if name not in OF_COMMAND}
     try:
-        settings = resolve(algo, env, options)
+        joined, of_run = split_join(options)
+        if joined is not None and not joined.leads:  # only rank 0 reads and writes files
+            of_run.update(run_dir=None, from_checkpoint=None)
+        settings = resolve(algo, env, of_run)
+        if joined is not None:
+            check_alone(of_run)
+            settings = as_rank(algo, settings, joined)
         check_beforehand(settings, is_new=True)
         check_env(env, settings)
     except UnknownEnvError as error:
@@ -146,7 +167,7 @@ def _try(
     from muster.recipes.dry_run import dry_run
 
     try:
-        print(dry_run(algo, env, file, **options))
+        print(dry_run(algo, env, file, **_of_run(options)))
     except OptionError as error:
         raise as_typed(error, prog, options) from None
     return 0
@@ -175,6 +196,9 @@ def _run(
         raise
     except Exception as error:  # from the code of an environment, model or middleware
         raise as_run_error(error) from error
+    joined, _ = split_join(options)
+    if joined is not None and not joined.leads:
+        return end_of_rank(joined, result)
     score = "not evaluated"
     if result.eval_return_mean is not None:
         score = (
@@ -226,7 +250,13 @@ def options_of(algo: str) -> type[Any]:
 
     options = all_options(algo)
     shown = {"__doc__": options.__doc__}  # the first lines of --help
-    return make_dataclass("Options", [], bases=(options, FileOption), namespace=shown, frozen=True)
+    bases = (options, FileOption, JoinOptions)
+    return make_dataclass("Options", [], bases=bases, namespace=shown, frozen=True)
+
+
+def _of_run(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of the run, without those that only say how this command joins it."""
+    return {name: value for name, value in given.items() if name not in JOIN_NAMES}
 
 
 def _names(kind: type[Any]) -> list[str]:

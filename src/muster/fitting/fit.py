@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from muster.fitting.loading import network_of
 from muster.fitting.network import LOSS, SAMPLES, FittedNetwork
 from muster.fitting.options import FitOptions
 from muster.fitting.program import fit_replicas
+from muster.fitting.ranks import as_rank, common_settings, run_as_rank, to_hand_over
 from muster.fitting.result import FitResult, best_of, with_network
 from muster.fitting.saved import SavedFit, resolve, to_write
 from muster.framework import Parallel
@@ -29,6 +31,8 @@ from muster.nets import registry
 from muster.nets.threads import one_torch_thread
 from muster.recipes.failure import keep_failure
 from muster.recipes.graceful import StopRequest
+from muster.recipes.join_options import check_alone, split_join
+from muster.recipes.joining import Ranks, hosting
 from muster.recipes.models import load_model, name_of_model
 from muster.recipes.own_code import pickled
 from muster.recipes.progress import name_of_terminal
@@ -50,7 +54,17 @@ def fit(model: Any = None, data: str | Path | None = None, **options: Any) -> Fi
     given = {key: os.fspath(v) if isinstance(v, os.PathLike) else v for key, v in options.items()}
     if data is not None:
         given["data"] = os.fspath(data)
+    joined, given = split_join(given)
+    if joined is not None:
+        check_alone(given)
+        if not joined.leads:
+            from muster.fitting.following import follow
+
+            return follow(joined, name, given)
     model, chosen, saved = resolve(name, given)
+    written = chosen
+    if joined is not None:
+        chosen = as_rank(chosen, joined)
     load_model(model)
     dataset = read_data(chosen)
     if saved is not None:
@@ -61,7 +75,12 @@ def fit(model: Any = None, data: str | Path | None = None, **options: Any) -> Fi
     network = make_network(model, dataset, chosen)
     factory = _factory(model, chosen)
     stop = StopRequest()
-    with stop.listening(), one_torch_thread(), _opened(model, dataset, chosen, saved) as run:
+    with (
+        hosting(joined, common_settings(model, chosen, dataset), saved is not None) as ranks,
+        stop.listening(),
+        one_torch_thread(),
+        _opened(model, dataset, chosen, saved) as run,
+    ):
         start_from = None if saved is None else _to_resume(run, network)
         if saved is not None:
             run.note_start()
@@ -78,9 +97,10 @@ def fit(model: Any = None, data: str | Path | None = None, **options: Any) -> Fi
         if not chosen.quiet:
             say(f"run directory: {shown(run.path)}")
         about = dataset.written if isinstance(dataset, EpisodeData) else {}
-        run.write_config(to_write(model, chosen, dataset.sha256, saved, samples, about))
+        config = to_write(model, written, dataset.sha256, saved, samples, about)
+        run.write_config(config)
         try:
-            result = _trained(job, run, stop, dataset, start_from)
+            result = _trained(job, run, stop, dataset, start_from, ranks, config)
         except Exception as error:
             keep_failure(error, run)
             raise
@@ -117,12 +137,19 @@ def _trained(
     stop: StopRequest,
     dataset: AnyData,
     start_from: Checkpoint | None,
+    ranks: Ranks | None,
+    config: Mapping[str, Any],
 ) -> FitResult:
     """Train, or complete a run that has done all its epochs; return the result."""
     updates = job.options.epochs * make_plan(dataset, job.options).batches
-    if start_from is not None and int(start_from.counters["train_iter"]) >= updates:
+    over = start_from is not None and int(start_from.counters["train_iter"]) >= updates
+    if ranks is not None:
+        ranks.start(to_hand_over(job, config, start_from, over))
+    if over and start_from is not None:
         return _completed(job, run, dataset, start_from)
     run.forget_result()
+    if ranks is not None:
+        return run_as_rank(ranks, job, stop)
     result: FitResult
     try:
         with stop.left_to_nodes() if job.replicas else nullcontext():

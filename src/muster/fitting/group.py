@@ -112,7 +112,10 @@ class ReplicaGroup:
         if self._pace.is_new(update, MINIBATCH):
             if self.is_first:
                 last[page] = is_last
+                self._team.show("last", slice(page, page + 1))
             self._write_gradients(update, page)
+            for name in ("grads", "stats", "norms"):
+                self._team.show(name, (page, slice(self._mine.start, self._mine.stop)))
         self._pace.meet(update, MINIBATCH)
         if self._network.train_iter == update:  # or the previous incarnation took this step
             self._apply(update, page)
@@ -172,6 +175,7 @@ class ReplicaGroup:
                 part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
                 x, y = rows_of(self._data.x_test, part), self._data.y_test[part]
                 scores[chunk] = self._network.judge(x, y)
+                self._team.show("scores", chunk)
         self._pace.meet(update, ENDED)
         total = np.zeros(_STATS)
         for row in scores:

@@ -39,6 +39,8 @@ class FitJob:
     """The device on which to show progress; None if standard error is not a terminal."""
     factory: bytes | None = None
     """Builds the user's own network, for nodes that cannot import it."""
+    handed: Checkpoint | None = None
+    """The state to resume from, if rank 0 has handed it over: then there is no file."""
 
     @property
     def replicas(self) -> int:
@@ -63,7 +65,9 @@ class FitJob:
         return dataset
 
     def checkpoint(self) -> Checkpoint | None:
-        """Load the checkpoint to resume from, if any."""
+        """Return the checkpoint to resume from, if any."""
+        if self.handed is not None:
+            return self.handed
         return None if self.start_from is None else load_checkpoint(self.start_from)
 
     def meta(self, dataset: AnyData, network: FittedNetwork) -> dict[str, Any]:

@@ -46,18 +46,27 @@ def saved_fit(path: str | Path) -> SavedFit:
         OptionError: muster did not write its `config.yaml`.
     """
     run = RunDirectory.open(path)
-    data = saved_config(run)
+    return fit_of_config(saved_config(run), run.path)
+
+
+def fit_of_config(data: dict[str, Any], path: Path) -> SavedFit:
+    """Return the settings of a run from the content of its `config.yaml`.
+
+    Args:
+        data: The content.
+        path: The directory of the run, which need not exist here.
+    """
     own = {key: data.pop(key, None) for key in _OWN}
     model = own["model"]
     if own["kind"] != KIND or not isinstance(model, str):
         raise RunDirectoryError(
-            f"{run.path} is not a run of muster fit",
+            f"{path} is not a run of muster fit",
             "its config.yaml is of another kind of run, or was not written by muster",
-            f"muster resume {run.path}",
+            f"muster resume {path}",
         )
     history = own[HISTORY] if isinstance(own[HISTORY], list) else []
     options = from_dict(data, FitOptions)
-    return SavedFit(run.path, model, options, str(own["data_sha256"]), history)
+    return SavedFit(path, model, options, str(own["data_sha256"]), history)
 
 
 def changed(saved: SavedFit, model: str | None, given: Mapping[str, Any]) -> FitOptions:

@@ -2,6 +2,7 @@
 
 import contextlib
 import traceback
+from pathlib import Path
 
 from muster.engines.logs import append
 from muster.errors import MusterError, NodeError, raised_at, summary
@@ -24,11 +25,18 @@ def keep_failure(error: Exception, run: RunDirectory) -> None:
     """
     with contextlib.suppress(OSError):
         run.forget_result()
+    keep_traceback(error, run.logs / _LOG)
+
+
+def keep_traceback(error: Exception, file: Path) -> None:
+    """Mark an error as that of a failed run, write its traceback, and add the file's name to it.
+
+    The failure of another node or rank is explained there.
+    """
     if isinstance(error, MusterError):
         error.run_failed = True
     if isinstance(error, NodeError):
         return
-    file = run.logs / _LOG
     if not append(file, "".join(traceback.format_exception(error))):
         return
     if isinstance(error, MusterError):

@@ -53,6 +53,8 @@ class Job:
     """The terminal device that shows progress; None if standard error is not a terminal."""
     own_code: OwnCode | None = None
     """Code that nodes cannot import; None if there are no nodes."""
+    handed: Checkpoint | None = None
+    """The state to start from, if rank 0 has handed it over: then there is no file."""
 
     @property
     def elastic(self) -> WorkerRange | None:
@@ -162,7 +164,9 @@ class Job:
         return min(longest, max(left, _LAST_EVALUATION * limit, _LEAST_EVALUATION_SECONDS))
 
     def checkpoint(self) -> Checkpoint | None:
-        """Load the checkpoint to start from; None if there is none."""
+        """Return the checkpoint to start from; None if there is none."""
+        if self.handed is not None:
+            return self.handed
         return None if self.start_from is None else load_checkpoint(self.start_from)
 
 

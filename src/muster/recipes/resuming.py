@@ -85,20 +85,29 @@ def saved_run(path: str | Path) -> SavedRun:
         OptionError: muster did not write its `config.yaml`.
     """
     run = RunDirectory.open(path)
-    data = saved_config(run)
+    return run_of_config(saved_config(run), run.path)
+
+
+def run_of_config(data: dict[str, Any], path: Path) -> SavedRun:
+    """Return the settings of a run from the content of its `config.yaml`.
+
+    Args:
+        data: The content.
+        path: The directory of the run, which need not exist here.
+    """
     algo, env, history = (data.pop(key, None) for key in ("algo", "env", HISTORY))
     if not isinstance(algo, str) or not isinstance(env, str):
         raise RunDirectoryError(
-            f"{run.path / 'config.yaml'} names no algorithm and environment",
+            f"{path / 'config.yaml'} names no algorithm and environment",
             "muster did not write the file, or the run was stopped before it began",
             "muster train ALGO ENV, which starts a new run",
         )
-    refuse_algorithm_of_a_file(algo, run.path)
+    refuse_algorithm_of_a_file(algo, path)
     check_algorithm(algo)
     typed: Any = from_dict(data, all_options(algo))
     options = {key: getattr(typed, key) for key in data if key not in OF_THE_COMMAND}
     history = history if isinstance(history, list) else []
-    return SavedRun(run.path, algo, env, options, history, data.get("from_checkpoint"))
+    return SavedRun(path, algo, env, options, history, data.get("from_checkpoint"))
 
 
 def plan_resume(
@@ -125,7 +134,17 @@ def plan_resume(
             "the directory of a run says which one to resume",
             "muster resume runs/<env>/<algo>/<date-time>-<seed>",
         )
-    saved = saved_run(path)
+    return plan_with(saved_run(path), algo, env, given, file)
+
+
+def plan_with(
+    saved: SavedRun,
+    algo: str | None,
+    env: str | None,
+    given: Mapping[str, Any],
+    file: str | Path | None = None,
+) -> Resumption:
+    """Return how to resume a run whose settings are known. The arguments are of `plan_resume`."""
     _check_same(saved, algo, env)
     if env is None:
         refuse_env_of_a_file(saved.env, saved.path)

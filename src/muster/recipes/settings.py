@@ -10,7 +10,7 @@ import functools
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, make_dataclass
+from dataclasses import dataclass, fields, make_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,16 @@ class Settings:
     def value(self, name: str) -> Any:
         """Return the value of an option by its name."""
         return getattr(self.options if hasattr(self.options, name) else self.config, name)
+
+    def on_backend(self, backend: Any) -> "Settings":
+        """Return these settings with the library that runs the environments."""
+        return replace(self, options=replace(self.options, backend=backend))
+
+    def with_processes_of(self, other: "Settings") -> "Settings":
+        """Return these settings with the number of processes that other settings ask for."""
+        theirs = other.options
+        asked = replace(self.options, workers=theirs.workers, learners=theirs.learners)
+        return replace(self, options=asked)
 
     @property
     def on_nodes(self) -> bool:

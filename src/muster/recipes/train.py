@@ -29,11 +29,14 @@ from muster.recipes.given import as_written
 from muster.recipes.graceful import StopRequest
 from muster.recipes.hooks import HOOKS
 from muster.recipes.job import Job
+from muster.recipes.join_options import as_rank, check_alone, split_join
+from muster.recipes.joining import hosting
 from muster.recipes.memory import check_memory, check_shared_memory
 from muster.recipes.models import load_model
 from muster.recipes.own_code import OwnCode
 from muster.recipes.policy import LoadedPolicy, load_policy
 from muster.recipes.progress import name_of_terminal
+from muster.recipes.ranks import as_recipe, common_settings, to_hand_over
 from muster.recipes.result import RunResult
 from muster.recipes.resuming import Resumption, plan_resume
 from muster.recipes.saved import HISTORY, saved_config
@@ -61,27 +64,42 @@ def train(
             defaults; in a resumed run, from the run.
     """
     load_algorithm(algo)
-    plan = plan_run(algo, env, as_written(options), config)
+    joined, options = split_join(as_written(options))
+    if joined is not None:
+        check_alone(options)
+        if not joined.leads:
+            from muster.recipes.following import follow
+
+            return follow(joined, algo, env, options, config)
+    plan = plan_run(algo, env, options, config)
     algo, env, settings = plan.algo, plan.env, plan.settings
+    if joined is not None:
+        settings = as_rank(algo, settings, joined)
     check_beforehand(settings, is_new=plan.resumption is None)
     if plan.resumption is None:
         settings = with_backbone(settings)
     load_model(settings.config.model)
     WRAPPERS.load(settings.options.wrapper)
+    common = common_settings(to_write(replace(plan, settings=settings), None))
     try:
         # Report mistakes before anything is written.
         agent, backend = try_out(algo, env, settings)
     except UnknownEnvError as error:
         raise error.to_try("muster.train({!r}, {!r})", algo) from None
     HOOKS.load(settings.options.use)
-    own_code = own_code_of(plan)
-    settings = replace(settings, options=replace(settings.options, backend=backend))
-    plan = replace(plan, settings=settings)
+    own_code = None if joined is not None else own_code_of(plan)
+    settings = settings.on_backend(backend)
+    plan = replace(plan, settings=settings.with_processes_of(plan.settings))
     stop = StopRequest()
     start_from = None if plan.resumption else policy_to_start_from(plan, agent)
     backbone = None if plan.resumption else settings.options.backbone
     parts = None if backbone is None else first_parts(backbone, agent)
-    with stop.listening(), one_torch_thread(), _open_run(plan) as run:
+    with (
+        hosting(joined, common, plan.resumption is not None) as ranks,
+        stop.listening(),
+        one_torch_thread(),
+        _open_run(plan) as run,
+    ):
         if plan.resumption is not None:
             start_from = checkpoint_to_resume(run, plan)
         if parts is not None:
@@ -109,23 +127,33 @@ def train(
                 say(line)
             if os.isatty(2) and not compiled_before(act):
                 say("compiling for this processor, 10 to 30 s; later runs reuse the compiled code")
-        run.write_config(to_write(plan, start_from))
+        written = to_write(plan, start_from)
+        run.write_config(written)
+        if ranks is not None:
+            ranks.start(to_hand_over(job, written, start_from, reached))
         try:
             if reached is not None and start_from is not None:
                 result = complete(job, run, agent, start_from, reached, stop)
             else:
                 run.forget_result()
-                result = _run(program_of(algo), job, run, stop)
+                recipe = program_of(algo) if ranks is None else as_recipe(ranks)
+                result = _run(recipe, job, run, stop)
         except Exception as error:
             keep_failure(error, run)
             raise
         result = replace(result, stop_signal=stop.signal)
         run.write_result(result.as_json())
-    if not isinstance(result.policy, LoadedPolicy):  # a one-process run returns the agent itself
-        setup = setup_of(env, settings.options)
-        policy = LoadedPolicy(result.policy, agent.obs_space, env, backend, setup=setup)
-        result = replace(result, policy=policy)
-    return result
+    return with_policy(result, agent, settings)
+
+
+def with_policy(result: RunResult, agent: Any, settings: Settings) -> RunResult:
+    """Return the result with a policy that acts; a one-process run returns the agent itself."""
+    if isinstance(result.policy, LoadedPolicy):
+        return result
+    setup = setup_of(result.env, settings.options)
+    backend = settings.options.backend
+    policy = LoadedPolicy(result.policy, agent.obs_space, result.env, backend, setup=setup)
+    return replace(result, policy=policy)
 
 
 def resume(

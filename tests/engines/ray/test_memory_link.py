@@ -10,7 +10,7 @@ import pytest
 ray = pytest.importorskip("ray")
 
 from muster.engines.base import ROW  # noqa: E402
-from muster.engines.local import handshake  # noqa: E402
+from muster.engines.local import authentication, handshake  # noqa: E402
 from muster.engines.local.handshake import HandshakeError, LinkRequest, Secrets  # noqa: E402
 from muster.engines.memory import SharedMemory  # noqa: E402
 from muster.engines.ray import memory_link  # noqa: E402
@@ -133,7 +133,7 @@ def test_an_impossible_size_ends_the_connection_before_memory_is_taken(server, r
 
 
 def test_idle_strangers_do_not_keep_a_node_out(server, monkeypatch):
-    monkeypatch.setattr(memory_link, "_HANDSHAKE_SECONDS", 0.5)
+    monkeypatch.setattr(authentication, "HANDSHAKE_SECONDS", 0.5)
     idle = [socket.create_connection((HOST, server.port), 5) for _ in range(200)]
     try:
         for _ in range(100):

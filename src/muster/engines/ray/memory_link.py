@@ -10,15 +10,14 @@ publication that it already has, so one that went both ways is written once.
 """
 
 import contextlib
-import secrets
 import socket
 import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
 
-from muster.engines.local import handshake
-from muster.engines.local.handshake import HandshakeError, LinkRequest, Secrets
+from muster.engines.local.authentication import authenticate, introduce, receive
+from muster.engines.local.handshake import Secrets
 
 Part = tuple[int, bytes]
 """The offset of some bytes in the shared memory, and the bytes."""
@@ -28,7 +27,6 @@ ANSWER_SECONDS = 5.0
 _SLOWEST = 1e6
 """Bytes per second of the slowest network that is supported."""
 _CONNECT_SECONDS = 2.0
-_HANDSHAKE_SECONDS = 5.0
 _MOST_STRANGERS = 64
 """Maximum number of unauthenticated connections; more are refused."""
 _HEAD = struct.Struct("<qqq")
@@ -96,7 +94,7 @@ class MemoryServer:
     def _serve(self, sock: socket.socket) -> None:
         with sock, contextlib.suppress(OSError, EOFError):
             try:
-                self._authenticate(sock)
+                authenticate(sock, self._node, self._known)
             finally:
                 self._strangers.release()
             sock.settimeout(None)
@@ -105,7 +103,7 @@ class MemoryServer:
                 self._connections.add(sock)
             try:
                 while True:
-                    node, count, number = _HEAD.unpack(_receive(sock, _HEAD.size))
+                    node, count, number = _HEAD.unpack(receive(sock, _HEAD.size))
                     parts = _receive_parts(sock, number)
                     with self._lock:
                         if self._closed:
@@ -115,21 +113,6 @@ class MemoryServer:
             finally:
                 with self._lock:
                     self._connections.discard(sock)
-
-    def _authenticate(self, sock: socket.socket) -> None:
-        sock.settimeout(_HANDSHAKE_SECONDS)
-        said = bytes(_receive(sock, handshake.HELLO_SIZE))
-        try:
-            hello = handshake.read_link_request(said, self._known)
-        except HandshakeError:
-            sock.sendall(handshake.pack_refusal(self._known))
-            raise
-        if hello.to_node != self._node:
-            raise HandshakeError("a connection was refused", "it is for another node", "report it")
-        nonce = secrets.token_bytes(32)
-        sock.sendall(handshake.pack_answer(hello, nonce, self._known))
-        proof = bytes(_receive(sock, handshake.PROOF_SIZE))
-        handshake.check_proof(proof, hello, nonce, self._known)
 
 
 class MemoryLink:
@@ -149,11 +132,7 @@ class MemoryLink:
     def __init__(self, host: str, port: int, node: int, to_node: int, known: Secrets) -> None:
         self._sock = socket.create_connection((host, port), _CONNECT_SECONDS)
         try:
-            self._sock.settimeout(_HANDSHAKE_SECONDS)
-            hello = LinkRequest.fresh(node, 0, to_node, 0)
-            self._sock.sendall(handshake.pack_link_request(hello, known))
-            answer = bytes(_receive(self._sock, handshake.ANSWER_SIZE))
-            self._sock.sendall(handshake.read_answer(answer, hello, known))
+            introduce(self._sock, node, to_node, known)
             _prepare(self._sock)
         except BaseException:
             self._sock.close()
@@ -177,7 +156,7 @@ class MemoryLink:
         Raises:
             OSError: The other machine does not answer.
         """
-        if _COUNTER.unpack(_receive(self._sock, _COUNTER.size))[0] != count:
+        if _COUNTER.unpack(receive(self._sock, _COUNTER.size))[0] != count:
             raise ConnectionError("an answer to another publication")
 
     def close(self) -> None:
@@ -195,24 +174,8 @@ def _receive_parts(sock: socket.socket, number: int) -> list[Part]:
     """Receive the parts of a publication; checks sizes before it allocates memory."""
     if not 0 <= number <= _MOST_PARTS:
         raise ConnectionError(f"{number} parts in one publication")
-    places = list(_PART.iter_unpack(_receive(sock, number * _PART.size)))
+    places = list(_PART.iter_unpack(receive(sock, number * _PART.size)))
     total = sum(size for _, size in places)
     if any(start < 0 or size < 0 for start, size in places) or total > _MOST_BYTES:
         raise ConnectionError("a publication of impossible size")
-    return [(start, bytes(_receive(sock, size))) for start, size in places]
-
-
-def _receive(sock: socket.socket, size: int) -> bytearray:
-    """Receive exactly this many bytes.
-
-    Raises:
-        ConnectionError: The other side closed the connection.
-    """
-    data = bytearray(size)
-    view = memoryview(data)
-    while view:
-        count = sock.recv_into(view)
-        if not count:
-            raise ConnectionError("the other side closed the connection")
-        view = view[count:]
-    return data
+    return [(start, bytes(receive(sock, size))) for start, size in places]
