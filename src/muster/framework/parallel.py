@@ -13,6 +13,7 @@ from typing import Any
 from muster.container import whole_cores
 from muster.errors import OptionError
 from muster.framework import topology as topologies
+from muster.framework.driver import DriverLink
 from muster.framework.labels import environment_labels, parse_labels
 from muster.framework.node import Place, current_node
 from muster.framework.sendable_main import check_main
@@ -66,6 +67,7 @@ class Parallel:
         address: str | None = None,
         quiet: bool = False,
         on_signal: str | int | Sequence[str | int] | None = None,
+        driver: DriverLink | None = None,
     ) -> Callable[..., list[Any]]:
         """Return a function that runs `main(*args, **kwargs)` on every node.
 
@@ -102,6 +104,7 @@ class Parallel:
             on_signal: The nodes that a SIGINT, SIGTERM or SIGHUP asks to finish, by role or node
                 id; all by default. The other nodes keep running, so that these can use them while
                 they save, and end when the first of these ends the run.
+            driver: Messages between the caller, on another thread, and node 0.
         """
         _check_choice("topology", topology, topologies.TOPOLOGIES)
         _check_choice("engine", engine, tuple(ENGINES))
@@ -126,6 +129,7 @@ class Parallel:
             "address": _address(address, engine),
             "quiet": quiet,
             "on_signal": _signalled(on_signal, role_of),
+            "driver": driver,
         }
 
         def run(main: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:

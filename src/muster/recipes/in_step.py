@@ -67,8 +67,11 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
     )
     speed = Speed(InStepWork(worker, job), job, worker.env_steps(worker.rollout))
 
+    def loops_until(ctx: Context) -> int:
+        return int(ctx.env_step) // worker.env_steps(1)
+
     def state(ctx: Context) -> dict[str, Any]:
-        rollouts = worker.state_dict(ctx.env_step // worker.env_steps(1))
+        rollouts = worker.state_dict(loops_until(ctx))
         middleware.check_state(rollouts)
         return {"rollouts": rollouts}
 
@@ -90,7 +93,7 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
             harness.record(
                 first_step if goes_on else None,
                 every=4 * worker.env_steps(1),
-                note=lambda ctx: worker.note_episodes(ctx.rollout, episodes.state),
+                note=lambda ctx: worker.note_episodes(loops_until(ctx), episodes.state),
             )
         task.use(middleware.agree(worker))
         if worker.is_first:

@@ -11,6 +11,7 @@ from muster.devices import device_in_turn
 from muster.envs import VectorEnv, make_envs
 from muster.envs.setup import EnvSetup
 from muster.framework import Context
+from muster.framework.driver import DriverLink
 from muster.framework.node import elastic_nodes_away, nodes_here, replacements
 from muster.recipes.algorithms import make_agent
 from muster.recipes.env_options import setup_of
@@ -50,6 +51,10 @@ class Job:
     """The terminal device that shows progress; None if standard error is not a terminal."""
     own_code: OwnCode | None = None
     """Code that nodes cannot import; None if there are no nodes."""
+    paced: bool = False
+    """Whether the run waits at a gate for its driver, a `Trainer`."""
+    driver: DriverLink | None = None
+    """The link to that driver; nodes have one of their own, to the process that started them."""
 
     @property
     def elastic(self) -> WorkerRange | None:
@@ -79,7 +84,7 @@ class Job:
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the configuration by value if its class is in a script: nodes cannot import it."""
-        return {**self.__dict__, "cfg": cloudpickle.dumps(self.cfg)}
+        return {**self.__dict__, "cfg": cloudpickle.dumps(self.cfg), "driver": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore what was sent."""
@@ -107,6 +112,7 @@ class Job:
             "address": options.address,
             "quiet": options.quiet,
             "resources": parse_resources(options.resources) or None,
+            "driver": self.driver,
         }
 
     def make_learner(
@@ -166,7 +172,9 @@ def load_checkpoint(path: str) -> Checkpoint:
     return run.checkpoints.load(run.checkpoint)
 
 
-def result_of(job: Job, ctx: Context, agent: Hashed, started: float, first_step: int) -> RunResult:
+def result_of(
+    job: Job, ctx: Context, agent: Hashed, started: float, first_step: int, paused: float = 0.0
+) -> RunResult:
     """Return the result of a run.
 
     Args:
@@ -175,8 +183,9 @@ def result_of(job: Job, ctx: Context, agent: Hashed, started: float, first_step:
         agent: The trained agent.
         started: When this process began, by `time.monotonic`.
         first_step: Environment steps made before `started`.
+        paused: Seconds in which the run waited for its driver.
     """
-    seconds = time.monotonic() - started
+    seconds = time.monotonic() - started - paused
     evaluation = ctx.get("evaluation")
     asked = range_of(job.options.workers)
     return RunResult(

@@ -18,7 +18,7 @@ from muster.nets.fused_kernels import act
 from muster.nets.threads import one_torch_thread
 from muster.recipes.algorithms import load, load_algorithm, nodes_of, program_of
 from muster.recipes.beforehand import check_beforehand
-from muster.recipes.completing import complete, limit_reached
+from muster.recipes.completing import complete, limit_reached, unstarted
 from muster.recipes.env_options import WRAPPERS, setup_of
 from muster.recipes.failure import RunError, keep_failure
 from muster.recipes.given import as_written
@@ -27,7 +27,9 @@ from muster.recipes.hooks import HOOKS
 from muster.recipes.job import Job
 from muster.recipes.memory import check_memory, check_shared_memory
 from muster.recipes.models import load_model
+from muster.recipes.other_env import check_spaces
 from muster.recipes.own_code import OwnCode
+from muster.recipes.pacing import Pacing
 from muster.recipes.policy import LoadedPolicy, load_policy
 from muster.recipes.progress import name_of_terminal
 from muster.recipes.result import RunResult
@@ -56,6 +58,17 @@ def train(
             not given comes from the file, else from the preset for this environment, else from the
             defaults; in a resumed run, from the run.
     """
+    return run_training(algo, env, config, options)
+
+
+def run_training(
+    algo: str | None,
+    env: str | None,
+    config: str | Path | None,
+    options: dict[str, Any],
+    pacing: Pacing | None = None,
+) -> RunResult:
+    """Train as `train` does; with `pacing`, only as far as a driver on another thread asks."""
     load_algorithm(algo)
     plan = _plan(algo, env, as_written(options), config)
     algo, env, settings = plan.algo, plan.env, plan.settings
@@ -74,8 +87,8 @@ def train(
         own_code = OwnCode.of(algo, env, settings.config.model, given.use, given.wrapper)
     settings = replace(settings, options=replace(settings.options, backend=backend))
     plan = replace(plan, settings=settings)
-    stop = StopRequest()
-    start_from = None if plan.resumption else _policy_to_start_from(plan)
+    stop = StopRequest() if pacing is None else pacing.stop
+    start_from = None if plan.resumption else _policy_to_start_from(plan, agent)
     with stop.listening(), one_torch_thread(), _open_run(plan) as run:
         if plan.resumption is not None:
             start_from = _checkpoint_to_resume(run, plan)
@@ -93,31 +106,49 @@ def train(
             terminal=name_of_terminal(),
             start_from=None if start_from is None else str(start_from.path),
             own_code=own_code,
+            paced=pacing is not None,
+            driver=None if pacing is None else pacing.link,
         )
-        reached = None
-        if plan.resumption is not None and start_from is not None:
-            reached = limit_reached(job, start_from)
-        if not settings.options.quiet:
-            for line in _first_lines(plan, run, start_from, reached):
-                say(line)
-            if os.isatty(2) and not compiled_before(act):
-                say("compiling for this processor, 10 to 30 s; later runs find what was compiled")
-        run.write_config(_to_write(plan, start_from))
-        try:
-            if reached is not None and start_from is not None:
-                result = complete(job, run, agent, start_from, reached, stop)
-            else:
-                run.forget_result()
-                result = _run(program_of(algo), job, run, stop)
-        except Exception as error:
-            keep_failure(error, run)
-            raise
-        result = replace(result, stop_signal=stop.signal)
-        run.write_result(result.as_json())
+        result = _train_in(run, plan, job, agent, start_from, stop, pacing)
     if not isinstance(result.policy, LoadedPolicy):  # a one-process run returns the agent itself
         setup = setup_of(env, settings.options)
         policy = LoadedPolicy(result.policy, agent.obs_space, env, backend, setup=setup)
         result = replace(result, policy=policy)
+    return result
+
+
+def _train_in(
+    run: RunDirectory,
+    plan: "_Plan",
+    job: Job,
+    agent: Any,
+    start_from: Checkpoint | None,
+    stop: StopRequest,
+    pacing: Pacing | None,
+) -> RunResult:
+    """Train in an open run directory, and write the result."""
+    reached = None
+    if plan.resumption is not None and start_from is not None:
+        reached = limit_reached(job, start_from)
+    if not job.options.quiet:
+        for line in _first_lines(plan, run, start_from, reached):
+            say(line)
+        if os.isatty(2) and not compiled_before(act):
+            say("compiling for this processor, 10 to 30 s; later runs find what was compiled")
+    run.write_config(_to_write(plan, start_from))
+    try:
+        if reached is not None and start_from is not None:
+            result = complete(job, run, agent, start_from, reached, stop)
+        elif pacing is not None and not pacing.wait_to_begin(job, agent, start_from):
+            result = unstarted(job, run, agent, start_from, stop)
+        else:
+            run.forget_result()
+            result = _run(program_of(job.algo), job, run, stop)
+    except Exception as error:
+        keep_failure(error, run)
+        raise
+    result = replace(result, stop_signal=stop.signal)
+    run.write_result(result.as_json())
     return result
 
 
@@ -271,9 +302,14 @@ def _to_write(plan: _Plan, start_from: Checkpoint | None) -> dict[str, Any]:
     return written
 
 
-def _policy_to_start_from(plan: _Plan) -> Checkpoint | None:
+def _policy_to_start_from(plan: _Plan, agent: Any) -> Checkpoint | None:
     path = plan.settings.options.from_checkpoint
-    return None if path is None else _checked(RunDirectory.open(path), plan)
+    if path is None:
+        return None
+    run = RunDirectory.open(path)
+    checkpoint = _checked(run, plan, is_same_env=False)
+    check_spaces(run, plan.env, agent)
+    return checkpoint
 
 
 def _checkpoint_to_resume(run: RunDirectory, plan: _Plan) -> Checkpoint:
@@ -302,11 +338,11 @@ def _check_total(plan: _Plan, last: Checkpoint) -> None:
         )
 
 
-def _checked(run: RunDirectory, plan: _Plan) -> Checkpoint:
+def _checked(run: RunDirectory, plan: _Plan, is_same_env: bool = True) -> Checkpoint:
     """Load a checkpoint of `run`. Raises OptionError if it belongs to something else."""
     checkpoint = run.checkpoints.load(run.checkpoint)
     saved = (checkpoint.meta.get("algo"), checkpoint.meta.get("env"))
-    if saved != (plan.algo, plan.env):
+    if saved[0] != plan.algo or (is_same_env and saved[1] != plan.env):
         raise OptionError(
             f"{checkpoint.path} is of {saved[0]} on {saved[1]}",
             f"this run is {plan.algo} on {plan.env}",
