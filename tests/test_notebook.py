@@ -16,7 +16,10 @@ def test_the_first_notebook_runs_and_shows_tables(tmp_path, monkeypatch):
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells)
     client = NotebookClient(
-        notebook, timeout=200, resources={"metadata": {"path": str(tmp_path)}}, kernel_name="python3"
+        notebook,
+        timeout=200,
+        resources={"metadata": {"path": str(tmp_path)}},
+        kernel_name="python3",
     )
     client.execute()
     shown = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]

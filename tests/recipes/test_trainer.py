@@ -21,7 +21,7 @@ PPO = {**SMALL, "rollout": 32, "num_envs": 4, "env_steps": 512}
 
 
 class Faulty(gym.Wrapper):
-    """CartPole-v1 that does something unusual at its 300th step of one environment."""
+    """CartPole-v1 whose environments do something unusual at their 60th step."""
 
     act = None
 
@@ -100,7 +100,10 @@ def test_steps_to_the_end_give_the_policy_of_one_call(algo, env, options):
     assert (result.env_steps, result.train_iter) == (whole.env_steps, whole.train_iter)
     assert result.stopped_by == whole.stopped_by == "steps"
     assert result.eval_return_mean == whole.eval_return_mean
-    assert len(steps) > 1 and [each.is_last for each in steps] == [*[False] * (len(steps) - 1), True]
+    assert len(steps) > 1 and [each.is_last for each in steps] == [
+        *[False] * (len(steps) - 1),
+        True,
+    ]
     assert steps[-1].env_step == result.env_steps and steps[-1].train_iter == result.train_iter
     assert steps[-1].eval_return == result.eval_return_mean
     assert sum(each.episodes for each in steps) > 0
@@ -109,9 +112,9 @@ def test_steps_to_the_end_give_the_policy_of_one_call(algo, env, options):
 def test_an_iteration_is_one_rollout_in_step_and_a_line_of_metrics_elsewhere():
     with muster.Trainer("ppo", CART, **PPO) as trainer:
         assert [trainer.step().env_step for _ in range(3)] == [128, 256, 384]
-    with muster.Trainer("dqn", CART, **SMALL, env_steps=3_000) as trainer:
+    with muster.Trainer("dqn", CART, **SMALL, env_steps=3_000, num_envs=8) as trainer:
         assert [trainer.step().env_step for _ in range(2)] == [1_000, 2_000]
-        assert trainer.step(env_steps=100).env_step == 2_100 and trainer.env_step == 2_100
+        assert trainer.step(env_steps=99).env_step == 2_104 and trainer.env_step == 2_104
 
 
 def test_looking_saving_and_evaluating_change_no_bit():
@@ -158,13 +161,10 @@ def test_a_run_of_one_call_goes_on_in_a_trainer_and_back():
     whole = muster.train("dqn", CART, quiet=True, **SMALL, env_steps=3_000)
     half = muster.train("dqn", CART, quiet=True, **SMALL, env_steps=1_200)
     with muster.Trainer.resume(half.run_dir, env_steps=3_000) as trainer:
-        assert trainer.env_step == 1_200
-        assert trainer.step().env_step == 2_000
+        assert trainer.env_step == half.env_steps < 2_000 <= trainer.step().env_step
         saved = trainer.save("copy")
-    assert trainer.result().env_steps == 2_000
-    for run in (half.run_dir, "copy", saved):
-        if run != half.run_dir:
-            assert muster.load_policy(run).agent.policy_sha256() == trainer.result().policy_sha256
+    for run in ("copy", saved):
+        assert muster.load_policy(run).agent.policy_sha256() == trainer.result().policy_sha256
     for run in (half.run_dir, "copy"):
         assert muster.resume(run, quiet=True).policy_sha256 == whole.policy_sha256
     lines = (half.run_dir / "metrics.jsonl").read_text().splitlines()

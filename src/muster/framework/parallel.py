@@ -16,7 +16,7 @@ from muster.framework import topology as topologies
 from muster.framework.driver import DriverLink
 from muster.framework.labels import environment_labels, parse_labels
 from muster.framework.node import Place, current_node
-from muster.framework.sendable_main import check_main
+from muster.framework.sendable_main import sendable
 from muster.spelling import nearest
 
 ENGINES = {"local": "muster.engines.local", "ray": "muster.engines.ray"}
@@ -139,7 +139,7 @@ class Parallel:
                     "a node cannot start nodes of its own",
                     "call it where the program begins, and not in main",
                 )
-            check_main(main, args, kwargs)
+            main, args, kwargs = sendable(main, args, kwargs)
             logs = None if log_dir is None else Path(log_dir).resolve()
             if logs is not None:
                 logs.mkdir(parents=True, exist_ok=True)

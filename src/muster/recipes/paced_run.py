@@ -9,7 +9,6 @@ interrupted iteration goes on to its end, and the next call finds it there.
 """
 
 import atexit
-import contextlib
 import queue
 import signal
 import threading
@@ -28,6 +27,8 @@ from muster.recipes.step_result import StepResult
 from muster.recipes.train import run_training
 
 _TURN_S = 1.0
+_ABANDON_S = 10.0
+"""Seconds that killed nodes have to be gone."""
 _EXIT_S = 60.0
 """Seconds that a run has to end and save when Python exits."""
 
@@ -75,7 +76,11 @@ class PacedRun:
             daemon=True,
         )
         self._thread.start()
-        message = self._next()
+        try:
+            message = self._next()
+        except BaseException:  # Ctrl-C: the run ends as soon as it is prepared
+            self._pacing.begin(False)
+            raise
         if isinstance(message, Ready):
             self.ready = message
         if self.error is not None:
@@ -165,8 +170,7 @@ class PacedRun:
         except BaseException:  # a second Ctrl-C: whoever sends it does not want to wait
             for _ in range(2):
                 self._signal(signal.SIGINT)
-            with contextlib.suppress(queue.Empty):
-                self._pacing.link.receive(10.0)
+            self._thread.join(_ABANDON_S)
             raise
 
     def request_close(self, number: int | None = None) -> None:

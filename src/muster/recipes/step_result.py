@@ -72,5 +72,6 @@ class StepResult:
             pairs.append(("return", f"{self.return_mean:.1f} ({self.episodes} episodes)"))
         if self.eval_return is not None:
             pairs.append(("eval", f"{self.eval_return:.1f}"))
-        pairs += [(name, short_number(value)) for name, value in self.losses.items()]
-        return pairs
+        named = {name for name, _ in pairs}
+        rest = [(name, value) for name, value in self.losses.items() if name not in named]
+        return pairs + [(name, short_number(value)) for name, value in rest]
