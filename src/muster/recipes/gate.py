@@ -131,6 +131,7 @@ class Gate:
         save: Saves a checkpoint of this loop, and returns its path.
         weights: Returns the weights of the policy.
         episodes: The episodes before the first loop, of a resumed run.
+        stop: Tells whether a signal has asked the run to end.
     """
 
     def __init__(
@@ -140,6 +141,7 @@ class Gate:
         save: Callable[[Context], Path],
         weights: Callable[[], Mapping[str, Any]],
         episodes: EpisodeLog,
+        stop: StopRequest,
     ) -> None:
         self.paused = 0.0
         """Seconds spent on waiting for the driver."""
@@ -148,6 +150,7 @@ class Gate:
         self._save = save
         self._weights = weights
         self._resumed = episodes
+        self._stop = stop
         self._episodes: EpisodeLog | None = None
         self._metrics: dict[str, float] = {}
         self._eval_return: float | None = None
@@ -196,7 +199,8 @@ class Gate:
             message = self._post.hear(wait=True)
             if message is None:  # a signal, or the failure of another node
                 ctx.finish = True
-                ctx.setdefault("stopped_by", "signal")
+                if self._stop.is_requested():
+                    ctx.stopped_by = "signal"
                 break
         self.paused += time.monotonic() - since
 

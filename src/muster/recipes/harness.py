@@ -198,6 +198,7 @@ class Harness:
                 self._save_now,
                 lambda: self._agent.parts()["policy"],
                 self.episodes,
+                self.stop,
             )
             self._task.use(self._gate.middleware())
         for hook in hooks_of(self._job.options.use):
