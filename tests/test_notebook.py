@@ -23,9 +23,10 @@ def test_the_first_notebook_runs_and_shows_tables(tmp_path, monkeypatch):
     )
     client.execute()
     shown = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
-    (table,), (step,), (printed,), (same,), (plays,) = shown[1:]
-    assert "ppo on Tilted-v0, seed 0, 2 workers" in table.data["text/html"]
+    (table,), (step,), printed, (same,), (plays,) = shown[1:]
+    assert "ppo on Tilted-v0, seed 0, 0 workers" in table.data["text/html"]
     assert "<td style='text-align:left'>256</td>" in step.data["text/html"]
-    assert printed.name == "stdout"
-    assert printed.text.splitlines() == ["512 0.512", "768 0.768", "1024 1.024"]
+    assert {each.name for each in printed} == {"stdout"}
+    lines = "".join(each.text for each in printed).splitlines()
+    assert lines == ["512 0.512", "768 0.768", "1024 1.024"]
     assert same.data["text/plain"] == plays.data["text/plain"] == "True"

@@ -276,7 +276,7 @@ def test_mistakes_are_those_of_one_call_and_nothing_is_written(tmp_path):
         for call, value in ((trainer.step, 0), (trainer.step, "9"), (trainer.evaluate, 1.5)):
             with pytest.raises(OptionError, match="is not possible"):
                 call(value)
-        with pytest.raises(MusterError, match="not empty"):
+        with pytest.raises(MusterError, match="is in use"):
             trainer.save("here")
     assert [each.name for each in tmp_path.iterdir()] == ["here"]
 

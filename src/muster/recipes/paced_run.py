@@ -69,6 +69,8 @@ class PacedRun:
         self._wanted: int | None = None
         """The environment step that ends the iteration in progress; None for the run's choice."""
         self._is_stepping = False
+        self._stands = False
+        """Whether the run waits at its gate, as far as the caller has heard."""
         self._thread = threading.Thread(
             target=_train,
             args=(self._pacing, algo, env, config, options),
@@ -120,16 +122,14 @@ class PacedRun:
             else:
                 self._begin(True)
         while True:
+            if self._stands and self.report is not None:
+                if self._wanted is None or self.report.env_step >= self._wanted:
+                    self._is_stepping = False
+                    return self.report
+                self._go_on()
             message = self._next()
             if isinstance(message, _Ended):
                 return self._last_report(message)
-            if isinstance(message, Arrived):
-                if message.is_last:
-                    continue
-                if self._wanted is None or message.env_step >= self._wanted:
-                    self._is_stepping = False
-                    return message
-                self._go_on()
 
     def ask(self, question: Any) -> Any:
         """Return the answer of the gate to a question."""
@@ -187,6 +187,7 @@ class PacedRun:
         self._pacing.begin(is_wanted)
 
     def _go_on(self) -> None:
+        self._stands = False
         until = self.env_step + 1 if self._wanted is None else self._wanted
         self._pacing.link.send(GoOn(until))
 
@@ -221,7 +222,7 @@ class PacedRun:
                         "muster resume RUN, from its last checkpoint",
                     ) from None
         if isinstance(message, Arrived):
-            self.report = message
+            self.report, self._stands = message, not message.is_last
         elif isinstance(message, _Ended):
             self.result, self.error = message.result, message.error
             self._thread.join()
