@@ -1,11 +1,19 @@
 """A `main` that was typed in, as in a notebook, is in no file: it travels by value."""
 
+import sys
+import types
+
 import pytest
 
-PROGRAM = """
-from muster import Parallel, Task
+from muster import OptionError, Parallel
+
+CELL = """
+import threading
+
+from muster import Task
 
 OFFSET = 10
+LOCK = threading.Lock()
 
 
 class Job:
@@ -22,18 +30,25 @@ def main(job, more=0):
         return helper(job.number) + more + task.router.node_id
 
 
-print(Parallel.runner(2)(main, Job(5), more=100))
+def locked(job):
+    return LOCK
 """
 
 
-@pytest.mark.timeout(120)
-def test_it_runs_on_nodes_with_what_it_uses(warm_python, tmp_path):
-    done = warm_python.run(PROGRAM, cwd=tmp_path, warnings=["error"])
-    assert (done.returncode, done.stderr, done.stdout) == (0, "", "[115, 116]\n")
+@pytest.fixture
+def cell(monkeypatch):
+    """Return what a cell has defined in the main module of a notebook."""
+    module = types.ModuleType("__main__")
+    exec(CELL, module.__dict__)
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    return module
 
 
 @pytest.mark.timeout(120)
-def test_what_cannot_travel_is_named(warm_python, tmp_path):
-    code = PROGRAM.replace("Job(5)", "open('/dev/null')")
-    done = warm_python.run(code, cwd=tmp_path, warnings=["ignore"])
-    assert done.returncode == 1 and "cannot be sent to a new process" in done.stderr
+def test_it_runs_on_nodes_with_what_it_uses(cell):
+    assert Parallel.runner(2)(cell.main, cell.Job(5), more=100) == [115, 116]
+
+
+def test_what_cannot_travel_is_refused(cell):
+    with pytest.raises(OptionError, match="'locked' or an argument of it cannot be sent"):
+        Parallel.runner(2)(cell.locked, cell.Job(5))

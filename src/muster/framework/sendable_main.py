@@ -20,7 +20,7 @@ GUARD = 'if __name__ == "__main__":'
 
 def sendable(
     main: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]:
+) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     """Return `main` and its arguments in a form that can be sent to a new process.
 
     Raises:
@@ -35,12 +35,10 @@ def sendable(
     if getattr(current_process(), "_inheriting", False):
         raise _no_guard("this process was started by a runner, and has come to the same line again")
     if _is_typed_in(main):
-        typed_in = TypedIn(main, args, kwargs)
-        _check_can_be_pickled(typed_in, (), {})
-        return typed_in, (), {}
+        return _checked(TypedIn(main, args, kwargs)), (), {}
     _check_main_module(main)
     _check_can_be_pickled(main, args, kwargs)
-    return main, args, kwargs
+    return main, args, dict(kwargs)
 
 
 class TypedIn:
@@ -66,6 +64,21 @@ class TypedIn:
         import cloudpickle  # only notebooks need it
 
         return _restored, (cloudpickle.dumps(self._call),)
+
+    def __str__(self) -> str:
+        return name_of(self._call[0])
+
+
+def _checked(typed_in: TypedIn) -> TypedIn:
+    try:
+        ForkingPickler.dumps(typed_in)
+    except Exception as error:
+        raise OptionError(
+            f"{str(typed_in)!r} or an argument of it cannot be sent to a new process",
+            f"Python says: {error}",
+            "make inside of it what cannot be sent, or pass what that is made of",
+        ) from None
+    return typed_in
 
 
 def _restored(data: bytes) -> TypedIn:

@@ -1,8 +1,8 @@
-"""`Gate`: the middleware at which a run waits until its driver, a `Trainer`, asks for more.
+"""`RunGate`: the middleware at which a run waits until its driver, a `Trainer`, asks for more.
 
     the loop reaches its limit -> Arrived, to the driver -> wait
     from the driver:  GoOn(until)  ->  loops up to that environment step
-                      Ask(...)     ->  Answer: a checkpoint, or the weights of the policy
+                      Ask(...)     ->  Answered: a checkpoint, or the weights of the policy
                       Close()      ->  this loop is the last: it is saved, and the run ends
 
 The gate waits at the end of a loop, after evaluation and before metrics and checkpoint, so a run
@@ -67,7 +67,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Answered:
     """The answer to a question: the path of a checkpoint, or packed weights."""
 
     number: int
@@ -122,7 +122,7 @@ def post_of(job: Job, stop: StopRequest) -> Post:
     return _NodePost() if job.driver is None else _OwnPost(job.driver, stop)
 
 
-class Gate:
+class RunGate:
     """Lets a run go on as far as its driver asks.
 
     Args:
@@ -192,7 +192,7 @@ class Gate:
         if ctx.finish:
             self._post.say(self._arrived(ctx))
             return
-        if message is None:
+        if ctx.env_step >= self._until:
             self._post.say(self._arrived(ctx))
         since = time.monotonic()
         while not self._obey(ctx, message):
@@ -215,7 +215,7 @@ class Gate:
                 return True
             self._post.say(self._arrived(ctx))
         elif isinstance(message, Ask):
-            self._post.say(Answer(message.number, self._answer(ctx, message)))
+            self._post.say(Answered(message.number, self._answer(ctx, message)))
             return bool(ctx.env_step < self._until)  # asked during an iteration: it goes on
         elif message is not None:
             raise TaskError(

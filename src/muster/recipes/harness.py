@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self
 
 from muster import middleware
 from muster.framework import Context, Task
-from muster.recipes.gate import Gate, post_of
+from muster.recipes.gate import RunGate, post_of
 from muster.recipes.graceful import StopRequest
 from muster.recipes.hooks import hooks_of
 from muster.recipes.job import Job, result_of
@@ -94,7 +94,7 @@ class Harness:
         self._evaluator: Evaluator | None = None
         self._note: Callable[[Context], object] = lambda ctx: None
         self._metrics_every = 1
-        self._gate: Gate | None = None
+        self._gate: RunGate | None = None
         self._saved: tuple[int, Path] | None = None
         self._stack = ExitStack()
 
@@ -192,7 +192,7 @@ class Harness:
         if self._job.paced:
             # One rollout and its updates; where a loop is smaller, up to the next line of metrics.
             in_step = self._job.cfg.PROGRAM == "in_step"
-            self._gate = Gate(
+            self._gate = RunGate(
                 post_of(self._job, self.stop),
                 1 if in_step else self._metrics_every,
                 self._save_now,

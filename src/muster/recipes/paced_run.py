@@ -1,7 +1,7 @@
 """`PacedRun`: a training run on a thread of its own, which goes on only when its caller asks.
 
     caller ──begin, GoOn, Ask, Close, signals──> thread: `run_training`, its nodes, its gate
-    caller <──Ready, Arrived, Answer, Ended───── thread
+    caller <──Ready, Arrived, Answered, Ended───── thread
 
 There is one way to train: the thread runs what `muster.train` runs, with a gate in its loop
 (recipes/gate.py). The caller waits in short intervals, so Ctrl-C interrupts every wait. An
@@ -20,7 +20,7 @@ from typing import Any
 from muster.errors import TaskError
 from muster.flow.wire import unpack
 from muster.framework.driver import StopSignal
-from muster.recipes.gate import Answer, Arrived, Ask, Close, GoOn
+from muster.recipes.gate import Answered, Arrived, Ask, Close, GoOn
 from muster.recipes.pacing import Pacing, Ready
 from muster.recipes.result import RunResult
 from muster.recipes.step_result import StepResult
@@ -141,7 +141,7 @@ class PacedRun:
             if isinstance(message, _Ended):
                 self._last_report(message)
                 return None
-            if isinstance(message, Answer) and message.number == asked.number:
+            if isinstance(message, Answered) and message.number == asked.number:
                 return message.value
             if isinstance(message, Arrived) and not message.is_last:
                 self._pacing.link.send(asked)  # it may have been lost with a replaced process
