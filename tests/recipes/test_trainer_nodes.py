@@ -142,11 +142,24 @@ def test_learners_with_actors_wait_at_the_gate(algo, options):
 
 
 @pytest.mark.slow
+def test_a_learner_that_is_killed_between_two_steps_goes_on_from_its_checkpoint():
+    with muster.Trainer("dqn", CART, **SMALL, workers=3, env_steps=4_000) as trainer:
+        trainer.step()
+        saved = trainer.save()
+        os.kill(nodes()[0], signal.SIGKILL)
+        assert trainer.step().env_step >= 2_000
+        assert muster.load_policy(saved) is not None
+        list(trainer)
+    assert trainer.result().replacements == 1
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_steps_on_ray_give_the_same_policy(whole):
+def test_steps_on_ray_give_the_same_policy(whole, capfd):
     with muster.Trainer("ppo", CART, **PPO, engine="ray") as trainer:
         trainer.step()
         seen = trainer.policy.agent.policy_sha256()
         assert muster.load_policy(trainer.save()).agent.policy_sha256() == seen
         list(trainer)
     assert trainer.result().policy_sha256 == whole.policy_sha256
+    assert "SIGTERM" not in capfd.readouterr().err
