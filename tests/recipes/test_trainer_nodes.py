@@ -3,9 +3,12 @@
 import json
 import os
 import signal
+import sys
 import threading
 import time
+import types
 
+import gymnasium as gym
 import pytest
 
 import muster
@@ -163,3 +166,67 @@ def test_steps_on_ray_give_the_same_policy(whole, capfd):
         list(trainer)
     assert trainer.result().policy_sha256 == whole.policy_sha256
     assert "SIGTERM" not in capfd.readouterr().err
+
+
+CELL = """
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+from torch import nn
+
+
+class Mine(CartPoleEnv):
+    def step(self, action):
+        obs, reward, *rest = super().step(action)
+        return obs, 2 * reward, *rest
+
+
+class Net(nn.Module):
+    def __init__(self, obs_space, outputs):
+        super().__init__()
+        self.body, self.out = nn.Linear(obs_space.shape[0], 8), nn.Linear(8, outputs)
+        self.value = nn.Linear(8, 1)
+
+    def forward(self, obs):
+        hidden = self.body(obs).tanh()
+        return self.out(hidden), self.value(hidden)
+
+
+def hook(ctx):
+    ctx.log("own/steps", ctx.env_step)
+
+
+gym.register("OfACell-v0", Mine, max_episode_steps=50)
+"""
+
+
+def test_an_environment_a_network_and_a_hook_of_a_cell_reach_the_workers(monkeypatch):
+    cell = types.ModuleType("__main__")  # as in a notebook: a main module without a file
+    monkeypatch.setitem(sys.modules, "__main__", cell)
+    exec(CELL, cell.__dict__)
+    told = {**PPO, "model": cell.Net, "use": [cell.hook], "env_steps": 256}
+    whole = muster.train("ppo", "OfACell-v0", quiet=True, **{**told, "workers": 0})
+    with muster.Trainer("ppo", "OfACell-v0", **told) as trainer:
+        first = trainer.step()
+        assert first.metrics["own/steps"] == 128
+        assert first.return_mean == 2 * first.length_mean
+        assert isinstance(trainer.policy.model, cell.Net)
+        list(trainer)
+    assert trainer.result().policy_sha256 == whole.policy_sha256
+    gym.registry.pop("OfACell-v0")
+
+
+LEFT_OPEN = """
+import muster
+
+trainer = muster.Trainer("ppo", "CartPole-v1", run_dir="run", **{options})
+print(trainer.step().env_step)
+"""
+
+
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.slow), 2])
+def test_a_trainer_that_is_open_when_python_exits_ends_its_run(tmp_path, warm_python, workers):
+    code = LEFT_OPEN.format(options={**PPO, "workers": workers})
+    done = warm_python.run(code, cwd=tmp_path, warnings=["error"])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "128\n", "")
+    saved = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (saved["stopped_by"], saved["env_steps"]) == ("closed", 128)
