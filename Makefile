@@ -9,7 +9,7 @@ AT_ONCE := $(shell $(PYTHON) -c 'import os; print(min(4, len(os.sched_getaffinit
 TESTS := $(BIN)/python -m pytest -q -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install -q
 
-.PHONY: help train test slow check format bench faults pictures clean
+.PHONY: help train test slow check format docs bench faults pictures tables clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -33,6 +33,9 @@ check: $(VENV)/.installed-dev ## Format, lint, types, imports, spelling
 format: $(VENV)/.installed-dev ## Rewrite the code in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/.installed-docs ## Build the documentation site: build/docs/site/index.html
+	$(BIN)/python -m website
 
 bench: $(VENV)/.installed-dev ## Measure what loop, replay and exchange cost (10 minutes)
 	$(BIN)/python benchmarks/task_overhead.py --json $(RESULTS)/task_overhead.json
@@ -60,8 +63,11 @@ faults: $(VENV)/.installed-dev ## Try every fault, and that each trial can fail 
 pictures: $(VENV)/.installed-dev ## Draw the pictures of README and docs from the results
 	$(BIN)/python -m benchmarks.pictures
 
+tables: $(VENV)/.installed-dev ## Write the tables of docs/ from the results
+	$(BIN)/python -m benchmarks.tables
+
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 # A stamp file is younger than what it was made from as long as nothing has to be installed again.
 $(VENV)/bin/python:
@@ -76,5 +82,10 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "Installing what tests need into $(VENV) ..."
-	@$(PIP) -e ".[dev,envs,export,fit,ray,tune,video,wandb]"
+	@$(PIP) -e ".[dev,docs,envs,export,fit,ray,tune,video,wandb]"
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	@echo "Installing what the documentation site needs into $(VENV) ..."
+	@$(PIP) -e ".[docs]"
 	@touch $@

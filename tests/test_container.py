@@ -57,7 +57,7 @@ def here():
 
 
 def test_without_a_container_it_is_the_machine(tree):
-    assert container.memory(tree.proc) == Limit(MACHINE, "what this machine has")
+    assert container.memory(tree.proc) == Limit(MACHINE, "the memory of this machine")
     assert container.free_memory(tree.proc) == MACHINE // 2
     assert container.cores(tree.proc) == here()
     assert container.memory_kills(tree.proc) is None
@@ -108,7 +108,7 @@ def test_v1_without_limits(tree):
     memory, cpu = tree.v1("memory", "/"), tree.v1("cpu", "/user")
     put(memory, memory__limit_in_bytes=9223372036854771712, memory__usage_in_bytes=1)
     put(cpu / "user", cpu__cfs_quota_us=-1, cpu__cfs_period_us=100000)
-    assert container.memory(tree.proc) == Limit(MACHINE, "what this machine has")
+    assert container.memory(tree.proc) == Limit(MACHINE, "the memory of this machine")
     assert container.cores(tree.proc) == here()
 
 
@@ -123,7 +123,7 @@ def test_odd_files_are_no_limit(tree):
     group = tree.v2("/a\tb")
     put(group, memory__max="", cpu__max="nonsense", pids__max="max")
     (tree.proc / "self" / "cgroup").write_text("nonsense\n0::/\n::\n")
-    assert container.memory(tree.proc) == Limit(MACHINE, "what this machine has")
+    assert container.memory(tree.proc) == Limit(MACHINE, "the memory of this machine")
     assert container.cores(tree.proc) == here()
 
 

@@ -118,6 +118,19 @@ def test_one_file_decides_about_devices():
     assert found == []
 
 
+def test_every_file_that_the_architecture_page_names_exists():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    named = {name.removeprefix("muster/") for name in re.findall(r"`([a-z_/]+(?:\.py|/))`", page)}
+    source = ROOT / "src" / "muster"
+    there = [path for path in source.rglob("*") if path.suffix == ".py" or path.is_dir()]
+    paths = [f"/{path.relative_to(source)}{'/' * path.is_dir()}" for path in there]
+    absent = [name for name in named if not any(path.endswith(f"/{name}") for path in paths)]
+    assert [name for name in absent if not (ROOT / name).exists()] == []
+    assert len(named) > 60
+    listed = set(re.findall(r"^\| `(\w+\.py)` \|", page, re.MULTILINE))
+    assert listed == {path.name for path in (source / "framework").glob("[a-z]*.py")}
+
+
 TWO_FACES = {"Learner", "ParameterServer", "ReplayBuffer"}
 """Public names that `muster.actors` has for plain Ray, and other rooms for tasks."""
 

@@ -113,8 +113,8 @@ MUTATIONS = {
     "whole runs": Mutation(
         ("whole_runs", "--only", "ppo-serial", "--count", "5"),
         "recipes/in_step.py",
-        'names = agent.parts() if options.resume else ("policy",)',
-        'names = ("policy",)',
+        "{name: start_from.parts[name] for name in agent.parts()}",
+        '{"policy": start_from.parts["policy"]}',
         "a resumed run begins with an empty optimiser",
     ),
     "Ray's head lost": Mutation(

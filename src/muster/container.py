@@ -47,7 +47,7 @@ def whole_cores() -> int:
 
 def memory(proc: Path = _PROC) -> Limit:
     """Return the most memory that this process can get, in bytes."""
-    limits = [Limit(_machine_memory(proc), "what this machine has")]
+    limits = [Limit(_machine_memory(proc), "the memory of this machine")]
     for group in _groups("memory", proc):
         most = _number(group / "memory.max", group / "memory.limit_in_bytes")
         if most is not None:

@@ -194,7 +194,7 @@ def check_name(name: object) -> None:
     if found[2] is not None and found[1] in (AUTO, "cpu"):
         raise OptionError(
             f"device={name!r:.80} is not possible",
-            f"{found[1]} has no numbers",
+            f"{found[1]} takes no number",
             f"device={found[1]}",
         )
 
@@ -226,7 +226,7 @@ def find_device(name: str) -> Device:
         why = f"there {'is' if count == 1 else 'are'} {count}, numbered from 0"
     else:
         why = f"torch {torch.__version__} finds no {kind} on this machine, only {', '.join(here)}"
-    raise OptionError(f"device={name} is not here", why, f"device={here[-1]}, or device=auto")
+    raise OptionError(f"device={name} is not available", why, f"device={here[-1]}, or device=auto")
 
 
 def device_in_turn(name: str, member: int) -> str:

@@ -24,9 +24,8 @@ def leave_within(seconds: float, name: str, code: int = 0, more_seconds: float =
             waited += more_seconds
         try:
             print(
-                f"muster: {name} is done, and was ended with what still ran in it after "
-                f"{waited:g} s: "
-                + (f"its thread {threads}" if threads else "something that is no thread"),
+                f"muster: {name} was ended {waited:g} s after it had finished, because of "
+                + (f"its thread {threads}" if threads else "something that is not a thread"),
                 file=sys.stderr,
                 flush=True,
             )

@@ -88,7 +88,7 @@ def _compile(loops: Callable[..., Any], rounding: Rounding, releases_lock: bool)
         with contextlib.suppress(RuntimeError):
             return compile_and_keep(loops)
         numba.config.CACHE_DIR = before  # the missing directory was not the reason
-    _tell_once("numba has nowhere to keep what it compiles; set NUMBA_CACHE_DIR")
+    _tell_once("numba has no directory for compiled code; set NUMBA_CACHE_DIR")
     return None
 
 

@@ -88,7 +88,7 @@ def test_a_gradient_sent_again_is_not_applied_again(ray):
     assert born_again.version == 4
     with pytest.raises(BlockError, match="learner 0 was replaced"):
         send(server, 2, incarnation=1)
-    with pytest.raises(BlockError, match="came after 1"):
+    with pytest.raises(BlockError, match="arrived after 1"):
         send(server, 3, incarnation=2)
     counts = server.counts()
     assert (counts["gradients"], counts["repeated"]) == (3, 1)

@@ -306,6 +306,21 @@ def test_what_is_not_finite_is_named_and_changes_no_weight(make_transitions, whe
             assert np.array_equal(value, after[1][k]["critic"][name])
 
 
+@pytest.mark.parametrize("quantiles", [0, 5])  # in one compiled call, and step by step
+def test_a_policy_that_cannot_learn_says_that_the_critics_have(make_transitions, quantiles):
+    agent = SAC(dataclasses.replace(SMALL, quantiles=quantiles), OBS, ACTIONS)
+    agent.critics.adam.lr = 1e30
+    before = agent.policy_sha256(), agent.critics.weights.sha256(), agent.temperature
+    with pytest.raises(NonFiniteError, match="the actor's loss is") as caught:
+        agent.update(make_transitions(16))
+    assert "the critics have learnt from this batch" in caught.value.args[1]
+    assert "the weights were not changed" not in caught.value.args[1]
+    after = agent.policy_sha256(), agent.critics.weights.sha256(), agent.temperature
+    assert after[0] == before[0] and after[2] == before[2]
+    assert after[1] != before[1]
+    assert np.isfinite(agent.critics.weights.vector).all(), "such a state may be saved"
+
+
 @pytest.mark.parametrize(
     "space",
     [

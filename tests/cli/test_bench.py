@@ -68,7 +68,7 @@ def test_options_of_the_algorithm_are_options_of_its_bench():
         (["ppo", "CartPole-v1", "x"], ["x belongs to no option"]),
         (["--secnds", "1"], ["no option --secnds", "nearest is --seconds"]),
         (["--seconds", "0"], ["--seconds 0.0 is not possible", "muster bench ppo CartPole-v1"]),
-        (["--seconds", "soon"], ["--seconds soon is not possible", "it is a number"]),
+        (["--seconds", "soon"], ["--seconds soon is not possible", "it must be a number"]),
         (["--workers", "5"], ["--workers 5 and --slots 4"]),
         (["--json", "no/such/file.json"], ["cannot be written", "--json bench.json"]),
         (["--json", "."], ["cannot be written"]),
@@ -152,5 +152,5 @@ def test_a_signal_ends_a_bench_with_its_code_and_what_was_measured(tmp_path, num
         bench.send_signal(number)
         said, _ = bench.communicate(timeout=300)
     assert bench.returncode == 128 + number
-    assert said == "" or said.endswith("this is of what was trained until then\n")
+    assert said == "" or said.endswith("these numbers are of the training until then\n")
     assert list(tmp_path.glob("muster-bench-*")) == []

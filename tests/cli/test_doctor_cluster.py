@@ -33,7 +33,7 @@ def test_doctor_shows_the_nodes_of_a_cluster_and_their_versions(ray_head):
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0] == f"Ray cluster at {ray_head.address}, 1 node"
-    assert "  token      wanted" in lines and "node 127.0.0.1" in lines
+    assert "  token      required" in lines and "node 127.0.0.1" in lines
     assert "  CPUs       2 of 2 free" in lines and "  GPUs       none" in lines
     (versions,) = [line for line in lines if line.startswith("  versions")]
     assert all(name in versions for name in ("python 3", "ray 2", "torch 2", "muster 0"))
@@ -72,7 +72,7 @@ def test_a_good_cluster_is_shown_with_what_is_free():
         (ClusterNode("b", ALL, FREE, {**GOOD.versions, "torch": None}), "node b has no torch"),
         (
             ClusterNode("b", ALL, FREE, {**GOOD.versions, "muster": "0.2.0"}),
-            "node b has muster 0.2.0, and here it is 0.1.0",
+            "node b has muster 0.2.0, and this machine has 0.1.0",
         ),
         (ClusterNode("b", ALL, FREE, {**GOOD.versions, "python": "3.12.1"}), "has python 3.12.1"),
         (ClusterNode("b", ALL, FREE, GOOD.versions, 2**26), "0.062 GiB of /dev/shm"),

@@ -62,7 +62,7 @@ def test_a_round_number_may_be_written_as_people_write_it(tmp_path, steps, capsy
 @pytest.mark.parametrize("steps", ["1.5", "1e-3", "many", "nan", "inf"])
 def test_what_is_no_whole_number_is_refused(steps, capsys):
     assert main(["train", "ppo", "CartPole-v1", "--env-steps", steps]) == 2
-    assert "it is a whole number" in capsys.readouterr().err
+    assert "it must be a whole number" in capsys.readouterr().err
 
 
 def test_a_float_gets_the_whole_number_that_was_meant():

@@ -120,7 +120,7 @@ def test_a_thread_of_the_users_does_not_keep_a_command_from_ending():
     )
     assert (done.returncode, done.stdout) == (7, "done\n")
     (line,) = done.stderr.splitlines()
-    assert line.startswith("muster: the command is done") and "'viewer'" in line
+    assert line.startswith("muster: the command was ended") and "'viewer'" in line
 
 
 def test_a_command_without_such_a_thread_ends_at_once_and_says_nothing():
@@ -141,7 +141,7 @@ def test_a_detached_process_that_a_command_leaves_behind_is_named(tmp_path):
     try:
         assert (done.returncode, said) == (7, "done")
         assert done.stderr == (
-            f"muster: processes that were started here go on: {pid} (sleep 1000)\n"
+            f"muster: processes started here are still running: {pid} (sleep 1000)\n"
         )
     finally:
         os.kill(int(pid), signal.SIGKILL)

@@ -39,7 +39,7 @@ def test_a_name_of_a_file_is_no_command_to_the_terminal(here, capsys):
 def test_a_file_that_cannot_be_read_is_named_below_the_table(here, capsys):
     (make_run(here / "runs" / "a") / "result.json").write_text("{")
     assert main(["runs"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "runs/a: result.json: it is no JSON"
+    assert capsys.readouterr().out.splitlines()[-1] == "runs/a: result.json: not JSON"
 
 
 def test_runs_as_json_have_their_settings(here, capsys):
@@ -73,7 +73,7 @@ def test_a_comparison_says_how_many_seeds_and_what_follows(here, capsys):
     assert shown[0] == "CartPole-v1: return of the final evaluation"
     assert shown[2].split()[:4] == ["A", "ppo", "5", "482.0"]
     assert "left out: b/gone: failed" in shown
-    assert shown[-1] == "A is better: the interval of the difference leaves out 0"
+    assert shown[-1] == "A is better: the interval of the difference excludes 0"
     assert max(map(len, shown)) <= 80
     assert main(["compare", "a/0", "a/1", "--vs", "b/0", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["enough_seeds"] is False
@@ -96,14 +96,14 @@ def test_a_report_is_written_and_its_place_is_printed(here, capsys):
         (["runs", "--best", "x"], ["--best x is not possible", "a whole number"]),
         (["runs", "--diff", "a"], ["--diff a is not possible", "names with spaces"]),
         (["runs", "--diff", "a", "b"], ["there is no run in a"]),
-        (["compare"], ["does not say which runs", "muster compare runs/a --vs runs/b"]),
-        (["compare", "a"], ["does not say with what: --vs"]),
+        (["compare"], ["needs runs", "muster compare runs/a --vs runs/b"]),
+        (["compare", "a"], ["needs runs to compare with (--vs)"]),
         (["compare", "a", "--vs", "b"], ["there is no run in a"]),
         (["compare", "a", "b", "--score", "last"], ["--score last", "one of final, best"]),
-        (["report"], ["does not say which run", "muster report runs/first"]),
+        (["report"], ["needs a run", "muster report runs/first"]),
         (["report", "a"], ["there is no run in a"]),
         (["report", "a", "--uot", "b"], ["no option --uot", "nearest is --out"]),
-        (["watch"], ["muster watch does not say which run", "try: muster watch RUN"]),
+        (["watch"], ["muster watch needs a run", "try: muster watch RUN"]),
         (["watch", "a"], ["there is no run in"]),
         (["watch", "a", "b"], ["b belongs to no option"]),
         (["compare", "a", "--vz", "b"], ["no option --vz", "nearest is --vs"]),

@@ -17,8 +17,12 @@ PPO = ["tune", "ppo", "CartPole-v1"]
 @pytest.mark.parametrize(
     ("words", "what", "fix"),
     [
-        ([], "muster tune does not say what to tune", "muster tune ppo CartPole-v1 --grid"),
-        (["ppo"], "muster tune ppo does not say which environment", "muster tune ppo CartPole-v1"),
+        (
+            [],
+            "muster tune needs an algorithm and an environment",
+            "muster tune ppo CartPole-v1 --grid",
+        ),
+        (["ppo"], "muster tune ppo needs an environment", "muster tune ppo CartPole-v1"),
         (["pp0", "CartPole-v1"], "there is no algorithm 'pp0'", "muster tune ppo CartPole-v1"),
         (["ppo", "CartPole-v9", "--grid", "lr=1"], "No environment 'CartPole-v9'", "CartPole-v1"),
         (["--resume", "nowhere"], "there is no study in nowhere", "muster tune --resume tunes/"),
@@ -34,10 +38,10 @@ def test_a_study_that_cannot_be_is_refused(words, what, fix, capsys, tmp_path, m
 @pytest.mark.parametrize(
     ("words", "what", "fix"),
     [
-        (["--grid", "lrr=0.1"], "'lrr', which is no option of ppo", "--grid lr=0.01,0.001"),
+        (["--grid", "lrr=0.1"], "'lrr', which is not an option of ppo", "--grid lr=0.01,0.001"),
         (["--grid", "gama=0.9"], "the grid has 'gama'", "--grid gamma=..."),
         (["--grid"], "the grid is empty", "--grid lr=0.01,0.001"),
-        (["--grid", "lr="], "which is no option with values", "--grid lr=0.01,0.001"),
+        (["--grid", "lr="], "which is not an option with values", "--grid lr=0.01,0.001"),
         (["--grid", "lr=fast"], "the grid has 'fast' for lr", "--help"),
         (["--grid", "epochs=1.5"], "the grid has '1.5' for epochs", "--help"),
         (["--grid", "lr=0.1", "lr=0.2"], "the grid has lr twice", "--grid lr=0.1,0.2"),
@@ -50,7 +54,7 @@ def test_a_study_that_cannot_be_is_refused(words, what, fix, capsys, tmp_path, m
         (["--grid", "lr=0.1", "--lr", "3"], "lr is fixed and tried", "leave out --lr"),
         (["--space", "lr=2:1"], "the space has '2:1' for lr", "--help"),
         (["--space", "lr=log:0:1"], "the space has 'log:0:1' for lr", "--help"),
-        (["--search", "random"], "does not say what to try", "--space lr=log:1e-5:1e-2"),
+        (["--search", "random"], "has nothing to try", "--space lr=log:1e-5:1e-2"),
         (["--search", "bayes"], "--search bayes is not possible", "muster tune ppo"),
         (["--grid", "lr=0.1", "--jobs", "0"], "--jobs 0 is not possible", "--jobs 1"),
         (["--grid", "lr=0.1", "--num-envs", "0"], "--num-envs 0 is not possible", "--num-envs 1"),

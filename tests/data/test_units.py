@@ -104,6 +104,7 @@ def test_n_step_returns_go_on_over_the_fragments_of_one_actor(history, rows, n):
         return
     batch = buffer.draw_at((np.arange(len(buffer)) + 0.5) / len(buffer))
     assert batch.index.tolist() == list(stored)
+    np.testing.assert_array_equal(buffer.terminated(batch.index), batch.discount == 0)
     chains = [chain for actor in actors for env in actor.chains for chain in env]
     expected = {step.number: (chain, t) for chain in chains for t, step in enumerate(chain)}
     for row, number in enumerate(batch.index.tolist()):
@@ -259,7 +260,7 @@ def test_what_an_actor_expects_is_the_priority_of_what_is_new(sequences):
     for error in (1.0, 4.0, 2.0, 3.0):
         buffer.add(*world.step(no, no), priority=np.float32([error]))
     assert buffer.mass == pytest.approx(4 + 3 if sequences else 10, rel=1e-5)
-    with pytest.raises(OptionError, match="the steps are without priority"):
+    with pytest.raises(OptionError, match="the steps have no priority"):
         buffer.add(*world.step(no, no))
     with pytest.raises(OptionError, match="td_error"):
         buffer.add(*world.step(no, no), priority=np.float32([np.nan]))
@@ -323,10 +324,10 @@ def test_fragments_that_follow_each_other_do_so_after_a_checkpoint_too():
         (lambda: Sequence(4, overlap=1, burn_in=2), "is not possible"),
         (lambda: Transition(0), "n_step=0"),
         (lambda: Unroll(0), "length=0"),
-        (lambda: played(1, [], 4, columns=[NOTE, NOTE]), "the columns note are there twice"),
+        (lambda: played(1, [], 4, columns=[NOTE, NOTE]), "the columns note twice"),
         (
             lambda: played(1, [], 4, columns=[Column("reward", np.dtype(np.int8))]),
-            "the columns reward are there twice",
+            "the columns reward twice",
         ),
     ],
 )

@@ -37,7 +37,7 @@ def test_a_device_that_is_not_here_is_refused_before_anything_starts(tmp_path, c
     assert main(words) == 2
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 3 and not (tmp_path / "run").exists()
-    assert "--device cuda is not here" in said[0] and "finds no cuda" in said[1]
+    assert "--device cuda is not available" in said[0] and "finds no cuda" in said[1]
     assert "--device cpu" in said[2]
 
 
@@ -188,7 +188,7 @@ def test_adam_on_a_device_is_adam_on_the_host_up_to_rounding(there):
 def test_what_is_left_on_the_host_is_an_error_and_no_silent_copy(there):
     module = nn.Linear(3, 2)
     net = make_net(module, FlatParameters(module, there))
-    assert net.by_torch == "it is computed on pretend"
+    assert net.by_torch == "the network is on the device pretend"
     with pytest.raises(RuntimeError, match="same device"):
         module(torch.ones(1, 3))
     with pytest.raises(RuntimeError, match="pretend:0, pretend:1"):
@@ -211,7 +211,7 @@ def test_doctor_wants_to_know_for_which_environment_a_device_is(capsys):
 
 
 def test_a_bench_compares_with_the_cpu_alone():
-    with pytest.raises(OptionError, match="device=auto is not possible with a bench"):
+    with pytest.raises(OptionError, match="device=auto is not possible with muster bench"):
         bench("ppo", "CartPole-v1", device="auto")
 
 
@@ -223,14 +223,14 @@ GPU = DeviceCost("cuda", False, act_us=200, update_us=600, copy_us=100)
     ("costs", "said"),
     [
         ([CPU], "--device cpu: torch 2.13.0 finds no cuda, mps, xpu here"),
-        ([CPU, GPU], "--device cpu: 7.6 times as fast, because copies alone outlast an update"),
+        ([CPU, GPU], "--device cpu: 7.6 times as fast, because copying takes longer than updates"),
         (
             [DeviceCost("cpu", True, 20, 300, 0), GPU],
-            "--device cpu: 2.1 times as fast, because so small a network is mostly calls",
+            "--device cpu: 2.1 times as fast, because overhead dominates small networks",
         ),
         (
             [DeviceCost("cpu", False, 900, 9_000, 0), GPU],
-            "--device cuda: 14.6 times as fast, because its sums save more than copies cost",
+            "--device cuda: 14.6 times as fast, because speed outweighs the cost of copies",
         ),
         ([DeviceCost("cpu", False, 200, 610, 0), GPU], "cuda is no faster than cpu"),
     ],

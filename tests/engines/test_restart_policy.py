@@ -17,7 +17,7 @@ def test_three_deaths_at_the_same_work_are_enough():
     assert [dies(policy), dies(policy)] == [None, None]
     assert dies(policy) == (
         "it was ended by SIGKILL, 3 times in a row at the same place: "
-        "10 steps of work after it was started"
+        "10 steps of work after its start"
     )
 
 
@@ -66,7 +66,7 @@ def test_no_progress_in_many_lives_is_given_up_though_each_ended_elsewhere():
     policy = RestartPolicy(100)
     for number in range(MOST_WITHOUT_PROGRESS - 1):
         assert dies(policy, work=number, mark=7) is None
-    assert "did not get any further in 10 lives" in dies(policy, work=99, mark=7)
+    assert "none of its 10 incarnations got any further" in dies(policy, work=99, mark=7)
 
 
 def test_restarts_are_limited_and_forgiven_by_a_minute_of_work():

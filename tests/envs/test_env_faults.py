@@ -71,10 +71,22 @@ WRONG = {
     "obs batch": (put(0, np.zeros((1, 2), np.float32)), "observation", "shape (1, 2)"),
     "obs number": (put(0, 1.0), "observation", "shape () instead of (2,)"),
     "obs None": (put(0, None), "observation", "is None"),
-    "obs ragged": (put(0, [[1.0], [1.0, 2.0]]), "observation", "no array"),
-    "obs strings": (put(0, ["1.0", "2.0"]), "observation", "no number or array of numbers"),
-    "obs complex": (put(0, np.zeros(2, complex)), "observation", "no number or array of numbers"),
-    "obs objects": (put(0, np.array([None, 1])), "observation", "no number or array of numbers"),
+    "obs ragged": (put(0, [[1.0], [1.0, 2.0]]), "observation", "not an array"),
+    "obs strings": (
+        put(0, ["1.0", "2.0"]),
+        "observation",
+        "neither a number nor an array of numbers",
+    ),
+    "obs complex": (
+        put(0, np.zeros(2, complex)),
+        "observation",
+        "neither a number nor an array of numbers",
+    ),
+    "obs objects": (
+        put(0, np.array([None, 1])),
+        "observation",
+        "neither a number nor an array of numbers",
+    ),
     "reward NaN": (put(1, np.nan), "reward", "is nan"),
     "reward Inf": (put(1, np.float32(np.inf)), "reward", "is inf"),
     "reward -Inf": (put(1, -np.inf), "reward", "is -inf"),
@@ -363,7 +375,7 @@ def test_an_env_error_survives_a_pipe_between_processes():
 
 
 def test_something_that_is_no_env_is_refused():
-    with pytest.raises(EnvError, match="no environment"):
+    with pytest.raises(EnvError, match="not an environment"):
         make_envs(lambda: "CartPole-v1")
 
 

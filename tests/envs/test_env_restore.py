@@ -198,7 +198,7 @@ def test_an_env_that_ends_earlier_the_second_time_is_restarted():
     envs.reset()
     for _ in range(6):
         envs.step([0])
-    with pytest.warns(MusterWarning, match="it ended after 4 of 6 steps"):
+    with pytest.warns(MusterWarning, match="the episode ended after 4 of 6 steps"):
         other.load_state_dict(envs.state_dict())
     assert other.state_dict()["episodes"].tolist() == [1]
 
@@ -278,6 +278,6 @@ def test_an_episode_too_long_to_be_remembered_is_restarted():
         envs.step([1])
     state = envs.state_dict()
     assert state["kept"].tolist() == [False] and state["lengths"].tolist() == [120]
-    with pytest.warns(MusterWarning, match="longer than what is remembered"):
+    with pytest.warns(MusterWarning, match="longer than the actions that muster keeps"):
         other.load_state_dict(state)
     assert other.state_dict()["episodes"].tolist() == [1]

@@ -138,7 +138,7 @@ def test_a_file_that_differs_is_not_written(head, method, run, request, tmp_path
     right = getattr(head, method)
     monkeypatch.setattr(head, method, lambda self, x: right(self, x) + 1)
     out = tmp_path / "policy.pt2"
-    with pytest.raises(ExportError, match="is not the policy, and was not written") as raised:
+    with pytest.raises(ExportError, match="differs from the policy, and was not written") as raised:
         muster.export(request.getfixturevalue(run), to="torch-export", out=out)
     assert raised.value.run_failed and list(tmp_path.iterdir()) == []
 

@@ -12,7 +12,7 @@ import muster
 from muster.errors import OptionError
 from muster.fitting import FitOptions, load_classifier, load_data
 from muster.fitting.batches import BatchPlan, share_of
-from muster.fitting.job import make_classifier, make_plan
+from muster.fitting.job import make_network, make_plan
 from muster.nets.flat import add_rows
 from muster.nets.threads import one_torch_thread
 
@@ -89,7 +89,7 @@ def slots_gradient(classifier, dataset, plan, rows):
 def test_the_sum_of_slots_is_the_gradient_of_the_whole_batch_by_plain_autograd(small, rows, norm):
     options = FitOptions(batch_size=16, norm=norm)
     dataset = load_data(small)
-    classifier = make_classifier("resnet8", dataset, options)
+    classifier = make_network("resnet8", dataset, options)
     plan = make_plan(dataset, options)
     chosen = plan.order(0)[:rows]
     with one_torch_thread():
@@ -107,7 +107,7 @@ def test_the_sum_of_slots_is_the_gradient_of_the_whole_batch_by_plain_autograd(s
 def test_batch_norm_is_that_of_a_slot_and_its_averages_are_weighted_by_samples(small):
     options = FitOptions(batch_size=16)
     dataset = load_data(small)
-    classifier = make_classifier("resnet8", dataset, options)
+    classifier = make_network("resnet8", dataset, options)
     plan = make_plan(dataset, options)
     rows = plan.order(0)[:11]
     first = next(each for each in classifier.module.modules() if hasattr(each, "running_mean"))
@@ -185,9 +185,9 @@ def test_a_damaged_or_foreign_checkpoint_is_named(by_replicas, tmp_path):
         "ppo", "CartPole-v1", env_steps=64, rollout=8, eval_episodes=1, workers=0, quiet=True,
         run_dir=tmp_path / "ppo",
     )  # fmt: skip
-    with pytest.raises(muster.MusterError, match="no network of muster fit"):
+    with pytest.raises(muster.MusterError, match="not a network of muster fit"):
         load_classifier(policy.run_dir)
-    with pytest.raises(muster.MusterError, match="no run of muster fit"):
+    with pytest.raises(muster.MusterError, match="not a run of muster fit"):
         muster.fit(run_dir=policy.run_dir, resume=True)
 
 

@@ -65,15 +65,15 @@ def test_resume_goes_on_with_a_fitted_run_and_records_the_change(done, capsys):
     [
         (["resnet21", "--data", "digits"], "no model 'resnet21'", "muster fit resnet20"),
         (["mpl", "--data", "digits"], "no model 'mpl'", "muster fit mlp"),
-        (["mlp"], "does not say which data", "--data digits"),
-        (["--data", "digits"], "does not say which model", "muster fit resnet8"),
+        (["mlp"], "needs data", "--data digits"),
+        (["--data", "digits"], "needs a model", "muster fit resnet8"),
         (["mlp", "--data", "digits", "--epoch", "3"], "no option --epoch", "--epochs"),
         (["mlp", "--data", "digits", "--epochs", "x"], "--epochs x is not possible", "--help"),
         (["mlp", "--data", "digits", "--epochs", "0"], "--epochs 0 is not", "--epochs 1"),
         (["mlp", "--data", "digits", "--replicas", "9"], "--replicas 9 is not", "--replicas 4"),
         (["mlp", "--data", "digits", "--schedule", "cos"], "--schedule cos", "--schedule cosine"),
         (["mlp", "--data", "nowhere"], "there is no data in nowhere", "--data digits"),
-        (["--resume"], "--resume does not say which run", "muster resume"),
+        (["--resume"], "--resume needs a run", "muster resume"),
         (["--resume", "--run-dir", "nowhere"], "there is no run in", "runs/"),
     ],
 )
@@ -107,7 +107,7 @@ def test_progress_fits_into_eighty_columns(monkeypatch):
     def learn(ctx):
         ctx.keep("env_step")
         ctx.env_step = ctx.get("env_step", 0) + 50_000
-        ctx.train_loss, ctx.test_accuracy = 123.456, 0.98765
+        ctx.train_loss, ctx.test_score = 123.456, 0.98765
 
     file = Terminal()
     Task().use(FitProgress(10**6, 100_000, False, file)).use(learn).run(20)

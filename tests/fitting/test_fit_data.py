@@ -57,6 +57,11 @@ def test_a_share_of_every_class_is_tested_with_and_nothing_twice():
     assert np.bincount(labels[test]).tolist() == [2, 1, 1]
 
 
+def test_the_only_sample_of_a_class_is_learnt_from():
+    train, test = split_by_class(np.array([0, 0, 0, 1]), 0.5, seed=3)
+    assert 3 in train and 3 not in test and len(test) == 2
+
+
 # ---- CIFAR
 
 
@@ -170,7 +175,7 @@ def damage_cut_at_a_record(tmp_path):
 def damage_absent_file(tmp_path):
     files = cifar10_files()
     del files["data_batch_2.bin"]
-    return unpacked(files, tmp_path / "c"), "data_batch_2.bin is not there"
+    return unpacked(files, tmp_path / "c"), "data_batch_2.bin does not exist"
 
 
 def damage_label(tmp_path):
@@ -180,7 +185,7 @@ def damage_label(tmp_path):
 
 
 def damage_other_archive(tmp_path):
-    return packed({"readme.txt": b"hello"}, tmp_path / "c.tar.gz"), "is no CIFAR"
+    return packed({"readme.txt": b"hello"}, tmp_path / "c.tar.gz"), "is not CIFAR"
 
 
 def damage_missing(tmp_path):
@@ -189,7 +194,7 @@ def damage_missing(tmp_path):
 
 def damage_other_file(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
-    return tmp_path / "notes.txt", "no data set that muster can read"
+    return tmp_path / "notes.txt", "not a data set that muster can read"
 
 
 DAMAGES = [value for name, value in sorted(globals().items()) if name.startswith("damage_")]

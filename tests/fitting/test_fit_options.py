@@ -10,7 +10,8 @@ import torch
 import muster
 from muster.errors import OptionError
 from muster.fitting import FitOptions, load_data
-from muster.fitting.job import make_augmentation, make_classifier
+from muster.fitting.job import make_augmentation, make_network
+from muster.fitting.options import OF_CLONES
 from muster.fitting.schedule import learning_rate
 
 pytestmark = pytest.mark.timeout(120)
@@ -81,6 +82,7 @@ def test_every_option_is_tried_here():
     elsewhere = {
         *("data", "epochs", "replicas", "drop_at", "drop_by", "split", "eval_every", "stop_at"),
         *("checkpoint_every", "seconds", "run_dir", "resume", "quiet"),
+        *OF_CLONES,  # tests/fitting/test_cloning.py
     }
     assert {each.name for each in dataclasses.fields(FitOptions)} == {*CHANGES, *elsewhere}
 
@@ -95,7 +97,7 @@ def test_every_option_is_tried_here():
         ({"norm": "layer"}, "norm='layer' is not possible"),
         ({"epoch": 3}, "the nearest is 'epochs'"),
         ({"learning_rate": 0.1}, "the nearest is 'lr'"),
-        ({"data": None}, "does not say which data"),
+        ({"data": None}, "needs data"),
     ],
 )
 def test_a_wrong_option_is_refused_before_anything_is_made(quick, options, message):
@@ -143,7 +145,7 @@ def test_digits_are_not_changed_unless_it_is_asked_for():
 
 def test_samples_are_standardised_by_the_training_set(small):
     dataset = load_data(small)
-    classifier = make_classifier("mlp", dataset, FitOptions())
+    classifier = make_network("mlp", dataset, FitOptions())
     made = classifier.module.standardize(torch.from_numpy(dataset.x_train.copy()))
     assert float(made.mean()) == pytest.approx(0, abs=1e-5)
     assert float(made.std(unbiased=False)) == pytest.approx(1, abs=1e-5)

@@ -25,7 +25,7 @@ def test_gradients_that_come_again_are_accepted_once():
 def test_a_gap_and_an_earlier_life_are_refused_and_a_later_life_counts_anew():
     ledger = VersionLedger()
     assert ledger.accept(0, 1, 1, 0)
-    with pytest.raises(TaskError, match="gradients 3 of learner 0 came after 1"):
+    with pytest.raises(TaskError, match="gradients 3 of learner 0 arrived after 1"):
         ledger.accept(0, 1, 3, 0)
     assert ledger.accept(0, 2, 1, 0)
     with pytest.raises(TaskError, match="learner 0 was replaced"):

@@ -55,6 +55,27 @@ def test_who_is_away_is_not_waited_for_and_gets_the_newest_when_it_comes():
     assert not dispatcher.is_away(2)
 
 
+def test_a_node_whose_others_are_all_away_is_not_alone_until_one_has_ended():
+    """It would run empty loops to `max_step`, and so end the run of those that come back."""
+    dispatcher = Dispatcher(Wire())
+    assert not dispatcher.is_alone
+    dispatcher.gone(1, incarnation=0)
+    dispatcher.gone(2, incarnation=-1)
+    assert not dispatcher.is_alone
+    dispatcher.linked(1, 1)
+    dispatcher.gone(1)
+    assert dispatcher.is_alone, "node 2 never came, and the work is done"
+
+
+def test_a_node_is_alone_when_those_that_were_away_are_given_up():
+    dispatcher = Dispatcher(Wire())
+    for node in (1, 2):
+        dispatcher.gone(node, incarnation=-1)
+        dispatcher.gone(node)
+        assert dispatcher.is_away(node), "it never joined"
+    assert dispatcher.is_alone
+
+
 def test_word_of_an_earlier_process_that_left_comes_too_late_for_the_present_one():
     dispatcher = Dispatcher(Wire())
     dispatcher.linked(2, 3)

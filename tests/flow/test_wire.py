@@ -533,7 +533,7 @@ def test_another_protocol_is_refused_by_number():
     tree = bytearray(pack(1).tree)
     tree[1] = 2
     for read in (buffer_sizes, lambda tree: unpack(tree, ())):
-        with pytest.raises(WireError, match="protocol 2, and here it is 1"):
+        with pytest.raises(WireError, match="protocol 2, and this node uses 1"):
             read(bytes(tree))
 
 

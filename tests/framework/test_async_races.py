@@ -25,8 +25,9 @@ def test_two_unordered_writers_of_one_key_are_named_in_one_warning():
     with pytest.warns(MusterWarning) as caught:
         write_both().run(5)
     assert [str(each.message) for each in caught] == [
-        "'collect' and 'train' both write ctx.envstep and run at the same time: which value stays "
-        "is luck; order them: task.use(train, after=collect), or task.serial(collect, train)"
+        "'collect' and 'train' both write ctx.envstep and run at the same time: which value "
+        "remains is undefined; order them: task.use(train, after=collect), or "
+        "task.serial(collect, train)"
     ]
 
 

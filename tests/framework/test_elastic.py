@@ -49,7 +49,7 @@ def launch_of(monkeypatch, engine, roles=ROLES, **options):
         ({"learner": 1, "actor": (0, 1)}, "the least is 1 or more"),
         ({"learner": 1, "actor": (1,)}, "the least and the most"),
         ({"learner": 1, "actor": (1, 2.5)}, "the least and the most"),
-        ({"actor": (1, 2)}, "node 0 is of this role"),
+        ({"actor": (1, 2)}, "node 0 has this role"),
         ({"learner": 1, "actor": (1, 2), "worker": (1, 2)}, "only one role"),
     ],
 )
@@ -234,7 +234,8 @@ def test_a_learner_that_is_replaced_is_told_that_a_node_that_was_given_up_is_awa
             run.supervisor._replace(run.nodes[2])
     run.ends(0)
     run.comes_back(0)
-    assert next(order for order in run.heard(0, Gone) if order.node == 2).incarnation is not None
+    away, ended = (order for order in run.heard(0, Gone) if order.node == 2)
+    assert away.incarnation is not None and ended.incarnation is None
 
 
 def test_those_that_wait_for_room_do_not_keep_a_run_from_ending(run):

@@ -227,7 +227,7 @@ def test_wait_for_ends_when_the_run_does(task):
     task.use(lambda ctx: None).run(1)
     waiter.join(LONG)
     assert isinstance(waiter.outcome, RunCancelled)
-    assert "the wait for event 'x' was ended" in str(waiter.outcome)
+    assert "the wait for event 'x' was cancelled" in str(waiter.outcome)
     with pytest.raises(RunCancelled):
         task.wait_for("x", timeout=LONG)
 
@@ -276,7 +276,7 @@ def test_events_reach_listeners_from_inside_the_loop(task, heard):
 
 
 def test_emit_refuses_only_local_with_only_remote(task):
-    with pytest.raises(OptionError, match="leave nobody to send to"):
+    with pytest.raises(OptionError, match="leave no receiver"):
         task.emit("x", only_local=True, only_remote=True)
 
 
@@ -291,7 +291,7 @@ def test_emit_refuses_exit_because_the_task_emits_it(task):
 def test_a_listener_has_to_be_callable(task, method):
     with pytest.raises(MiddlewareError) as caught:
         getattr(task, method)("exit", None)
-    assert "a listener has to be callable, not None" in str(caught.value)
+    assert "a listener must be callable, not None" in str(caught.value)
     assert "try: task.on('exit', save), without brackets" in str(caught.value)
 
 

@@ -227,9 +227,9 @@ def test_a_loop_that_does_nothing_here_is_pointed_out():
 
 def test_a_loop_that_nothing_could_end_is_refused():
     what, _ = refusal(TaskError, lambda: Task().run())
-    assert what == "run() would loop for ever: no middleware runs here"
+    assert what == "run() would loop forever: no middleware runs here"
     what, _ = refusal(TaskError, lambda: Task().use(print, filter_labels=["node.1"]).run())
-    assert what == "run() would loop for ever: no middleware runs here"
+    assert what == "run() would loop forever: no middleware runs here"
     assert Task().run(2).total_step == 1, "with max_step an empty loop is fine"
 
 

@@ -193,9 +193,9 @@ class _Gives(nn.Module):
 @pytest.mark.parametrize(
     "model, message",
     [
-        (lambda s, n: 3, "returned 3, which is no torch module\n  why: .*\n  try: def model"),
-        (lambda s, n: _Gives(lambda b: torch.zeros(b, n)), r"shape \(2, 3\).*and no pair"),
-        (lambda s, n: _Gives(lambda b: (torch.zeros(b, n),)), "and no pair\n"),
+        (lambda s, n: 3, "returned 3, which is not a torch module\n  why: .*\n  try: def model"),
+        (lambda s, n: _Gives(lambda b: torch.zeros(b, n)), r"shape \(2, 3\).*not a pair"),
+        (lambda s, n: _Gives(lambda b: (torch.zeros(b, n),)), "not a pair\n"),
         (
             lambda s, n: _Gives(lambda b: (torch.zeros(b, n + 1), torch.zeros(b))),
             r"outputs .* \(2, 4\) .*\(2, 3\)\n  why: .* 3 logits.*\n  try: .*Linear\(..., 3\)",
@@ -217,7 +217,7 @@ def test_a_model_that_gives_something_else_is_told_what(model, message):
 
 
 def test_a_model_that_was_built_already_is_refused():
-    with pytest.raises(OptionError, match="built already"):
+    with pytest.raises(OptionError, match="already built"):
         build_policy(VECTOR, DISCRETE, model=nn.Linear(4, 3))
 
 
@@ -254,7 +254,7 @@ def test_a_model_of_ones_own_without_a_critic_returns_outputs_alone():
     module = build_policy(VECTOR, DISCRETE, model=plain, critic=False)
     outputs, value = module(torch.ones(2, 4))
     assert torch.equal(value, outputs.max(1).values)
-    with pytest.raises(ModelError, match=r"out of 2 observations\n.*one output per action"):
+    with pytest.raises(ModelError, match=r"for 2 observations\n.*one output per action"):
         build_policy(VECTOR, DISCRETE, model=ResidualPair, critic=False)
 
 

@@ -131,7 +131,7 @@ def test_an_action_that_does_not_exist_is_refused(by_torch):
     _, head, net = made(NUMBERS, ACTIONS["discrete"], by_torch=by_torch)
     action, logp, value = room(head, ROWS)
     action[65] = 4
-    with pytest.raises(OptionError, match=r"the action \[4\] is none of"):
+    with pytest.raises(OptionError, match=r"the action \[4\] is not an action of"):
         net.evaluate_actions(some(NUMBERS, ROWS, np.random.default_rng(0)), action, logp, value)
 
 

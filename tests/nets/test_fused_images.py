@@ -145,7 +145,7 @@ def test_which_networks_of_images_are_compiled():
     module.trunk.append(nn.Dropout(0.5))
     assert "Dropout" in why_not_fused_images(module, flat)
     narrow = build_policy(spaces.Box(0, 255, (12, 2), np.uint8), head)
-    assert "is not the usual one" in why_not_fused_images(narrow, FlatParameters(narrow))
+    assert "has unusual settings" in why_not_fused_images(narrow, FlatParameters(narrow))
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -440,7 +440,7 @@ def test_what_does_not_fit_is_refused(rng):
 @needs_numba
 def test_a_head_of_other_actions_is_refused():
     module = _small()
-    with pytest.raises(OptionError, match="2 outputs are none for"):
+    with pytest.raises(OptionError, match="2 outputs do not fit"):
         FusedPolicy(module, FlatParameters(module), ActionHead.of(MULTI))
 
 
@@ -498,7 +498,7 @@ class _Own(ActorCritic):
         (_small(hidden=(64, 256)), None),
         (_small(spaces.Box(-1, 1, (300,))), None),
         (_changed(lambda m: m.policy.__setitem__(1, nn.GELU())), None),
-        (_changed(lambda m: m.policy.__setitem__(1, nn.GELU("tanh"))), "not the usual one"),
+        (_changed(lambda m: m.policy.__setitem__(1, nn.GELU("tanh"))), "has unusual settings"),
         (_changed(lambda m: m.policy.__setitem__(1, nn.ELU())), "ELU has no"),
         (_changed(lambda m: setattr(m, "value", nn.Sequential(*m.value))), "Sequential has no"),
         (_changed(lambda m: m.policy.append(nn.Tanh())), "does not end with"),
@@ -545,7 +545,7 @@ def test_one_hot_observations_are_compiled_too(rng, space):
     np.testing.assert_allclose(found[0], wanted[0], rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(found[1], wanted[1], rtol=1e-5, atol=1e-6)
     for wrong in (obs + 100, obs - 100):
-        with pytest.raises(OptionError, match="is none of"):
+        with pytest.raises(OptionError, match="is not one of"):
             policy.best(wrong)
 
 

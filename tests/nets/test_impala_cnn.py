@@ -86,7 +86,7 @@ def test_a_q_learner_can_ask_for_it_by_name():
 
 
 def test_a_q_learner_that_asks_for_a_memory_is_told_why_not():
-    with pytest.raises(ModelError, match=r"'lstm' is no Q-network\n  why: .*\n  try: .*ppo"):
+    with pytest.raises(ModelError, match=r"'lstm' is not a Q-network\n  why: .*\n  try: .*ppo"):
         build_q_network(spaces.Box(-1, 1, (4,)), 4, model="lstm")
     with pytest.raises(
         OptionError, match=r"there are gru, impala_cnn, lstm, mlp, nature_cnn, resnet20, "

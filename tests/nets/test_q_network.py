@@ -204,18 +204,18 @@ def test_an_unknown_name_is_answered_with_the_nearest():
 def test_a_name_means_one_model():
     register_model("taken", OwnNetwork)
     register_model("taken", OwnNetwork)  # a module that is imported twice does no harm
-    with pytest.raises(OptionError, match="'taken' is registered already"):
+    with pytest.raises(OptionError, match="'taken' is already registered"):
         register_model("taken", _own)
 
 
 @pytest.mark.parametrize(
     ("model", "what"),
     [
-        (nn.Linear(4, 2), "a Linear that was built already"),
+        (nn.Linear(4, 2), "a Linear that is already built"),
         (7, "is 7, which cannot be called"),
-        (lambda space, n: "net", "returned 'net', which is no torch module"),
-        (lambda space, n: nn.Linear(4, 5), "a tensor of shape (2, 5) out of two observations"),
-        (lambda space, n: nn.LSTM(4, n), "out of two observations, not one of shape (2, 2)"),
+        (lambda space, n: "net", "returned 'net', which is not a torch module"),
+        (lambda space, n: nn.Linear(4, 5), "a tensor of shape (2, 5) for two observations"),
+        (lambda space, n: nn.LSTM(4, n), "for two observations, not one of shape (2, 2)"),
     ],
 )
 def test_what_is_no_q_network_is_refused(model, what):

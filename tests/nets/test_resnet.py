@@ -112,7 +112,7 @@ def test_a_slip_in_the_name_is_answered_with_the_nearest():
 
 
 def test_a_name_of_a_residual_network_cannot_be_taken():
-    with pytest.raises(OptionError, match="one of muster's own"):
+    with pytest.raises(OptionError, match="built into muster"):
         registry.register_model("resnet20", torch.nn.Identity)
 
 

@@ -80,7 +80,7 @@ def test_backward_goes_once_per_forward():
     net.forward(np.ones((5, 4), np.float32))
     dq, grad = np.ones((5, 2), np.float32), np.zeros_like(flat.vector)
     net.backward(dq, grad)
-    with pytest.raises(OptionError, match="the last forward, once"):
+    with pytest.raises(OptionError, match="the last forward, and be used once"):
         net.backward(dq, grad)
 
 

@@ -1,4 +1,4 @@
-"""A model that is another function in training than in evaluation is refused, with its layer."""
+"""A model that is another function in training and in evaluation is refused, with its layer."""
 
 import gymnasium as gym
 import numpy as np
@@ -71,7 +71,7 @@ def policy(layer, normalize_obs=False):
 @pytest.mark.parametrize("build", [q_network, policy, lambda each: policy(each, True)])
 @pytest.mark.parametrize("layer", LAYERS)
 def test_it_is_refused_with_the_reason(build, layer):
-    with pytest.raises(ModelError, match="in training than in evaluation") as caught:
+    with pytest.raises(ModelError, match="in training and in evaluation") as caught:
         build(LAYERS[layer])
     shown = "forward()" if layer in ("functional", "gated") else layer.removeprefix("Lazy")
     assert shown in str(caught.value)

@@ -108,7 +108,7 @@ def test_the_episodes_of_all_workers_are_one_budget(tmp_path, workers):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"workers": 2}, "a learner, an evaluator and a worker are three processes"),
+        ({"workers": 2}, "a learner, an evaluator and a worker need three processes"),
         ({"episodes": 0}, "episodes=0 is not possible"),
         ({"slots": 2}, "slots"),
         ({"normalize_obs": True}, "normalize_obs"),

@@ -91,7 +91,7 @@ LAUGHS = "a: &a [x, x]\n" + "".join(
         ("env: Acrobot-v1", "it is for env 'Acrobot-v1'"),
         ("env: [1]", "it is for env [1]"),
         ("model: own_code:Net", "is code"),
-        ("resume: true", "does not say which run"),
+        ("resume: true", "needs a run"),
         ("device: cdua", "there are: auto, cpu, cuda, mps, xpu"),
     ],
 )
@@ -137,10 +137,10 @@ def test_code_is_loaded_for_who_names_it_and_never_for_a_file(own_code, tmp_path
     # Somebody else finds the run: another process, so to say.
     sys.modules.pop("own_code")
     registry._models.clear()
-    with pytest.raises(OptionError, match="a network of code, 'own_code:Net'"):
+    with pytest.raises(OptionError, match="a network from code, 'own_code:Net'"):
         load_policy("run")
     del options["model"]
-    with pytest.raises(OptionError, match="a network of code, 'own_code:Net'"):
+    with pytest.raises(OptionError, match="a network from code, 'own_code:Net'"):
         train("dqn", "CartPole-v1", **{**options, "resume": True})
     with pytest.raises(OptionError, match="is of the model 'own_code:Net'"):
         train("dqn", "CartPole-v1", **{**options, "run_dir": "new", "from_checkpoint": "run"})
@@ -161,7 +161,7 @@ def test_the_environment_of_a_file_is_not_imported(own_code, tmp_path):
     train("dqn", "CartPole-v1", run_dir="run", **SMALL)
     config = tmp_path / "run" / "config.yaml"
     config.write_text(config.read_text().replace("env: CartPole-v1", "env: own_code:CartPole-v1"))
-    with pytest.raises(OptionError, match="an environment of code"):
+    with pytest.raises(OptionError, match="an environment from code"):
         load_policy("run")
     assert not (tmp_path / "ran").exists()
     assert load_policy("run", env="CartPole-v1").env == "CartPole-v1"

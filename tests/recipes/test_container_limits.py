@@ -78,5 +78,6 @@ def test_more_nodes_than_processes_are_allowed_are_refused(monkeypatch):
         Parallel.runner(8)(nothing)
     assert caught.value.args[0] == "8 nodes need 26 processes and threads"
     assert (
-        caught.value.args[1] == "there can be 20 more: what the container has left of 32 processes"
+        caught.value.args[1]
+        == "only 20 more can be started: what the container has left of 32 processes"
     )

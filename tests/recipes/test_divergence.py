@@ -80,7 +80,7 @@ def check_what_is_left(path, error):
     last = RunDirectory.open(path).checkpoints.last()
     assert "env_step" in what and "train_iter" in what
     log = path / "logs" / "main.log"
-    assert fix == f"  try: --from-checkpoint {last}, with a smaller --lr; look into {log}"
+    assert fix == f"  try: --from-checkpoint {last}, with a smaller --lr; see {log}"
     assert "GuardError" in log.read_text()
     assert [each for each in published(path) if not_finite(each)] == []
     assert load_policy(last).act(np.zeros(4, np.float32)) in (0, 1)

@@ -128,7 +128,7 @@ def signalled(folder, number, *options):
         driver.send_signal(number)
         out, _ = driver.communicate(timeout=300)
     assert driver.returncode == 128 + number, out
-    assert "without replay" not in out
+    assert "has no replay" not in out
     assert not set(nodes) & processes().keys()
     return RunDirectory.open(run).checkpoints.load()
 

@@ -23,7 +23,7 @@ def check(tmp_path, algo, workers, fault, **options):
     lines = done.stderr.splitlines()
     assert [line[:7] for line in lines] == ["muster:", "  why: ", "  try: "], done.stderr
     assert done.stdout == ""
-    file = lines[2].rpartition("look into ")[2]
+    file = lines[2].rpartition("see ")[2]
     assert file.startswith(f"{run_dir}/logs/"), lines[2]
     with open(file) as log:
         return lines, log.read()

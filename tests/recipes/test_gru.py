@@ -49,5 +49,5 @@ def test_a_saved_policy_is_loaded_with_its_memory(tmp_path):
 
 def test_a_q_learner_of_single_steps_refuses_it(tmp_path):
     options = {"model": "gru", "dueling": False, "run_dir": str(tmp_path / "run"), "quiet": True}
-    with pytest.raises(muster.MusterError, match="the model 'gru' is no Q-network"):
+    with pytest.raises(muster.MusterError, match="the model 'gru' is not a Q-network"):
         muster.train("apex", "CartPole-v1", **options)

@@ -105,7 +105,7 @@ def test_one_that_gets_no_more_memory_ends_the_run_with_the_reason(tmp_path, alg
     assert code == 1, said
     lines = said.splitlines()
     assert len(lines) == 3 and "MemoryError" in lines[0], said
-    log = Path(lines[2].rpartition("look into ")[2]).read_text()
+    log = Path(lines[2].rpartition("see ")[2]).read_text()
     assert "MemoryError" in log
     assert not (tmp_path / "run" / "result.json").exists()
 
@@ -119,12 +119,14 @@ def dies():
     [
         (
             [4, 5],
-            "it was ended by SIGKILL, by the system for lack of memory (it counted an oom_kill)",
+            "it was ended by SIGKILL, sent by the system, which was out of memory (it counted an "
+            "oom_kill)",
         ),
         ([4, 4], "it was ended by SIGKILL"),
         (
             [None, None],
-            "it was ended by SIGKILL, from outside: maybe by the system, for lack of memory",
+            "it was ended by SIGKILL, sent from outside: maybe by the system, which was out of "
+            "memory",
         ),
     ],
 )

@@ -147,7 +147,7 @@ def test_its_own_options_are_in_the_help_and_checked(capsys):
         ),
         (
             "reinforce:Reinforce",
-            "'reinforce:Reinforce' is no algorithm",
+            "'reinforce:Reinforce' is not an algorithm",
             "it is <class 'reinforce.Reinforce'>",
             "muster.algos.Algorithm(MyConfig, MyAgent), "
             "with a subclass of muster.algos.InStepConfig",
@@ -155,7 +155,7 @@ def test_its_own_options_are_in_the_help_and_checked(capsys):
         (
             "a b:c",
             "the algorithm 'a b:c' is not possible",
-            "code of your own is a module and what is the algorithm in it",
+            "your own code is given as a module and the name of the algorithm in it",
             "muster train my_package.my_module:my_algorithm CartPole-v1",
         ),
     ],
@@ -171,20 +171,20 @@ def test_a_name_that_is_taken_or_none_is_refused():
     muster.register_algorithm("mine", mine)
     muster.register_algorithm("mine", Algorithm(ActorCriticConfig, print))  # a cell run again
     for name, algorithm, message in (
-        ("mine", other, "the algorithm 'mine' is registered already\n.*two things\n.*my_mine"),
-        ("ppo", mine, "the algorithm 'ppo' is one of muster's own\n"),
+        ("mine", other, "the algorithm 'mine' is already registered\n.*ambiguous\n.*my_mine"),
+        ("ppo", mine, "the algorithm 'ppo' is built into muster\n"),
         ("a:b", mine, "name='a:b' is not possible\n"),
         ("", mine, "name='' is not possible\n"),
-        ("x", ActorCriticConfig, "'x' is no algorithm\n  why: it is <class"),
+        ("x", ActorCriticConfig, "'x' is not an algorithm\n  why: it is <class"),
         (
             "x",
             Algorithm(dict, print),
-            "'x' is no algorithm\n  why: its config <class 'dict'> is no",
+            "'x' is not an algorithm\n  why: its config <class 'dict'> is not",
         ),
         (
             "x",
             Algorithm(Bare, print),
-            "'x' is no algorithm\n  why: its config Bare has no FIXED_ON",
+            "'x' is not an algorithm\n  why: its config Bare has no FIXED_ON",
         ),
         (
             "x",
@@ -223,7 +223,7 @@ def test_a_file_does_not_decide_which_algorithm_is_run(tmp_path, capsys, monkeyp
     no_window = ["--video", str(tmp_path / "x.mp4")] if verb == "play" else []
     assert main([verb, str(tmp_path / "run"), *no_window]) == 2
     what, why, fix = three_lines(capsys)
-    assert f"is of an algorithm of code, {SPEC!r}" in what and "cannot say which code" in why
+    assert f"uses an algorithm from code, {SPEC!r}" in what and "must not choose the code" in why
     assert f"--algo {SPEC}" in fix and "reinforce" not in sys.modules
 
 

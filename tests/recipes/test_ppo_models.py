@@ -130,7 +130,7 @@ def test_a_network_that_returns_no_value_is_refused_before_anything_is_written(n
             return self.layer(obs.float().flatten(1))
 
     register_model("test_ppo_models.NoValue", NoValue)
-    with pytest.raises(muster.errors.MusterError, match="no pair"):
+    with pytest.raises(muster.errors.MusterError, match="not a pair"):
         muster.train(
             "ppo",
             "CartPole-v1",

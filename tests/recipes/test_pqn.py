@@ -80,6 +80,6 @@ def test_actions_that_it_cannot_choose_from_are_refused_on_three_lines(capsys):
     assert main(["train", "pqn", "Pendulum-v1"]) == 2
     assert capsys.readouterr().err.splitlines() == [
         "muster: PQN needs Discrete actions; got Box(-2.0, 2.0, (1,), float32)",
-        "  why: it compares the values of all actions, so they have to be countable",
+        "  why: it compares the values of all actions, so there must be finitely many",
         "  try: muster train ppo Pendulum-v1",
     ]

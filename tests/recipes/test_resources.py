@@ -28,7 +28,7 @@ def test_what_cannot_be_read_is_refused_with_an_example(word):
 
 
 def test_without_a_cluster_they_are_of_no_use(tmp_path):
-    with pytest.raises(OptionError, match="of no use with engine=local"):
+    with pytest.raises(OptionError, match="has no effect with engine=local"):
         muster.train(
             "dqn", "CartPole-v1", resources=("learner:num_gpus=1",), run_dir=str(tmp_path / "run")
         )

@@ -161,6 +161,10 @@ def test_another_algorithm_or_environment_is_refused(tmp_path, capsys, words):
     assert "is of ppo on CartPole-v1" in error and f"muster resume {tmp_path / 'run'}" in error
 
 
+NEEDS_MORE = ("bf16", "compile", "wandb", "lag", "device", "freeze_backbone")
+"""Options that need a processor, a package or another option."""
+
+
 def another(value):
     """Return a legal value that is not the default, where one follows from the type."""
     if isinstance(value, bool):
@@ -179,7 +183,7 @@ def test_every_option_of_a_run_is_the_one_it_is_resumed_with(tmp_path, way):
     own = {
         field.name: another(field.default)
         for field in fields(all_options(algo))
-        if field.name not in (*OF_THE_COMMAND, "bf16", "compile", "wandb", "lag", "device")
+        if field.name not in (*OF_THE_COMMAND, *NEEDS_MORE)
     }
     own |= {"rollout": 16, "minibatches": 2, "num_envs": 4 if algo == "dqn" else 8, "slots": 2}
     own |= {"env_steps": 128, "eval_episodes": 1, "stop_at": 501.0, "workers": 0, "epochs": 2}
@@ -210,7 +214,7 @@ def test_the_best_checkpoint_is_not_a_place_to_resume_from(tmp_path):
 def test_a_checkpoint_without_replay_is_said_to_be_one(tmp_path, capsys):
     begin(tmp_path / "run", "dqn-serial", save_replay=False)
     muster.resume(tmp_path / "run", env_steps=2 * STEPS, save_replay=True)
-    assert "is without replay: it begins with an empty one" in capsys.readouterr().err
+    assert "has no replay: the run begins with an empty one" in capsys.readouterr().err
 
 
 def test_a_config_that_is_no_muster_config_is_refused(tmp_path, capsys):

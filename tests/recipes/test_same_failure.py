@@ -5,7 +5,7 @@ import re
 import pytest
 from faulty import Fault, run
 
-THREE = r"3 times in a row at the same place: \d+ steps of work after it was started"
+THREE = r"3 times in a row at the same place: \d+ steps of work after its start"
 
 
 def check(tmp_path, algo, workers, fault, how, deaths):
@@ -18,7 +18,7 @@ def check(tmp_path, algo, workers, fault, how, deaths):
     assert len(lines) == 3, done.stderr
     assert re.search(rf"node \d(?: \(\w+\))? {how[0]}", lines[0]), lines[0]
     assert re.fullmatch(rf"  why: {how[1]}, {THREE}", lines[1]), lines[1]
-    log = lines[2].removeprefix("  try: look into ")
+    log = lines[2].removeprefix("  try: see ")
     assert len(list(died.iterdir())) == deaths
     with open(log) as file:
         return file.read()

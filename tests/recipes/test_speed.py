@@ -178,7 +178,7 @@ def a_report(**changes):
         (a_report(), {}, None),
         (a_report(limited_by="learn"), {}, None),
         (a_report(workers=4), {}, "--workers 2"),
-        (a_report(), {"busy_elsewhere": 0.4}, "other programs had the cores 40 %"),
+        (a_report(), {"busy_elsewhere": 0.4}, "other programs used the cores 40 %"),
         (a_report(), {"cores": 8}, "--workers 4"),
         (a_report(workers=0), {}, "--workers 2"),
         (a_report(workers=0), {"slots": 1}, None),

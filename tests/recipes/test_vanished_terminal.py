@@ -129,7 +129,7 @@ def test_a_full_device_is_said_in_three_lines(tmp_path, words):
             [*(full or [sys.executable, "-m", "muster", *words])],
             cwd=tmp_path, stdout=device, stderr=subprocess.PIPE, text=True, timeout=100,
         )  # fmt: skip
-    said = done.stderr[done.stderr.index("muster: what was to be printed") :]
+    said = done.stderr[done.stderr.index("muster: the output could not be written") :]
     assert done.returncode == 1 and len(said.splitlines()) == 3 and "Traceback" not in done.stderr
     if full:
         assert (tmp_path / "run" / "result.json").is_file()

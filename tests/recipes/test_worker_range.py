@@ -18,7 +18,7 @@ def refusal(algo="impala", **options):
 @pytest.mark.parametrize(
     ("given", "why", "fix"),
     [
-        ("16..4", "the least comes first", "workers=4..16"),
+        ("16..4", "the lower number comes first", "workers=4..16"),
         ("0..4", "this process alone", "workers=3..4"),
         ("0..0", "this process alone", "workers=3..3"),
         ("4..", "a range such as 4..16", "workers=4..16"),

@@ -27,6 +27,29 @@ def doubled(env):
     return gym.wrappers.TransformReward(env, lambda reward: 2 * reward)
 
 
+class Telling(gym.Wrapper):
+    """Reports metrics in every step, and at the end of an episode its length as its success."""
+
+    def reset(self, **options):
+        self.length = 0
+        return self.env.reset(**options)
+
+    def step(self, action):
+        obs, reward, terminated, truncated, _ = self.env.step(action)
+        self.length += 1
+        info = {"metrics": {"pushes": float(action), "alive": np.float32(not terminated)}}
+        info["is_success"] = self.length if terminated or truncated else "not over"
+        return obs, reward, terminated, truncated, info
+
+
+class Colourful(gym.Wrapper):
+    """Reports metrics of which one is no number."""
+
+    def step(self, action):
+        obs, reward, terminated, truncated, _ = self.env.step(action)
+        return obs, reward, terminated, truncated, {"metrics": {"colour": "red", "fine": 1}}
+
+
 def nothing(env):
     """Forget the environment."""
 

@@ -33,7 +33,7 @@ def test_sides_that_overlap_show_no_difference(tmp_path):
     a = seeds(tmp_path / "a", [100, 200, 300, 400, 500])
     b = seeds(tmp_path / "b", [110, 190, 310, 390, 490])
     found = muster.compare(a, b)
-    assert found.conclusion == "no difference is shown: its interval holds 0"
+    assert found.conclusion == "no difference is shown: its interval contains 0"
     assert found.probability == pytest.approx(13 / 25)
 
 
@@ -61,7 +61,7 @@ def test_runs_that_have_not_ended_or_have_no_return_are_left_out_and_named(tmp_p
     assert len(found.a.runs) == 2
     assert [each.partition(": ")[2] for each in found.a.left_out] == [
         "failed",
-        "it has no evaluation",
+        "no evaluation",
     ]
     with pytest.raises(muster.OptionError, match=r"(?s)no run of .*failed has a return"):
         muster.compare(a / "failed", b)

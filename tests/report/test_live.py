@@ -156,7 +156,7 @@ def test_a_run_is_asked_to_stop_once_however_often_the_button_is_pressed(ask, ru
         assert (status, content) == (200, "The run was asked to save and stop.")
         assert "already" in ask("POST", "/stop", **stop_headers(ask))[2]
         assert signals_of(child) == 1
-    assert ask("POST", "/stop", **stop_headers(ask))[2] == "Nobody is training this run."
+    assert ask("POST", "/stop", **stop_headers(ask))[2] == "No process is training this run."
 
 
 def test_a_process_that_has_only_the_id_of_the_writer_gets_no_signal(run, monkeypatch):

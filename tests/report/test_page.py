@@ -184,7 +184,7 @@ def test_a_report_takes_the_place_of_a_report_and_of_nothing_else(tmp_path, page
     (tmp_path / "link.html").symlink_to(tmp_path / "report.html")
     os.mkfifo(tmp_path / "pipe.html")
     for name in ("thesis.html", "link.html", "pipe.html", "a"):
-        with pytest.raises(OptionError, match="is there, and is not a report"):
+        with pytest.raises(OptionError, match="exists, and is not a report"):
             page_of(run, out=name)
     assert (tmp_path / "thesis.html").read_text() == "<!doctype html><p>mine"
     with pytest.raises(OptionError, match="could not be written"):

@@ -99,7 +99,9 @@ def test_what_was_moved_aside_comes_back_if_nothing_took_its_place(ram):
     store = CheckpointStore(ram)
     path = save_number(store, 1)
     path.rename(ram / f".step-10.replaced-{os.getpid()}")
-    with pytest.raises(CheckpointError, match=r"last\.json points at step-10, which is not there"):
+    with pytest.raises(
+        CheckpointError, match=r"last\.json points at step-10, which does not exist"
+    ):
         store.load()
     store.clean()
     assert which(store) == 1

@@ -16,8 +16,8 @@ import pytest
 
 from muster.run import RunDirectory, RunDirectoryError, RunLockedError
 from muster.run.claim import DEAD_AFTER_SECONDS, LOCK, WRITER, Claim, RunWriter
-from muster.run.directory import check_new
 from muster.run.lock import FileLock
+from muster.run.new_run import check_new
 
 NO_LOCKS = """
 import errno, fcntl
@@ -178,7 +178,7 @@ def test_a_writer_that_was_passed_over_writes_no_more(tmp_path):
         joined.write_result({"a": 1})
         record_of(run.path, elsewhere(), age=0)
         for each in (run, joined):
-            with pytest.raises(RunDirectoryError, match="belongs to another writer now"):
+            with pytest.raises(RunDirectoryError, match="now belongs to another writer"):
                 each.write_result({"a": 2})
     assert (tmp_path / "run" / WRITER).exists(), "the record of another writer is left alone"
     assert RunDirectory.open(tmp_path / "run").read_result() == {"a": 1}

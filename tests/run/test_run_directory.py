@@ -124,7 +124,7 @@ def test_an_empty_directory_and_the_rest_of_a_run_killed_at_its_birth_are_fine(h
 def test_a_file_in_the_way_is_said(here):
     (here / "file").write_text("")
     for path in ("file", "file/run"):
-        with pytest.raises(RunDirectoryError, match="could not be made"):
+        with pytest.raises(RunDirectoryError, match="could not be created"):
             create(path)
 
 

@@ -117,7 +117,7 @@ def test_a_metric_never_goes_back_but_others_may_be_behind(run):
         metrics.write(100, {"train/loss": 1.0})
         metrics.write(100, {"train/loss": 2.0}, train_iter=1)
         metrics.write(60, {"eval/return": 1.0})  # an evaluation that took its time
-        with pytest.raises(OptionError, match="env_step 50 after it was for 60"):
+        with pytest.raises(OptionError, match="env_step 50 after env_step 60"):
             metrics.write(50, {"eval/return": 1.0})
         with pytest.raises(OptionError, match="env_step -1 "):
             metrics.write(-1, {"new": 1.0})
@@ -148,11 +148,11 @@ def test_resuming_drops_what_came_after_the_checkpoint(run):
     before = lines(run)[2]["seconds"]
     with MetricsWriter(run, resume_from=30) as metrics:
         assert [line["env_step"] for line in lines(run)] == [10, 20, 30]
-        with pytest.raises(OptionError, match="env_step 25 after it was for 30"):
+        with pytest.raises(OptionError, match="env_step 25 after env_step 30"):
             metrics.write(25, {"a": -1.0})
         metrics.write(35, {"b": 1.0})
         metrics.write(40, {"a": -1.0})
-        with pytest.raises(OptionError, match="after it was for 40"):
+        with pytest.raises(OptionError, match="after env_step 40"):
             metrics.write(30, {"a": -1.0})
     assert [line["env_step"] for line in lines(run)] == [10, 20, 30, 35, 40]
     assert lines(run)[3]["train_iter"] == 3

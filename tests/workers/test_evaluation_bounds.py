@@ -53,7 +53,7 @@ def test_time_that_is_up_leaves_whole_rounds():
 
 
 def test_no_episode_in_time_is_no_evaluation():
-    with pytest.raises(EvaluationUnfinished, match="not one episode"):
+    with pytest.raises(EvaluationUnfinished, match="finished no episode"):
         evaluate_policy(Still(), Lasting, 4, seconds=0.05)
 
 

@@ -65,7 +65,7 @@ def test_no_version_is_made_that_would_leave_an_unroll_too_old():
 def test_an_unroll_that_came_before_or_is_not_the_next_one_is_refused(number):
     queue = queue_of(in_flight=4)
     arrive(queue, 0, 1, 10)
-    with pytest.raises(TaskError, match=f"unroll {number} of actor 0 came where 2 was due"):
+    with pytest.raises(TaskError, match=f"unroll {number} of actor 0 arrived when 2 was expected"):
         arrive(queue, 0, number, 10)
 
 

@@ -14,7 +14,7 @@ from muster.actors.ray_here import need_ray
 from muster.errors import MusterError
 
 _COLOUR = re.compile(r"\x1b\[\d+m")
-_OWN_CODE = "its own code, or what it was given"
+_OWN_CODE = "its own code, or its arguments"
 
 START_WITHIN = 120.0
 """Seconds within which an actor has to be placed and constructed."""
@@ -42,7 +42,7 @@ class Call:
         try:
             return ray.get(self.ref, timeout=timeout)
         except ray.exceptions.GetTimeoutError:
-            raise TimeoutError(f"{self.block} was not done within {timeout} s") from None
+            raise TimeoutError(f"{self.block} did not finish within {timeout} s") from None
         except ray.exceptions.RayError as error:
             raise failure(self.block, error) from error.__cause__
 
@@ -53,7 +53,7 @@ def failure(block: str, error: Any) -> BlockError:
     if cause is None:
         lines = str(error).strip().splitlines()
         return BlockError(
-            f"{block} is gone",
+            f"{block} has ended",
             lines[0] if lines else type(error).__name__,
             "look at the machine's memory, and at Ray's logs",
             block=block,
@@ -102,7 +102,7 @@ def finish(
         rest = None if timeout is None else timeout - (time.monotonic() - began)
         if rest is not None and rest <= 0:
             names = sorted({open_calls[ref].block for ref in missing})
-            raise TimeoutError(f"not done within {timeout} s: {', '.join(names)}")
+            raise TimeoutError(f"not finished within {timeout} s: {', '.join(names)}")
         ready, _ = ray.wait(list(open_calls), num_returns=1, timeout=rest)
         for ref in ready:
             done[ref] = open_calls.pop(ref).result()
@@ -124,7 +124,7 @@ def _await_start(calls: Sequence[Call], seconds: float) -> None:
         free = {k: v for k, v in ray.available_resources().items() if k in ("CPU", "GPU")}
         raise BlockError(
             f"{', '.join(names)} did not start within {seconds:g} s",
-            f"the cluster has {free} left, and others may hold what is needed",
+            f"the cluster has {free} left, and other programs may hold the rest",
             "fewer workers, or a cluster with more CPUs",
             block=names[0],
         )

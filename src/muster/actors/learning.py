@@ -83,7 +83,7 @@ class Learner(Block):
     ) -> None:
         if batch_size < 1:
             raise OptionError(
-                f"batch_size={batch_size} is not possible", "it is 1 or more", "batch_size=64"
+                f"batch_size={batch_size} is not possible", "it must be 1 or more", "batch_size=64"
             )
         arguments = {
             "make_agent": make_agent,

@@ -72,7 +72,7 @@ class ParameterStore:
             raise OptionError(
                 f"weights {_shapes(shapes)} cannot be pushed",
                 f"the first ones were {_shapes(_shapes_of(self._weights))}",
-                "push what an agent of the same kind has",
+                "push the weights of an agent of the same kind",
             )
         async with self._writing:
             version = self._ledger.next()
@@ -148,7 +148,7 @@ class ParameterStore:
 
             raise NonFiniteError(
                 f"the gradient of learner {learner} is not finite",
-                "its data are not, or learning diverged; the weights were not changed",
+                "its data are not finite, or learning diverged; the weights were not changed",
                 "a smaller lr",
             )
 
@@ -180,7 +180,7 @@ class ParameterStore:
                 raise OptionError(
                     f"there are no weights for a gradient {name!r} {each.shape}",
                     f"the weights are {_shapes(_shapes_of(self._weights))}",
-                    "push what an agent of the same kind computed",
+                    "push gradients that an agent of the same kind computed",
                 )
 
 

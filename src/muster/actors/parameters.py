@@ -160,13 +160,13 @@ def _as_arrays(given: Arrays) -> dict[str, Array]:
     if not isinstance(given, Mapping) or not given:
         raise OptionError(
             f"{type(given).__name__} is not possible for weights or gradients",
-            "they are arrays by name",
+            "both must be dicts of arrays by name",
             'ParameterServer(agent.parts()["policy"])',
         )
     arrays = {str(name): np.asarray(each) for name, each in given.items()}
     for name, each in arrays.items():
         if each.dtype.kind not in "fiub":
             raise OptionError(
-                f"{name!r} is of type {each.dtype}", "weights are numbers", "model.state_dict()"
+                f"{name!r} has dtype {each.dtype}", "weights are numbers", "model.state_dict()"
             )
     return arrays

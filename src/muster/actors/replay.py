@@ -24,13 +24,13 @@ from muster.actors.calls import Call, failure
 from muster.actors.errors import ReplayEmptyError
 from muster.actors.gate import Gate
 from muster.actors.ray_here import check_room, need_ray, needs_of
-from muster.actors.sampled_batch import SampledBatch
+from muster.actors.sampled_batch import SampledBatch, ShardOfSamples
 from muster.data import VERSION, StepBlock
 from muster.data import ReplayBuffer as Rows
 from muster.data.block import block_of
 from muster.data.checks import check_count, check_reachable
 from muster.data.shard_book import ShardBook
-from muster.data.shard_state import Answer, ShardState
+from muster.data.shard_state import Answer
 from muster.data.shards import Turns
 from muster.data.steps import FragmentSource
 from muster.seeding import generator
@@ -128,7 +128,7 @@ class ReplayBuffer:
         }
         make = {"make_buffer": partial(Rows, **rows)}
         self._shards = [
-            Block(f"replay shard {k}", ShardState, make, settings) for k in range(shards)
+            Block(f"replay shard {k}", ShardOfSamples, make, settings) for k in range(shards)
         ]
         limits = {
             "min_size": min_size,
@@ -232,8 +232,8 @@ class ReplayBuffer:
                 break
             time.sleep(_PAUSE)
         raise ReplayEmptyError(
-            f"there was nothing to sample for {timeout:g} s",
-            f"{self.rollout_steps} steps were stored, too few or too few for another batch",
+            f"no batch could be sampled for {timeout:g} s",
+            f"{self.rollout_steps} steps were stored, which is too few for another batch",
             "start rollout workers, or sample_batch(timeout=None), which waits",
         )
 

@@ -95,13 +95,14 @@ class RolloutWorker(Block):
         if fragment * num_envs < LEAST_FRAGMENT:
             raise OptionError(
                 f"fragment={fragment} is not possible with num_envs={num_envs}",
-                f"at least {LEAST_FRAGMENT} steps are sent at once, as every call costs time",
+                f"at least {LEAST_FRAGMENT} steps must be sent at once, because every call costs "
+                "time",
                 f"fragment={-(-LEAST_FRAGMENT // num_envs)}",
             )
         if max_ep_len is not None and max_ep_len < 1:
             raise OptionError(
                 f"max_ep_len={max_ep_len} is not possible",
-                "it is a number of steps",
+                "it must be a number of steps, 1 or more",
                 "max_ep_len=1000",
             )
         arguments = {

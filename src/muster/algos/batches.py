@@ -72,8 +72,8 @@ def count_rows(obs: Any, space: gym.Space[Any]) -> int:
     if not shape or shape[1:] != space.shape:
         raise OptionError(
             f"act got observations of shape {shape}",
-            f"it wants one row for each environment, and one of them is {space.shape}",
-            "act(obs[None]) for a single observation, of the shape that is named above",
+            f"it needs one row per environment, and the shape of a row is {space.shape}",
+            "act(obs[None]) for a single observation of that shape",
         )
     return shape[0]
 

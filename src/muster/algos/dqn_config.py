@@ -60,18 +60,18 @@ class DQNConfig(SequenceConfig, QLearningConfig):
         check_number("munchausen_tau", self.munchausen_tau, example=0.03)
         for name in ("quantiles", "noisy", "munchausen"):
             if self.remembers and getattr(self, name):
-                why = "a network that remembers learns plain values, from sequences"
+                why = "a recurrent network learns plain values, from sequences"
                 off = "0" if name == "quantiles" else "False"
                 given = f"{name}={getattr(self, name)}"
                 refuse_together(f"model={self.model}", given, why, f"{name}={off}")
         if self.munchausen and self.double:
-            why = "soft targets choose no action: they take the mean over all of them"
+            why = "soft targets are a mean over all actions: there is no action to choose"
             refuse_together("munchausen=True", "double=True", why, "double=False")
         if self.munchausen and self.n_step > 1:
-            why = "each of the steps would earn a share, and replay sums up rewards alone"
+            why = "each of the steps would need an entropy term, and replay sums rewards only"
             refuse_together("munchausen=True", f"n_step={self.n_step}", why, "n_step=1")
         if self.quantiles and not self.huber:
-            why = "the loss of quantiles is the Huber one"
+            why = "quantiles are learnt with the Huber loss"
             refuse_together(f"quantiles={self.quantiles}", "huber=False", why, "huber=True")
         for name in ("eps_start", "eps_end"):
             check_number(name, getattr(self, name), high=1, low_too=True, high_too=True)

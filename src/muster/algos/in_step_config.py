@@ -57,7 +57,7 @@ class InStepConfig(NetworkConfig):
             refuse_together(
                 f"rollout={self.rollout}",
                 f"sequence={self.sequence}",
-                "a rollout is cut into whole sequences",
+                "a rollout must consist of whole sequences",
                 f"sequence={_divisor(self.rollout, self.sequence)}",
             )
 
@@ -86,14 +86,15 @@ class InStepConfig(NetworkConfig):
             refuse_together(
                 f"minibatches={minibatches}",
                 f"rollout={self.rollout}",
-                f"a slot has {pieces} {what}, which are not cut into {minibatches} equal parts",
+                f"a slot has {pieces} {what}, which cannot be divided into {minibatches} equal "
+                "parts",
                 f"minibatches={_divisor(pieces, minibatches)}",
             )
         if workers is not None and workers > self.slots:
             refuse_together(
                 f"workers={workers}",
                 f"slots={self.slots}",
-                "every worker has a slot at least",
+                "every worker needs at least one slot",
                 f"workers={self.slots}",
             )
 
@@ -110,7 +111,8 @@ class InStepConfig(NetworkConfig):
             if value != now[name]:
                 raise OptionError(
                     f"the run was saved with {name}={value}",
-                    f"this one has {name}={now[name]}, and its steps would be counted otherwise",
+                    f"the resumed run has {name}={now[name]}, and would count its steps "
+                    "differently",
                     f"{name}={value}",
                 )
 

@@ -63,7 +63,7 @@ class NetworkConfig:
         check_widths("hidden", self.hidden)
         check_text("model", self.model)
         if self._remembers and not self.hidden:
-            why = "the last hidden layer is what remembers"
+            why = "the last hidden layer is the recurrent one"
             refuse_together(f"model={self.model}", "hidden=()", why, "hidden=(64,)")
 
     @property

@@ -27,7 +27,7 @@ def check_whole(name: str, value: object, low: int = 1, high: int = MOST_STEPS) 
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise OptionError(
             f"{name}={value!r} is not possible",
-            f"it is a whole number from {low} to {high:,}",
+            f"it must be a whole number from {low} to {high:,}",
             f"{name}={_near_whole(value, low, high)}",
         )
 
@@ -79,11 +79,11 @@ def check_number(
     if fits(value):
         return
     meant = _number_in(value)
-    lower = "" if low == -math.inf else f" from {low:g} on" if low_too else f" above {low:g}"
+    lower = "" if low == -math.inf else f", {low:g} or more" if low_too else f" above {low:g}"
     upper = "" if high == math.inf else f", {'up to' if high_too else 'below'} {high:g}"
     raise OptionError(
         f"{name}={value!r} is not possible",
-        f"it is a finite number{lower}{upper}",
+        f"it must be a finite number{lower}{upper}",
         f"{name}={meant if fits(meant) else example:g}",
     )
 
@@ -101,7 +101,7 @@ def check_widths(name: str, value: object) -> None:
         return
     raise OptionError(
         f"{name}={value!r:.60} is not possible",
-        f"it holds one width for each of at most {MOST_LAYERS} layers, "
+        f"it must have one width for each of at most {MOST_LAYERS} layers, "
         f"a whole number from 1 to {WIDEST:,}",
         f"{name}=(64, 64)",
     )
@@ -110,7 +110,9 @@ def check_widths(name: str, value: object) -> None:
 def check_flag(name: str, value: object) -> None:
     """Raise OptionError unless `value` is True or False."""
     if not isinstance(value, bool):
-        raise OptionError(f"{name}={value!r} is not possible", "it is a switch", f"{name}=True")
+        raise OptionError(
+            f"{name}={value!r} is not possible", "it must be True or False", f"{name}=True"
+        )
 
 
 def check_choice(name: str, value: object, choices: Any) -> None:
@@ -119,7 +121,7 @@ def check_choice(name: str, value: object, choices: Any) -> None:
     if value not in words:
         raise OptionError(
             f"{name}={value!r} is not possible",
-            f"it is one of {', '.join(map(repr, words))}",
+            f"it must be one of {', '.join(map(repr, words))}",
             f'{name}="{nearest(str(value), words) or words[0]}"',
         )
 
@@ -128,7 +130,7 @@ def check_text(name: str, value: object) -> None:
     """Raise OptionError unless `value` is None or a non-empty string."""
     if value is not None and not (isinstance(value, str) and value):
         raise OptionError(
-            f"{name}={value!r} is not possible", "it is a text, or not given", f"{name}=None"
+            f"{name}={value!r} is not possible", "it must be a string, or None", f"{name}=None"
         )
 
 
@@ -147,6 +149,6 @@ def check_roles(workers: int | None, acts: str) -> None:
     if workers in (1, 2):
         raise OptionError(
             f"workers={workers} is not possible",
-            f"a learner, an evaluator and {acts} are three processes; 0 is this one alone",
+            f"a learner, an evaluator and {acts} need three processes; 0 means this process alone",
             "workers=3",
         )

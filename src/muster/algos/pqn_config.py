@@ -55,6 +55,6 @@ class PQNConfig(Epochs, InStepConfig):
         if not isinstance(action_space, gym.spaces.Discrete):
             raise OptionError(
                 f"PQN needs Discrete actions; got {action_space}",
-                "it compares the values of all actions, so they have to be countable",
+                "it compares the values of all actions, so there must be finitely many",
                 "muster train ppo ...",
             )

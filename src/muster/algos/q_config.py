@@ -79,7 +79,7 @@ class QLearningConfig(ReplayConfig):
         if not isinstance(action_space, gym.spaces.Discrete):
             raise OptionError(
                 f"{cls.NAME} needs Discrete actions; got {action_space}",
-                "it compares the values of all actions, so they have to be countable",
+                "it compares the values of all actions, so there must be finitely many",
                 "muster train ppo ...",
             )
 
@@ -104,11 +104,11 @@ class QLearningConfig(ReplayConfig):
         if not isinstance(self.model, str | None) or self.model == "":
             raise OptionError(
                 f"model={self.model!r} is not possible",
-                "a config is written to files, so it holds the name of a registered model",
+                "a config is saved to files, so it must hold the name of a registered model",
                 f"{self.NAME}(cfg, obs_space, action_space, model=MyNetwork)",
             )
         if self.dueling and self.model is not None:
-            why = "a model of your own has its own head"
+            why = "your own model has its own head"
             refuse_together("dueling=True", f"model={self.model!r}", why, "dueling=False")
         if self.dueling and not self.hidden:
             why = "the last hidden layer makes the two streams"

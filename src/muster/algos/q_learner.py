@@ -164,7 +164,8 @@ class QLearner(ReplayAgent):
             raise OptionError(
                 f"the gradient has numbers for {given}",
                 f"the network's parameters are {wanted}",
-                "agent.apply_gradient(other.gradient(batch)[0]), of an agent like this",
+                "agent.apply_gradient(other.gradient(batch)[0]), with the gradient of an agent of "
+                "the same kind",
             )
         given_all = np.concatenate([np.ravel(gradient[name]) for name in places])
         self._grads[0][:] = self.weights.device.stage(given_all.astype(np.float32))

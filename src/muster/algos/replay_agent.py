@@ -26,6 +26,8 @@ from muster.rl_utils import get_epsilon_greedy_fn
 
 Array = NDArray[Any]
 
+_NO_CHANGE = "the weights were not changed"
+
 
 class ReplayAgent(ABC):
     """Acts and learns. A subclass implements the abstract methods.
@@ -108,8 +110,8 @@ class ReplayAgent(ABC):
         """
         raise OptionError(
             f"learners=... is not possible with {type(self).__name__}",
-            "it does not say how a batch is cut into shares",
-            "learners=None, or write its cut_batches",
+            "it does not define how to divide a batch into shares",
+            "learners=None, or implement its cut_batches",
         )
 
     def random_state(self) -> Any:
@@ -172,8 +174,8 @@ class ReplayAgent(ABC):
         if absent:
             raise OptionError(
                 f"the agent's state has no {', '.join(absent)}",
-                "learning goes on exactly as before only with all parts",
-                "agent.load_parts(state), to take what is there",
+                "learning continues exactly as before only with all parts",
+                "agent.load_parts(state), which loads the parts that exist",
             )
         self.load_parts(state)
 
@@ -189,7 +191,8 @@ class ReplayAgent(ABC):
             if name is not None:
                 raise OptionError(
                     f"learners=... is not possible with the layer {name}",
-                    "it mixes rows or draws random numbers, so a batch cannot be cut into shares",
+                    "it mixes rows or draws random numbers, so a batch cannot be divided into "
+                    "shares",
                     "learners=None, or a network without dropout and batch norm",
                 )
 
@@ -205,14 +208,17 @@ class ReplayAgent(ABC):
                 'agent.load_parts({"policy": ...})',
             )
 
-    def _gradient_not_finite(self, weights: FlatParameters, grad: Any) -> NonFiniteError:
+    def _gradient_not_finite(
+        self, weights: FlatParameters, grad: Any, changed: str = _NO_CHANGE
+    ) -> NonFiniteError:
         grad = as_array(grad)
         first = int(np.flatnonzero(~np.isfinite(grad))[0])
-        return self._not_finite(f"the gradient of {weights.name_at(first)!r} is {grad[first]}")
+        what = f"the gradient of {weights.name_at(first)!r} is {grad[first]}"
+        return self._not_finite(what, changed=changed)
 
-    def _not_finite(self, what: str, cause: str = "") -> NonFiniteError:
+    def _not_finite(self, what: str, cause: str = "", changed: str = _NO_CHANGE) -> NonFiniteError:
         return NonFiniteError(
             f"{what} in update {self.train_iter + 1}" + (f": {cause}" if cause else ""),
-            "either the environment gave it, or learning diverged; the weights were not changed",
+            f"either the environment returned such a number, or learning diverged; {changed}",
             f"{self.cfg.gentler()}, or smaller rewards",
         )

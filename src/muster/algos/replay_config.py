@@ -144,7 +144,7 @@ class ReplayConfig(ABC):
             raise OptionError(
                 f"replay_shards={self.replay_shards} is not possible here",
                 f"the checkpoint has replay {f'in {there} shards' if there else 'of one buffer'}, "
-                "and each goes on only with what one like it has stored",
+                "and a shard can load only what a shard of the same size saved",
                 f"replay_shards={there}",
             )
 
@@ -178,7 +178,7 @@ class ReplayConfig(ABC):
             refuse_together(
                 f"workers={workers}",
                 given,
-                "a learner, an evaluator, an actor and each shard are processes of their own",
+                "a learner, an evaluator, an actor and each shard need one process each",
                 f"workers={3 + self.replay_shards}",
             )
         if in_each <= max(num_envs, self.n_step):

@@ -256,8 +256,8 @@ class RolloutAgent(ABC):
             raise NonFiniteError(
                 f"the gradient of {self.weights.name_at(first)!r} is {grad[first]} "
                 f"in update {self.train_iter + 1}",
-                "either the environment gave it, or learning diverged; the weights were not "
-                "changed",
+                "either the environment returned such a number, or learning diverged; the weights "
+                "were not changed",
                 f"lr={self.cfg.lr / 10:g}, max_grad_norm=0.5, or smaller rewards",
             )
         self.train_iter += 1
@@ -284,7 +284,7 @@ class RolloutAgent(ABC):
         """Load parts that `parts` returned; parts that are missing stay unchanged."""
         if "policy" not in parts or not parts.keys() <= PARTS:
             raise OptionError(
-                f"the parts {sorted(parts)} are not those of such an agent",
+                f"the parts {sorted(parts)} are not the parts of this agent",
                 f"it has {sorted(PARTS)}, and needs 'policy'",
                 'agent.load_parts({"policy": ...})',
             )

@@ -54,6 +54,7 @@ __all__ = ["SAC", "SACConfig"]
 MOST_SHARES = 4
 SHARE = 128
 """Smallest number of rows worth a thread of its own."""
+_CRITICS_CHANGED = "the critics have learnt from this batch, the policy was not changed"
 
 
 class SAC(ReplayAgent):
@@ -154,7 +155,8 @@ class SAC(ReplayAgent):
 
         Raises:
             NonFiniteError: A loss or a gradient is NaN or infinite. If it is the policy's, the
-                critics have already learnt from this batch; otherwise nothing was changed.
+                critics have already learnt from this batch, because the policy's gradient comes
+                from the critics after their step; otherwise nothing was changed.
 
         Returns:
             `critic_loss`, `q_mean` and `td_error_mean` as means over critics, and `temperature`; if
@@ -282,9 +284,9 @@ class SAC(ReplayAgent):
         found = self.shares(learn, len(shares), self._grads)
         loss = math.fsum(each for each, _ in found) / size
         if not math.isfinite(loss):
-            raise self._not_finite(f"the actor's loss is {loss}")
+            raise self._not_finite(f"the actor's loss is {loss}", changed=_CRITICS_CHANGED)
         if not math.isfinite(self._adam.step(self._grads[0])):
-            raise self._gradient_not_finite(self.weights, self._grads[0])
+            raise self._gradient_not_finite(self.weights, self._grads[0], _CRITICS_CHANGED)
         entropy = -math.fsum(logp for _, logp in found) / size
         if self.cfg.auto_temperature:
             # The loss is log_temperature * (entropy - target): excess entropy lowers the

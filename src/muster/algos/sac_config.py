@@ -117,7 +117,7 @@ class SACConfig(ReplayConfig):
         if not (np.isfinite(action_space.low).all() and np.isfinite(action_space.high).all()):
             raise OptionError(
                 f"SAC needs actions with bounds; got {action_space}",
-                "it draws them between the lowest and the highest",
+                "it scales its actions to the bounds",
                 "gymnasium.wrappers.RescaleAction(env, -1, 1), after setting bounds",
             )
 
@@ -151,7 +151,7 @@ class SACConfig(ReplayConfig):
     def _check_critics(self) -> None:
         given = f"critics={self.critics}"
         if self.target_critics > self.critics:
-            why = "the target looks at some of the critics that there are"
+            why = "the target uses a subset of the critics"
             refuse_together(
                 given,
                 f"target_critics={self.target_critics}",
@@ -169,9 +169,9 @@ class SACConfig(ReplayConfig):
             refuse_together(
                 f"quantiles={self.quantiles}",
                 f"target_critics={self.target_critics}",
-                "the quantiles of all critics make the target together",
+                "the target pools the quantiles of all critics",
                 f"target_critics={self.critics}",
             )
         if self.batch_norm and self.dropout:
-            why = "batch norm learns the spread of what dropout changes at random"
+            why = "dropout changes the statistics that batch norm learns"
             refuse_together("batch_norm=True", f"dropout={self.dropout}", why, "dropout=0")

@@ -49,7 +49,7 @@ class SequenceConfig(_Options):
         check_number("priority_mix", self.priority_mix, high=1, low_too=True, high_too=True)
         check_flag("last_action", self.last_action)
         if self.overlap >= self.sequence:
-            why = "a sequence begins further on than the one before it"
+            why = "each sequence must begin later than the previous one"
             fix = f"overlap={self.sequence // 2}"
             refuse_together(f"overlap={self.overlap}", f"sequence={self.sequence}", why, fix)
         if self.burn_in > self.overlap:
@@ -66,7 +66,7 @@ class SequenceConfig(_Options):
         if not self.remembers:
             super()._check_network()
         elif not self.hidden:
-            why = "the last hidden layer is what remembers"
+            why = "the last hidden layer is the recurrent one"
             refuse_together(f"model={self.model}", "hidden=()", why, "hidden=(64,)")
 
     @property

@@ -155,8 +155,9 @@ class _TorchObjective:
             wrong.append(f"there are {len(metrics)} metrics for stats={self._agent.stats}")
         if wrong:
             raise TaskError(
-                f"{type(self._agent).__name__}.loss returned something else: {wrong[0]}",
-                f"it is a loss for each of {count} rows, and for each of stats a tensor like it",
+                f"{type(self._agent).__name__}.loss returned a wrong result: {wrong[0]}",
+                f"it must return a loss for each of {count} rows, and such a tensor for each of "
+                "stats",
                 "return loss, (policy_loss, value_loss), each of shape [m], not their means",
             )
 

@@ -98,6 +98,22 @@ def given_names(cls: type, argv: Sequence[str]) -> list[str]:
     return [(_without_no(name, options) or name)[2:].replace("-", "_") for name in names]
 
 
+def choices_of_options(cls: type) -> dict[str, tuple[str, ...] | None]:
+    """Return the values that each option may have: none for a switch; None if they are not listed.
+
+    Positional arguments are left out; `--no-NAME` is listed with each switch.
+    """
+    found: dict[str, tuple[str, ...] | None] = {}
+    for name, option in _options(cls).items():
+        if option.positional:
+            continue
+        if option.takes == 0:
+            found[name] = found[f"--no-{name[2:]}"] = ()
+        else:
+            found[name] = get_args(option.kind) if get_origin(option.kind) is Literal else None
+    return found
+
+
 def _options(cls: type) -> dict[str, _Option]:
     hints = typing.get_type_hints(cls, include_extras=True)
     found = {}
@@ -196,13 +212,13 @@ def _mistake(
         option = options[_without_no(name, options) or name]
         if option.takes == 1 and not words:
             return OptionError(
-                f"{name} has no value", f"it is {option.description}", f"{prog} --help"
+                f"{name} has no value", f"it must be {option.description}", f"{prog} --help"
             )
         if _try(cls, [*stand_in, name, *words], prog, default) is None:
             meant = option.meant(words)
             return OptionError(
                 f"{name} {_shown(' '.join(words))} is not possible",
-                f"it is {option.description}",
+                f"it must be {option.description}",
                 f"{prog} --help" if meant is None else f"{prog} {name} {meant}",
             )
     any_number = any(options[name].takes is None for name in places)
@@ -217,7 +233,7 @@ def _mistake(
     absent = [name for name in places if options[name].required][len(left_over) :]
     if absent:
         return OptionError(
-            f"{prog} does not say which {absent[0]}",
+            f"{prog} needs a {absent[0]}",
             f"it is given after {prog}",
             f"{prog} {absent[0].upper()}",
         )

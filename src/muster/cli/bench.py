@@ -100,7 +100,7 @@ def table(report: "BenchReport") -> list[str]:
     how = f"run by torch, slower: {by_torch}" if by_torch else "compiled"
     lines.append(f"the network is {how}"[:_WIDTH])
     if report.stop_signal is not None:
-        lines.append("stopped by a signal: this is of what was trained until then")
+        lines.append("stopped by a signal: these numbers are of the training until then")
     elif report.advice is not None:
         lines.append(f"try {report.advice}" if report.advice[0] == "-" else report.advice)
     return lines
@@ -116,13 +116,18 @@ def _what(argv: Sequence[str]) -> tuple[str, str, Sequence[str]]:
     return names[0], names[1], argv[given:]
 
 
+def options_of(algo: str) -> type[Any]:
+    """Return the class of the options of a measurement, with those of an algorithm."""
+    unchecked = {"__post_init__": lambda self: None, "__doc__": BenchOptions.__doc__}
+    bases = (configuration_of(algo), BenchOptions)  # help shows the last one's options first
+    return make_dataclass("Options", [], bases=bases, namespace=unchecked, frozen=True)
+
+
 def _read_options(algo: str, env: str, argv: Sequence[str], prog: str) -> dict[str, Any]:
     """Return all options by name: those of `argv`, the preset and the defaults."""
     from muster.recipes.presets import preset
 
-    unchecked = {"__post_init__": lambda self: None, "__doc__": BenchOptions.__doc__}
-    bases = (configuration_of(algo), BenchOptions)  # help shows the last one's options first
-    flat = make_dataclass("Options", [], bases=bases, namespace=unchecked, frozen=True)
+    flat = options_of(algo)
     names = [field.name for field in fields(flat)]
     known = {name: value for name, value in preset(algo, env).items() if name in names}
     chosen = parse(flat, argv, prog, flat(**known))
@@ -135,6 +140,6 @@ def _check_file(file: str, prog: str) -> None:
     if not can_be_written(path):
         raise OptionError(
             f"--json {file!r:.120} cannot be written",
-            "it is a file in a directory that exists and can be written to",
+            "it must be a file in a directory that exists and is writable",
             f"{prog} --json bench.json",
         )

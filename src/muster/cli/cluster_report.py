@@ -108,7 +108,10 @@ def say(
     live = [node for node in nodes if not node.died]
     lines = [
         f"Ray cluster at {address}, {_counted(len(live), 'node')}",
-        _row("token", "wanted" if auth else "none wanted: whoever reaches it can run programs"),
+        _row(
+            "token",
+            "required" if auth else "not required: anyone who can reach it can run programs",
+        ),
         _row("here", ", ".join(f"{name} {mine[name]}" for name in sorted(mine))),
     ]
     for node in nodes:
@@ -143,7 +146,7 @@ def _problems(node: ClusterNode, mine: Mapping[str, str]) -> list[str]:
     for name, version in mine.items():
         theirs = node.versions.get(name)
         if theirs is not None and theirs != version:
-            found.append(f"{who} has {name} {theirs}, and here it is {version}")
+            found.append(f"{who} has {name} {theirs}, and this machine has {version}")
     store = node.total.get("object_store_memory", 0.0)
     if node.shared_memory is not None and node.shared_memory < store:
         found.append(

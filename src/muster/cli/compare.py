@@ -38,11 +38,11 @@ class CompareOptions:
 def main(argv: Sequence[str]) -> int:
     """Compare and print."""
     options = parse(CompareOptions, argv, _PROG)
-    for given, which in ((options.a, "which runs"), (options.vs, "with what: --vs")):
+    for given, which in ((options.a, "runs"), (options.vs, "runs to compare with (--vs)")):
         if not given:
             raise OptionError(
-                f"{_PROG} does not say {which}",
-                "there are two sides, each of runs or folders of runs",
+                f"{_PROG} needs {which}",
+                "a comparison has two sides, each of runs or folders of runs",
                 f"{_PROG} runs/a --vs runs/b",
             )
     from muster.report.comparing import compare

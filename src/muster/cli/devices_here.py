@@ -79,8 +79,8 @@ def say_devices(costs: list[DeviceCost], torch_version: str) -> list[str]:
 
 def _why(costs: list[DeviceCost], best: DeviceCost) -> str:
     if best.name != HOST.name:
-        return "its sums save more than copies cost"
+        return "speed outweighs the cost of copies"
     other = min(costs[1:], key=lambda cost: cost.step_us)
     if other.copy_us >= best.update_us:
-        return "copies alone outlast an update"
-    return "so small a network is mostly calls"
+        return "copying takes longer than updates"
+    return "overhead dominates small networks"

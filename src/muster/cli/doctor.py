@@ -80,7 +80,7 @@ def _devices(options: DoctorOptions) -> list[str]:
         return []
     if options.env is None:
         raise OptionError(
-            f"--device {options.device:.80} does not say for which environment",
+            f"--device {options.device:.80} needs an environment",
             "which device is faster depends on the observations",
             f"muster doctor CartPole-v1 --device {options.device:.80}",
         )

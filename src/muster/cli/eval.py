@@ -1,6 +1,7 @@
 """`muster eval RUN`: a shell over `muster.workers.evaluate_policy`."""
 
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ import tyro
 
 from muster.cli.arguments import parse
 from muster.cli.played import check_played
+from muster.shown import program, shown
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,8 @@ class EvalOptions:
     """Determines the start of the episodes."""
     json: bool = False
     """Print JSON."""
+    save_episodes: str | None = None
+    """Write the episodes to this new directory: muster fit mlp --data DIR clones the policy."""
     model: str | None = None
     """Network of the policy, if it is your own code: module:Class."""
     env: str | None = None
@@ -36,15 +40,26 @@ def main(argv: Sequence[str]) -> int:
     """Evaluate and print."""
     options = parse(EvalOptions, argv, "muster eval")
     check_played("eval", options.run, options.episodes, options.seed)
+    saved, steps = options.save_episodes, 0
+    if saved is not None:
+        from muster.data.episodes import check_room
+
+        check_room(saved)
     from muster.recipes.policy import load_policy
+    from muster.recipes.recording import record_episodes
     from muster.workers import evaluate_policy
 
     policy = load_policy(options.run, options.model, options.env, options.algo, options.wrapper)
-    found = evaluate_policy(
-        policy, policy.setup, options.episodes, options.seed, backend=policy.backend
-    )
+    if saved is None:
+        found = evaluate_policy(
+            policy, policy.setup, options.episodes, options.seed, backend=policy.backend
+        )
+    else:
+        found, steps = record_episodes(
+            policy, saved, options.episodes, options.seed, run=options.run
+        )
     if options.json:
-        shown = {
+        told = {
             "run": options.run,
             "checkpoint": str(policy.checkpoint.path) if policy.checkpoint else None,
             "env": policy.env,
@@ -53,9 +68,13 @@ def main(argv: Sequence[str]) -> int:
             "return_mean": found.mean,
             "return_std": found.std,
             "returns": found.returns,
+            **({} if saved is None else {"saved_episodes": saved, "saved_steps": steps}),
         }
-        print(json.dumps(shown, indent=2))
+        print(json.dumps(told, indent=2))
     else:
         spread = f"{found.mean:.1f} +- {found.std:.1f}"
         print(f"{policy.env}: mean return {spread}, {found.episodes} episodes")
+        if saved is not None:
+            print(f"{steps:,} steps written to {shown(saved)}; to clone the policy:")
+            print(f"{program('muster')} fit mlp --data {shlex.quote(shown(saved))}")
     return 0

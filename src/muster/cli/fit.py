@@ -19,6 +19,12 @@ MODEL is resnet8, resnet20, resnet32, ... (6n + 2 layers), impala_cnn,
 nature_cnn, mlp, or your own module:Class. Data is digits (scikit-learn's), or a
 path: CIFAR-10 or CIFAR-100 as published (folder or tar.gz), a folder of images
 by class, or an .npz of x_train, y_train, x_test, y_test.
+
+Recorded episodes are data, too: a folder that muster eval RUN --save-episodes
+DIR wrote, or a data set of Minari in HDF5. MODEL is then a policy that learns
+their actions (behaviour cloning): muster eval FIT_RUN plays it, and muster
+train ppo ENV --from-checkpoint FIT_RUN goes on from it.
+
 Any number of replicas gives the same network, bit for bit. Ctrl-C saves and
 exits; muster resume RUN continues. docs/fit.md explains it.
 """
@@ -80,9 +86,11 @@ def _run(model: str | None, given: dict[str, Any], prog: str) -> int:
     except Exception as error:  # from the model's own code
         raise as_run_error(error) from error
     score = "not evaluated"
-    if result.test_accuracy is not None:
-        right = f"test accuracy {100 * result.test_accuracy:.2f} %"
-        score = f"{right} of {result.test_samples:,} samples"
+    if result.test_loss is not None:
+        accuracy = result.test_accuracy
+        right = f"loss {result.test_loss:.4g}"
+        right = right if accuracy is None else f"accuracy {100 * accuracy:.2f} %"
+        score = f"test {right} of {result.test_samples:,} samples"
     print(f"{result.model} on {result.data}: {score}")
     print(
         f"{result.epochs:.4g} epochs in {result.seconds:.1f} s, "
@@ -91,6 +99,8 @@ def _run(model: str | None, given: dict[str, Any], prog: str) -> int:
     )
     run = shlex.quote(shown(result.run_dir))
     run += f" --model {result.model}" if is_code(result.model) else ""
+    if result.clone is not None:
+        print(f"{program('muster')} eval {run}")
     if result.stop_signal is not None:
         print(f"{program('muster')} resume {run}")
         return 128 + signal.Signals(result.stop_signal)

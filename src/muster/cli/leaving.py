@@ -59,7 +59,7 @@ def _name_processes_left(command: int) -> None:
     named = [f"{pid} ({what:.60})" for pid, what in known.items() if "multiprocessing" not in what]
     if named:
         with contextlib.suppress(OSError):
-            text = f"muster: processes that were started here go on: {', '.join(named)}\n"
+            text = f"muster: processes started here are still running: {', '.join(named)}\n"
             os.write(2, text.encode())
 
 

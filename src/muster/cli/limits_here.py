@@ -182,7 +182,7 @@ def say_limits(here: Machine, cost: EnvCost | None = None) -> list[str]:
             f"memory: only {here.free_bytes / _GIB:.1f} GiB free; try a smaller --buffer-size"
         )
     if not here.compiled:
-        lines.append("kernels run on NumPy, slower: see to numba, NUMBA_CACHE_DIR, MUSTER_NUMBA")
+        lines.append("kernels run on NumPy, slower: check numba, NUMBA_CACHE_DIR, MUSTER_NUMBA")
     if here.open_files < _FEW_FILES:
         lines.append(f"open files: {here.open_files} per process; try ulimit -n 4096")
     if here.gflops < _SLOW_GFLOPS:
@@ -195,9 +195,9 @@ def say_limits(here: Machine, cost: EnvCost | None = None) -> list[str]:
         lines.insert(1, _bound(cost))  # always among the first three
     cores = f"{here.cores:g} usable core{'s' * (here.cores != 1)}"
     if here.cores < 2:
-        lines.append(f"{cores}: a second process would only take time from the first")
+        lines.append(f"{cores}: a second process would only slow down the first")
     else:
-        lines.append(f"{cores}: more processes than that would not make it faster")
+        lines.append(f"{cores}: more processes than that would not be faster")
     return lines[:3]
 
 

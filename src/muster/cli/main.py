@@ -24,19 +24,20 @@ VERBS = {
     "train": "train an agent",
     "tune": "try many settings, and find the best of them",
     "fit": "train a network on labelled data",
-    "resume": "go on with a run, from its directory",
-    "eval": "mean and spread of the return of a saved policy",
+    "resume": "resume a run, by its directory",
+    "eval": "measure mean and spread of the return of a saved policy",
     "play": "show or record a saved policy",
     "export": "write a saved policy into one ONNX or torch file",
-    "runs": "list the runs in a folder, or say what two of them differ in",
-    "compare": "whether some runs are better than others, over their seeds",
+    "runs": "list the runs in a folder, or show how two of them differ",
+    "compare": "test whether some runs are better than others, over their seeds",
     "report": "write one HTML page about runs",
-    "watch": "the page of a run, live in a browser on this machine",
-    "bench": "how fast a recipe trains here, how fast it could, and what limits it",
-    "algos": "the algorithms that there are",
-    "models": "the networks that have a name",
-    "envs": "the environments that are known here",
-    "doctor": "what is here, what limits training, whether an environment is sound",
+    "watch": "show the page of a run, live in a browser on this machine",
+    "bench": "measure how fast a recipe trains here, how fast it could, and why",
+    "algos": "list the algorithms",
+    "models": "list the networks that have a name",
+    "envs": "list the environments that are installed",
+    "doctor": "check this machine, what limits training, and an environment",
+    "completion": "print a script for your shell: the Tab key completes commands",
 }
 
 
@@ -104,8 +105,10 @@ def _check_folder() -> None:
     try:
         os.getcwd()
     except OSError as error:
-        why = "it was removed, or may not be read any more"
-        raise OptionError(f"the current folder is gone: {error.strerror}", why, "cd ~") from None
+        why = "it was removed, or is not readable any more"
+        raise OptionError(
+            f"the current folder does not exist any more: {error.strerror}", why, "cd ~"
+        ) from None
 
 
 def _complain(error: MusterError) -> None:
@@ -152,7 +155,8 @@ def _from_here(text: str) -> str:
 
 
 def _help() -> str:
-    rows = "\n".join(f"  {verb:8} {what}" for verb, what in VERBS.items())
+    width = max(map(len, VERBS))
+    rows = "\n".join(f"  {verb:{width}} {what}" for verb, what in VERBS.items())
     return (
         "usage: muster VERB ...\n\n"
         f"{rows}\n\n"

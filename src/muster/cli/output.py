@@ -82,9 +82,9 @@ class _Forgiving(io.TextIOWrapper):
         os.close(nowhere)
         if error.errno not in _NOBODY:
             raise OutputError(
-                "what was to be printed could not be written",
+                "the output could not be written",
                 f"standard output: {error.strerror}",
-                "print to another place; a run that has ended is whole in its directory",
+                "write to another place; the directory of a run that has ended is complete",
             ) from error
 
 

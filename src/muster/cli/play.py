@@ -138,7 +138,9 @@ def _check_envpool(env: str, options: PlayOptions) -> None:
         [sys.executable, "-c", program, env], capture_output=True, text=True, timeout=120
     )
     if tried.returncode:
-        said = [line for line in tried.stderr.splitlines() if line.strip()] or ["it gave no reason"]
+        said = [line for line in tried.stderr.splitlines() if line.strip()] or [
+            "EnvPool gave no reason"
+        ]
         raise CannotShowError(
             f"{env!r} cannot be drawn by EnvPool on this machine",
             said[-1].strip()[:200],
@@ -151,8 +153,8 @@ def _check_video(path: Path, run: str) -> None:
     quoted = shlex.quote(run)
     if path.suffix.lower() not in KINDS:
         raise CannotShowError(
-            f"{str(path)!r:.120} is no kind of video that can be written",
-            f"a video is one of {', '.join(KINDS)}",
+            f"{str(path)!r:.120} is not a supported kind of video",
+            f"the kinds of videos are {', '.join(KINDS)}",
             f"muster play {quoted} --video play.mp4",
         )
     if importlib.util.find_spec("imageio_ffmpeg") is None:
@@ -166,7 +168,7 @@ def _check_video(path: Path, run: str) -> None:
     if not can_be_written(path):
         raise CannotShowError(
             f"{path} cannot be written",
-            "it is a directory, a pipe that nobody reads, or its folder may not be written to",
+            "it is a directory, a pipe that nobody reads, or its folder is not writable",
             f"muster play {quoted} --video play.mp4",
         )
 

@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
     options = parse(ReportOptions, argv, _PROG)
     if not options.run:
         raise OptionError(
-            f"{_PROG} does not say which run", f"it is given after {_PROG}", f"{_PROG} runs/first"
+            f"{_PROG} needs a run", f"it is given after {_PROG}", f"{_PROG} runs/first"
         )
     from muster.report.page import write_report
 

@@ -22,6 +22,7 @@ total.
 --env module:Id   needed where the environment is code of your own, and --model
                   module:Class, --algo module:name or --wrapper module:Name
                   likewise: a file does not decide which code is run
+--dry-run         only checks, and prints what would run
 All options, with the run's own values: muster resume RUN --help"""
 
 
@@ -33,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
     run, *rest = argv or [""]
     if not run or run.startswith("-"):
         raise OptionError(
-            "muster resume does not say which run",
+            "muster resume needs a run",
             "its directory comes first, the options after it",
             "muster resume runs/<env>/<algo>/<date-time>-<seed>",
         )

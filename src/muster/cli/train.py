@@ -25,7 +25,8 @@ _USAGE = f"""usage: muster train ALGO ENV [options]
 algorithms: {", ".join(ALGORITHMS)};
             or your own, as my_module:my_algorithm
 
-All options, with their defaults: muster train ppo CartPole-v1 --help"""
+All options, with their defaults: muster train ppo CartPole-v1 --help
+Only check, and print what would run: muster train ppo CartPole-v1 --dry-run"""
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class FileOption:
     """Train with this many seeds, from --seed on, each in a process of its own."""
     jobs: int | None = None
     """With --seeds: how many to train at a time. None: as many as the cores can run."""
+    dry_run: bool = False
+    """Check everything, and print the config and what would run. Starts and writes nothing."""
 
 
 _OF_COMMAND = frozenset(field.name for field in fields(FileOption))
@@ -87,13 +90,15 @@ def resume(argv: Sequence[str], algo: str | None = None, env: str | None = None)
                 f"muster train {saved.algo} {saved.env} --seeds 5",
             )
     file = given.pop("config", None)
+    given.pop("dry_run", None)
     try:
         settings = plan_resume(algo, env, given, file).settings
         check_beforehand(settings, is_new=False)
         check_env(env or saved.env, settings)
     except OptionError as error:
         raise as_typed(error, prog, _names(kind)) from None
-    return _run(algo, env, given, file, prog)
+    do = _try if chosen.dry_run else _run
+    return do(algo, env, given, file, prog)
 
 
 def _start(algo: str, env: str, argv: Sequence[str]) -> int:
@@ -109,11 +114,10 @@ def _start(algo: str, env: str, argv: Sequence[str]) -> int:
     before = {**preset(algo, env), **({} if file is None else read_file(file, algo, env))}
     kind = options_of(algo)
     chosen = parse(kind, argv, prog, kind(**before))
-    if chosen.seeds != 1:
-        return seeds.run(
-            algo, env, {name: getattr(chosen, name) for name in given_names(kind, argv)}
-        )
-    if chosen.jobs is not None:
+    if chosen.seeds != 1 and not chosen.dry_run:
+        given = [name for name in given_names(kind, argv) if name != "dry_run"]
+        return seeds.run(algo, env, {name: getattr(chosen, name) for name in given})
+    if chosen.jobs is not None and chosen.seeds == 1:
         raise OptionError(
             f"--jobs {chosen.jobs} needs --seeds",
             "one run has its own number of processes",
@@ -128,7 +132,24 @@ def _start(algo: str, env: str, argv: Sequence[str]) -> int:
         raise error.to_try("muster train {} {}", algo) from None
     except OptionError as error:
         raise as_typed(error, prog, options) from None
-    return _run(algo, env, options, None, prog)
+    do = _try if chosen.dry_run else _run
+    code = do(algo, env, options, None, prog)
+    if chosen.seeds != 1:
+        print(f"this is one of {chosen.seeds} runs, which differ in their seeds and directories")
+    return code
+
+
+def _try(
+    algo: str | None, env: str | None, options: dict[str, Any], file: str | None, prog: str
+) -> int:
+    """Print what `_run` would do; the arguments are the same."""
+    from muster.recipes.dry_run import dry_run
+
+    try:
+        print(dry_run(algo, env, file, **options))
+    except OptionError as error:
+        raise as_typed(error, prog, options) from None
+    return 0
 
 
 def _run(
@@ -191,6 +212,8 @@ def _run(
         run += f" --wrapper {' '.join(options['wrapper'])}"
     print(f"{command} play {run}")
     if result.stop_signal is not None:
+        if is_code(apart := options.get("eval_env")) and not is_procgen(str(apart)):
+            run += f" --eval-env {apart}"
         print(f"{command} resume {run}")
         return 128 + signal.Signals(result.stop_signal)
     return 0
@@ -215,18 +238,18 @@ def _incomplete(argv: Sequence[str]) -> OptionError:
         load_algorithm(argv[0])
         check_algorithm(argv[0], "muster train {} CartPole-v1")
         return OptionError(
-            f"muster train {argv[0]} does not say which environment",
+            f"muster train {argv[0]} needs an environment",
             "it is given after the algorithm",
             f"muster train {argv[0]} CartPole-v1",
         )
     if "--resume" in argv:
         return OptionError(
-            "--resume does not say which run",
-            "a run is resumed by its directory",
+            "--resume needs a run",
+            "the directory of a run says which one to resume",
             "muster resume runs/<env>/<algo>/<date-time>-<seed>",
         )
     return OptionError(
-        "muster train does not say what to train",
+        "muster train needs an algorithm and an environment",
         "the algorithm and the environment come first, the options after them",
         "muster train dqn CartPole-v1",
     )

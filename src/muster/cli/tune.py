@@ -76,13 +76,13 @@ def main(argv: Sequence[str]) -> int:
     if place is not None:
         raise OptionError(
             "--run-dir is not possible for a study",
-            "each trial has a run directory in that of the study",
+            "the run directory of each trial is in the directory of the study",
             f"{prog} ... --out {shlex.quote(place)}",
         )
     if algo is not None:
         load_algorithm(algo)
         check_algorithm(algo, f"muster tune {{}} {env}")
-    kind, rest = _with_options(algo or "ppo"), argv[len(named) :]
+    kind, rest = options_of(algo or "ppo"), argv[len(named) :]
     chosen = parse(kind, rest, prog, _preset(kind, named) if named else None)
     names = dict.fromkeys(given_names(kind, rest))
     given = {name: getattr(chosen, name) for name in names}
@@ -122,7 +122,8 @@ def _report(result: "TuneResult") -> int:
 
 
 @functools.cache
-def _with_options(algo: str) -> type[Any]:
+def options_of(algo: str) -> type[Any]:
+    """Return the class of the options of a study, with those of an algorithm."""
     from muster.recipes.settings import all_options
 
     about = f"Try many settings of {algo}, each in a process of its own, and find the best."
@@ -149,12 +150,12 @@ def _incomplete(named: Sequence[str]) -> OptionError:
         load_algorithm(named[0])
         check_algorithm(named[0], "muster tune {} CartPole-v1")
         return OptionError(
-            f"muster tune {named[0]} does not say which environment",
+            f"muster tune {named[0]} needs an environment",
             "it is given after the algorithm",
             f"muster tune {named[0]} CartPole-v1 --grid lr=0.01,0.001",
         )
     return OptionError(
-        "muster tune does not say what to tune",
+        "muster tune needs an algorithm and an environment",
         "the algorithm and the environment come first, the options after them",
         "muster tune ppo CartPole-v1 --grid lr=0.01,0.001",
     )

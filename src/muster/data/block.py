@@ -59,7 +59,7 @@ class StepBlock:
             if now.shape != then.shape or not now.ndim:
                 raise OptionError(
                     f"next_obs has shape {then.shape}, obs has shape {now.shape}",
-                    "each step has one of both: steps first, then environments",
+                    "both must have the same shape: steps first, then environments",
                     "compare them",
                 )
             return np.concatenate([now, then[-1:]])
@@ -98,7 +98,7 @@ def block_of(fields: Mapping[str, Any]) -> StepBlock:
     if not set(names) <= fields.keys():
         raise OptionError(
             f"a batch of {sorted(fields)} cannot be stored",
-            f"its fields are {', '.join(names)}, of shape [T, N, ...]",
+            f"its fields must be {', '.join(names)}, of shape [T, N, ...]",
             "buffer.store(collector.collect())",
         )
     return StepBlock.of(**fields)

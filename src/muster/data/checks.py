@@ -13,7 +13,7 @@ def check_count(name: str, value: object, least: int) -> None:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         raise OptionError(
             f"{name}={value!r} is not possible",
-            f"it is a whole number, {least} or more",
+            f"it must be a whole number, {least} or more",
             f"{name}={max(least, 1)}",
         )
 
@@ -22,7 +22,7 @@ def check_fraction(name: str, value: object) -> None:
     """Raise OptionError unless `value` is a number from 0 to 1."""
     if not isinstance(value, int | float | np.floating) or not 0 <= value <= 1:
         raise OptionError(
-            f"{name}={value!r} is not possible", "it is a number from 0 to 1", f"{name}=0.5"
+            f"{name}={value!r} is not possible", "it must be a number from 0 to 1", f"{name}=0.5"
         )
 
 
@@ -31,7 +31,7 @@ def check_reachable(name: str, wanted: int, capacity: int) -> None:
     if wanted > capacity:
         raise OptionError(
             f"{name}={wanted} is not possible",
-            f"the buffer holds {capacity} transitions at most, so it would wait for ever",
+            f"the buffer holds {capacity} transitions at most, so sampling would wait forever",
             f"capacity={2 * wanted}",
         )
 
@@ -41,7 +41,7 @@ def check_many(count: object, prioritized: bool) -> None:
     if prioritized:
         raise OptionError(
             "sample_many() of a prioritized buffer is not possible",
-            "each batch changes the priorities that the next one is drawn by",
+            "each batch changes the priorities by which the next one is drawn",
             "call sample() and update_priorities() in turn",
         )
     check_count("count", count, 1)
@@ -53,7 +53,7 @@ def check_made_for(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
     if differing:
         raise OptionError(
             f"the state has {_show(theirs, differing)}, this buffer has {_show(ours, differing)}",
-            "a buffer goes on only with what a buffer like it has stored",
+            "a buffer can load only the state of a buffer with the same options",
             "make the buffer with the options of the run that saved the state",
         )
 
@@ -64,7 +64,7 @@ def check_complete(wanted: Set[str], state: Mapping[str, Any]) -> None:
     if absent:
         raise OptionError(
             f"the state lacks {', '.join(absent)}",
-            "every part is needed to go on exactly",
+            "every part is needed to continue exactly",
             "load a state that state_dict() returned",
         )
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from muster.data.block import StepBlock
 from muster.data.steps import FragmentSource
+from muster.errors import TaskError
 from muster.flow import Channel, register_dataclass
 
 
@@ -82,3 +83,16 @@ class Feed(FragmentLog):
     def waiting(self) -> int:
         """Return the number of fragments that can be received immediately."""
         return len(self._channel)
+
+
+def feed_at_home(feed: Feed | None) -> Feed:
+    """Return the feed of a buffer that receives; raise TaskError if the buffer cannot."""
+    if feed is None or not feed.is_home:
+        raise TaskError(
+            "receive() of this buffer is not possible",
+            "other nodes send only to a buffer that has a home"
+            if feed is None
+            else "its home is another node",
+            'ReplayBuffer(..., home="role.learner"), on the learner',
+        )
+    return feed

@@ -60,7 +60,7 @@ class SamplesPerInsert:
             raise OptionError(
                 f"error_buffer={self.error_buffer} is not possible here",
                 f"inserts of {n} and samples of {self._largest_sample} at ratio {self.ratio} "
-                "could wait for each other for ever",
+                "could wait for each other forever",
                 f"error_buffer={math.ceil(room)}",
             )
         return self.inserts < self.min_size or (self._error() + n * self.ratio <= self.error_buffer)
@@ -89,7 +89,7 @@ class SamplesPerInsert:
         if theirs != ours:
             raise OptionError(
                 f"the state has {theirs}, this limiter has {ours}",
-                "counts mean something only under the options they were made with",
+                "counts are valid only with the options under which they were made",
                 "use the options of the run that saved the state",
             )
         self.inserts = int(state["inserts"])

@@ -161,7 +161,7 @@ def check_errors(ids: Array, td_error: Array) -> tuple[NDArray[np.int64], NDArra
         raise OptionError(
             f"td_error[{where}]={size.flat[where]} of transition {ids.flat[where]}",
             "a priority is a finite number; a loss that diverges shows here first",
-            "look at the reward and the learning rate; max_grad_norm=10.0",
+            "check the rewards and the learning rate; max_grad_norm=10.0",
         )
     return ids, size
 

@@ -27,14 +27,14 @@ from muster.data.checks import (
     check_reachable,
 )
 from muster.data.draws import Draws
-from muster.data.feed import Feed
+from muster.data.feed import Feed, feed_at_home
 from muster.data.limiter import SamplesPerInsert
 from muster.data.obs import Array
 from muster.data.schema import PRIORITY, VERSION, Column, Schema
 from muster.data.steps import FragmentSource, Steps, check_block, check_step
 from muster.data.store import TransitionStore
 from muster.data.units import Sequence, Transition
-from muster.errors import OptionError, TaskError
+from muster.errors import OptionError
 
 _FORMAT = 1
 
@@ -157,6 +157,14 @@ class ReplayBuffer:
         with self._lock:
             return self._draws.chance(index)
 
+    def terminated(self, index: Array) -> NDArray[np.bool_]:
+        """Return whether the steps of each of these stored transitions terminate an episode.
+
+        `batch.discount == 0` says the same, unless gamma is 0 or so small that its power is.
+        """
+        with self._lock:
+            return self._store.terminates(index, self.unit.n)
+
     def add(
         self,
         obs: object,
@@ -221,7 +229,7 @@ class ReplayBuffer:
         than required, so that pushing nodes wait for sampling. False if the run finished first. The
         samples are counted as taken.
         """
-        feed = self._feed_at_home()
+        feed = feed_at_home(self.feed)
         while self._wants_more(samples, feed):
             received = feed.receive()
             if received is None:
@@ -236,17 +244,6 @@ class ReplayBuffer:
         if self.limiter is not None:
             return not self.limiter.may_sample(samples)
         return len(self) < self.min_size or feed.waiting() > 0
-
-    def _feed_at_home(self) -> Feed:
-        if self.feed is None or not self.feed.is_home:
-            raise TaskError(
-                "receive() of this buffer is not possible",
-                "only where a buffer with a home lives something comes in"
-                if self.feed is None
-                else "it lives on another node",
-                'ReplayBuffer(..., home="role.learner"), on the learner',
-            )
-        return self.feed
 
     def _insert(
         self, steps: Steps, columns: dict[str, Any], source: FragmentSource | None = None
@@ -267,7 +264,7 @@ class ReplayBuffer:
         if chosen.dtype != np.bool_ or chosen.shape != (self.num_envs,):
             raise OptionError(
                 f"envs={envs!r} is not possible",
-                f"it is a bool for each of {self.num_envs} environments",
+                f"it must be a bool for each of {self.num_envs} environments",
                 "buffer.cut_episodes()",
             )
         with self._lock:

@@ -48,7 +48,7 @@ class Column:
         if array.dtype is not self.dtype and not np.can_cast(array.dtype, self.dtype, "same_kind"):
             raise OptionError(
                 f"{name or self.name}{self.suffix} is {array.dtype}",
-                f"this buffer stores {self.dtype}, and the conversion would lose what it says",
+                f"this buffer stores {self.dtype}, and the conversion would lose information",
                 f"make the buffer with the spaces of the environment, or pass {self.dtype}",
             )
         return array
@@ -149,7 +149,7 @@ class Schema:
         twice = sorted({name for name in names if names.count(name) > 1 or name in _FIXED})
         if twice:
             raise OptionError(
-                f"the columns {', '.join(twice)} are there twice",
+                f"the schema has the columns {', '.join(twice)} twice",
                 f"every schema has {', '.join(sorted(_FIXED))}, and each name once",
                 "leave them out",
             )

@@ -230,7 +230,7 @@ class ShardedReplay:
             there = f"{len(saved)} shards" if isinstance(saved, list) else "one buffer"
             raise OptionError(
                 f"the state is of {there}, this replay has {len(self._shards)}",
-                "each shard goes on only with what a shard like it has stored",
+                "a shard can load only the state of a shard of the same size",
                 "use the number of shards of the run that saved the state",
             )
         self.book.rng.bit_generator.state = state["rng"]

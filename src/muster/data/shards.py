@@ -80,7 +80,7 @@ def locate(where: Floats, masses: Sequence[float] | Floats) -> tuple[Ints, Float
         raise OptionError(
             f"masses={mass.tolist()} are not possible",
             "each is a sum of priorities or a number of transitions, and one is above 0",
-            "wait until a shard has something",
+            "wait until a shard holds transitions",
         )
     ends = np.cumsum(mass)
     at = np.asarray(where, np.float64) * ends[-1]

@@ -101,7 +101,7 @@ def _check_columns(schema: Schema, given: Mapping[str, Any], lead: tuple[int, ..
     absent = sorted({each.name for each in schema.columns} - given.keys())
     if absent:
         raise OptionError(
-            f"the steps are without {', '.join(absent)}",
+            f"the steps have no {', '.join(absent)}",
             "this buffer was made for actors that write these columns",
             "make it without them, or have the policy's schema name them",
         )

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from muster.data import kernels
 from muster.data.finals import FinalObs
-from muster.data.kernels import OPEN, TRUNCATED
+from muster.data.kernels import OPEN, TERMINATED, TRUNCATED
 from muster.data.obs import Array, Obs
 from muster.data.obs_columns import put_rows, storage_of
 from muster.data.schema import REWARD, Column, Schema
@@ -191,6 +191,13 @@ class TransitionStore:
             discount.reshape(lead),
             self._taken_columns(slot, lead),
         )
+
+    def terminates(self, ids: NDArray[np.int64], length: int) -> NDArray[np.bool_]:
+        """Return whether each of `ids` is at most `length` steps from its episode's termination."""
+        path, count, _, _ = self._paths(ids.reshape(-1), length)
+        last = path[np.arange(ids.size), count - 1]
+        flags: NDArray[np.bool_] = self._flat_end[last] & TERMINATED != 0
+        return flags.reshape(ids.shape)
 
     def read_paths(self, ids: NDArray[np.int64], length: int) -> "Paths":
         """Return the steps from each of `ids` [B] to the episode's end, at most `length`."""

@@ -60,8 +60,8 @@ class Sequence:
             raise OptionError(
                 f"Sequence({self.length}, overlap={self.overlap}, burn_in={self.burn_in}) is not "
                 "possible",
-                "sequences begin further on than they overlap, and steps that no sequence but one "
-                "has must not be burn-in",
+                "a sequence must be longer than its overlap, and steps that are in one sequence "
+                "only must not be burn-in",
                 f"Sequence({self.length}, overlap={self.length // 2}, burn_in={self.length // 2})",
             )
 

@@ -7,7 +7,7 @@ Both are `Slots`, so networks and losses read a batch like a rollout in step. An
 learner's own process writes directly into the batch, and nothing is sent.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,8 @@ class SentUnroll:
     """Incarnation of the learner that made these weights."""
     number: int
     """Number among the unrolls that its sender began in this session, from 1."""
+    metrics: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """Sum and count of the environment's own metrics, by name."""
 
 
 def make_slots(plan: SlotPlan) -> Slots:

@@ -51,8 +51,8 @@ class Word:
 def _futex(address: ctypes.c_void_p, operation: int, value: int, limit: object) -> None:
     if _SYS_FUTEX is None:
         raise MusterError(
-            f"workers that share memory cannot wait for each other on {platform.machine()}",
-            "muster knows how to on x86_64 only",
+            f"workers cannot share memory on {platform.machine()}",
+            "they wait for each other with a system call that muster implements for x86_64 only",
             "--workers 0",
         )
     if _libc.syscall(_SYS_FUTEX, address, operation, ctypes.c_uint32(value), limit, None, 0) < 0:

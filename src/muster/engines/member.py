@@ -4,12 +4,13 @@ import os
 import signal
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Literal
 
 from muster.engines.base import Launch
-from muster.engines.logs import NodeLog, append, log_of
+from muster.engines.logs import NodeLog, append, log_of, say
 from muster.engines.orders import Raised, Returned
 from muster.engines.progress import ProgressPage, Watch
 from muster.engines.restart_policy import NodeFailure, RestartPolicy
@@ -146,6 +147,13 @@ class Member(ABC):
         if self._launch.log_dir is not None:
             append(log_of(self.place, self._launch.log_dir), text)
 
+    def say(self, what: str) -> None:
+        """Write a line about the node to its log, and to standard error unless quiet."""
+        line = f"{self.place.name} {what}"
+        self.keep(f"muster: {line}")
+        if not self._launch.quiet:
+            say(line)
+
     def raised(self, order: Raised) -> NodeError:
         """Return the error of a run in which this node raised."""
         fix = self._where_to_look()
@@ -158,7 +166,7 @@ class Member(ABC):
         fix = self._where_to_look()
         if self.policy == "stop":
             role = self.place.role or self.place.node_id
-            fix = f"on_failure={{{role!r}: 'restart'}}, to have it replaced"
+            fix = f"on_failure={{{role!r}: 'restart'}}, which replaces it"
         verb = {"killed": "died", "hung": "hung"}[cause]
         times = f" {self.restart_policy.restarts} times" if self.restart_policy.restarts > 1 else ""
         return self._failure(f"{verb}{times}", why, fix, cause)
@@ -176,11 +184,18 @@ class Member(ABC):
 
     def _where_to_look(self) -> str:
         log = self._launch.log_dir
-        return f"look into {log_of(self.place, log)}" if log else "look at its output"
+        return f"see {log_of(self.place, log)}" if log else "read its output"
 
     def _log(self, fd: int, is_error: bool) -> NodeLog:
         """Return the log of one of the node's streams, which owns the descriptor."""
         return NodeLog(self.place, fd, is_error, self._launch.log_dir)
+
+
+def tell_all(members: Iterable[Member], order: object) -> None:
+    """Send an order to every node that listens."""
+    for member in members:
+        if member.listening:
+            member.tell(order)
 
 
 def exit_status(code: int | None) -> str:

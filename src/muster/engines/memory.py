@@ -62,7 +62,7 @@ def _attach(descriptor: Any) -> SharedMemory:
 def no_memory(size: int, error: OSError) -> SharedMemoryError:
     """Make the error for shared memory that the system cannot provide."""
     return SharedMemoryError(
-        f"{size:,} bytes of shared memory cannot be had",
+        f"{size:,} bytes of shared memory cannot be allocated",
         f"the system says: {error.strerror}",
         "fewer or smaller messages at once, more memory, or a higher limit (ulimit -n)",
     )

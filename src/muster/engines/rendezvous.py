@@ -57,7 +57,7 @@ def _nobody_runs(program: Iterable[AtRun]) -> str | None:
             if wanted is not None and not any(matches(each.labels, wanted) for each in nodes):
                 there = sorted(set().union(*(each.labels for each in nodes)))
                 return (
-                    f"no node would run {use.name!r}: it wants {', '.join(wanted)}\n"
+                    f"no node would run {use.name!r}: it needs {', '.join(wanted)}\n"
                     f"the labels of all nodes are: {', '.join(there)}"
                 )
     return None

@@ -63,9 +63,11 @@ class RestartPolicy:
         if self._is_at_one_place():
             work = f"{failure.at.work} step{'s' * (failure.at.work != 1)} of work"
             times = f"{MOST_AT_ONE_PLACE} times in a row"
-            return f"{failure.how}, {times} at the same place: {work} after it was started"
+            return f"{failure.how}, {times} at the same place: {work} after its start"
         if failure.at.mark and len(self._failures) >= MOST_WITHOUT_PROGRESS:
-            return f"{failure.how}, and it did not get any further in {len(self._failures)} lives"
+            return (
+                f"{failure.how}, and none of its {len(self._failures)} incarnations got any further"
+            )
         if self.restarts > self.most or self._failed_starts > MOST_FAILED_STARTS:
             more = f", and it was replaced {self.restarts - 1} times already"
             return failure.how + (more if self.restarts > 1 else "")

@@ -3,7 +3,8 @@
     run -> one selector: pipes of the nodes, their exits, their output, signals, the next deadline
 
 The supervisor moves no data of the program. All state of a node is in its `Member`, and only the
-`Member` knows how to start and end the node: the same supervisor serves every engine.
+`Member` knows how to start and end the node: the same supervisor serves every engine. Nodes that
+come and go during a run are the subject of `elastic.py`.
 """
 
 import selectors
@@ -17,8 +18,8 @@ from functools import partial
 from typing import Any
 
 from muster.engines.base import Alarm, Launch
-from muster.engines.logs import say
-from muster.engines.member import Member
+from muster.engines.elastic import ElasticNodes
+from muster.engines.member import Member, tell_all
 from muster.engines.orders import (
     AtRun,
     End,
@@ -26,7 +27,6 @@ from muster.engines.orders import (
     FromDriver,
     Gone,
     Listening,
-    NodeJoined,
     Present,
     Raised,
     Replaced,
@@ -35,7 +35,6 @@ from muster.engines.orders import (
 )
 from muster.engines.progress import LOOPING, SAVING, STARTING, WAITING, ProgressPage, Watch
 from muster.engines.rendezvous import Rendezvous
-from muster.engines.restart_policy import NodeFailure
 from muster.engines.stop_signals import signals_as_bytes
 from muster.errors import MusterError, NodeError
 from muster.framework.driver import DriverLink, StopSignal
@@ -69,6 +68,7 @@ class Supervisor:
         self._launch = launch
         self._page = page
         self._members = members
+        self._elastic = ElasticNodes(members)
         self._rendezvous = Rendezvous(self._members)
         self._selector = selectors.DefaultSelector()
         self._alarm = alarm
@@ -154,9 +154,8 @@ class Supervisor:
                 if other is not member and other.listening
             ]
             member.listening, member.away = True, False
-            for other in self._members:
-                if other is not member and (other.ended or not other.has_joined):
-                    member.tell(_gone_order(other))
+            for absence in self._elastic.absences(member):
+                member.tell(absence)
             member.tell(Present(tuple(present)))
             if self._finishing is not None and self._is_to_end(member):
                 member.tell(self._end_order())
@@ -168,10 +167,7 @@ class Supervisor:
         elif isinstance(order, Finishing):
             self._all_finish = True
             self._finish(Finish(order.by), tell=False)
-            for other in self._members:
-                # The finishing node may not be linked to a newcomer yet, and cannot tell it.
-                if other.elastic and other.listening and other is not member:
-                    other.tell(self._end_order())
+            self._elastic.pass_on(self._end_order(), sender=member)
         elif isinstance(order, ToDriver):
             if self._launch.driver is not None:
                 self._launch.driver.deliver(order.message)
@@ -200,8 +196,9 @@ class Supervisor:
         member.close()
         if member.outcome is not None or (member.elastic and self._is_over()):
             self._gone(member)
-        elif member.elastic and (member.has_lost_place or not member.has_joined):
-            self._leave(member, failure)
+        elif self._elastic.leaves(member):
+            if not self._elastic.leave(member, failure):
+                self._gone(member)
         elif not self._needs(member):
             self._lose(member, status)
         elif given_up := member.restart_policy.record_failure(failure):
@@ -209,39 +206,15 @@ class Supervisor:
         else:
             now = time.monotonic()
             if member.replaced is not None:
-                self._say_replaced(member, "it ended again before it was at work")
+                self._say_replaced(member, "it ended again before it had resumed work")
             member.replaced = now, status
             member.restart_at = now + member.restart_policy.back_off()
         self._rendezvous.look()
 
-    def _leave(self, member: Member, failure: NodeFailure) -> None:
-        """Continue without an elastic node, and let it join again as soon as there is room."""
-        # A node that had joined left with its machine, which is not its own failure.
-        given_up = None if member.has_joined else member.restart_policy.record_failure(failure)
-        was_at_work, member.has_joined, member.replaced = member.has_joined, False, None
-        if not member.away:
-            member.away, member.last_there = True, member.place.incarnation
-            self._tell_all(_gone_order(member))
-        if was_at_work:
-            member.has_left = True
-            self._say(member, f"left: {failure.how}; {self._how_many(member)}")
-        elif given_up:
-            self._say(member, f"does not join: {given_up}")
-            self._gone(member)
-            return
-        member.restart_at = time.monotonic() + member.restart_policy.back_off()
-
-    def _how_many(self, member: Member) -> str:
-        """Describe how many nodes of an elastic node's role are present."""
-        alike = [other for other in self._members if other.elastic]
-        there = sum(other.has_joined and not other.ended for other in alike)
-        return f"there are {there} of at most {len(alike)} {member.place.role} nodes"
-
     def _is_over(self) -> bool:
         """Whether no one waits for an elastic node any more."""
-        others_ended = all(other.ended for other in self._members if not other.away)
         is_ending = self._finishing is not None or self._error is not None or self._abandoned
-        return others_ended or is_ending
+        return is_ending or self._elastic.others_ended
 
     def _lose(self, member: Member, why: str) -> None:
         """End the run because a node failed and is not restarted."""
@@ -278,15 +251,13 @@ class Supervisor:
 
     def _count_replaced(self) -> None:
         self._replaced += 1
-        self._tell_all(Replaced(self._replaced))
+        tell_all(self._members, Replaced(self._replaced))
 
     def _works_again(self, member: Member) -> None:
         if not member.has_joined:
-            member.has_joined = True
-            self._tell_all(NodeJoined(member.place.node_id))
+            self._elastic.join(member)
             if member.has_left:
                 self._count_replaced()
-            self._say(member, f"joined; {self._how_many(member)}")
         elif member.replaced is not None:
             since = time.monotonic() - member.replaced[0]
             self._say_replaced(member, f"at work again after {since:.2f} s")
@@ -294,37 +265,16 @@ class Supervisor:
     def _say_replaced(self, member: Member, what_came_of_it: str) -> None:
         assert member.replaced is not None
         why, member.replaced = member.replaced[1], None
-        self._say(member, f"was replaced: {why}; {what_came_of_it}")
-
-    def _say(self, member: Member, what: str) -> None:
-        """Write a line about a node to its log, and to standard error unless quiet."""
-        line = f"{member.place.name} {what}"
-        member.keep(f"muster: {line}")
-        if not self._launch.quiet:
-            say(line)
+        member.say(f"was replaced: {why}; {what_came_of_it}")
 
     def _gone(self, member: Member) -> None:
         """Mark a node as ended for good, and tell the others, which may wait for it."""
         member.ended = True
-        self._tell_all(Gone(member.place.node_id))
-        if all(other.ended for other in self._members if not other.away):
-            self._end_those_away()
+        tell_all(self._members, Gone(member.place.node_id))
+        if self._elastic.others_ended:
+            self._elastic.end_absent()
         if not self._all_finish and all(m.ended for m in self._members if self._is_to_end(m)):
             self._finish_all()  # the nodes that should have ended the run did not
-
-    def _tell_all(self, order: object) -> None:
-        for member in self._members:
-            if member.listening:
-                member.tell(order)
-
-    def _end_those_away(self) -> None:
-        """End the elastic nodes that wait for room, or are starting: they are not needed."""
-        for member in self._members:
-            if member.away and not member.ended:
-                if member.alive:
-                    member.kill()
-                else:
-                    member.restart_at, member.ended = None, True
 
     def _end(self, member: Member) -> None:
         if member.alive:
@@ -368,14 +318,12 @@ class Supervisor:
                 self._gone(member)
             elif tell and member.listening and self._is_to_end(member):
                 member.tell(self._end_order(finish))
-        self._end_those_away()
+        self._elastic.end_absent()
 
     def _finish_all(self) -> None:
         """Ask the nodes to finish that the signal did not reach."""
         self._all_finish = True
-        for member in self._members:
-            if member.listening:
-                member.tell(self._end_order())
+        tell_all(self._members, self._end_order())
 
     def _is_to_end(self, member: Member) -> bool:
         """Whether this node is asked to finish when the run has to end."""
@@ -423,7 +371,7 @@ class Supervisor:
         if member.done_at is not None:
             if now > member.done_at + self._launch.grace + _LEAVING:
                 member.kill_at = now
-                self._say(member, "did not end when its program had: it was ended")
+                member.say("did not exit after its program had ended: muster killed it")
             return
         row = self._page.read(member.place.node_id)
         seconds, state = member.watch.seconds_without_progress(row.counter), row.state
@@ -471,11 +419,3 @@ class Supervisor:
             if self._finishing is None:
                 self._all_finish = len(self._launch.on_signal) == len(self._members)
             self._finish(Finish(signal.Signals(number).name, number), tell=True)
-
-
-def _gone_order(member: Member) -> Gone:
-    """Return the order not to wait for a node; if it is elastic, only until it is back.
-
-    An elastic node that was given up has never joined: for a node that starts now, it is absent.
-    """
-    return Gone(member.place.node_id, None if member.has_joined else member.last_there)

@@ -3,7 +3,8 @@
     actions of the policy -> checked array [N, ...] -> a row for each env, in its own numbering
                                   └─ ActionLog: the actions to apply again to restore an episode
 
-To a policy every discrete action counts from 0; a space with another start is shifted here.
+To a policy every discrete action counts from 0; a space with another start is shifted here. Spaces
+of several parts come here as one space (`flat_actions.py`).
 """
 
 import math
@@ -14,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 
 from muster.envs.errors import EnvError, RefusedValue
+from muster.envs.flat_actions import FlatDiscrete
 from muster.envs.observations import Array, all_finite
 
 LONGEST_LOG = 2**17
@@ -35,8 +37,8 @@ def action_rows(space: gym.Space[Any], num_envs: int, checks: bool = True) -> "A
         return BoxActions(space, num_envs, checks)
     raise EnvError(
         f"actions in {space} are not supported",
-        "actions are a Discrete, a MultiDiscrete or a Box of numbers",
-        "put a gymnasium.ActionWrapper with such a space around the env",
+        "actions are Discrete, MultiDiscrete, MultiBinary, a Box of numbers, or a Tuple or Dict",
+        "wrap the env in a gymnasium.ActionWrapper with such a space",
         field="action",
     )
 
@@ -150,7 +152,8 @@ class MultiDiscreteActions(Actions):
         self._nvec = np.asarray(space.nvec)
         super().__init__(num_envs, self._nvec.shape, checks)
         self._env_dtype = np.dtype(space.dtype)
-        self.space = gym.spaces.MultiDiscrete(self._nvec)
+        is_flat = isinstance(space, FlatDiscrete)  # counts from 0, and knows what it stands for
+        self.space = space if is_flat else gym.spaces.MultiDiscrete(self._nvec)
         self.dtype = np.dtype(np.int64)
 
     def check_values(self, chosen: Array) -> None:
@@ -192,7 +195,7 @@ class BoxActions(Actions):
                 "action",
                 f"is {chosen[index].tolist()}",
                 "an action that is not finite comes from a policy whose weights are not",
-                "look at the loss before this step: a smaller lr, or max_grad_norm",
+                "check the loss before this step: a smaller lr, or max_grad_norm",
             )
 
     def in_env_numbers(self, chosen: Array) -> Array:

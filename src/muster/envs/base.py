@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from muster.envs.actions import action_rows
 from muster.envs.errors import EnvError, RefusedValue
 from muster.envs.observations import Array, Observation, observation_rows
+from muster.envs.step_metrics import MetricSums
 from muster.errors import OptionError
 from muster.seeding import numbered_seeds
 
@@ -170,6 +171,15 @@ class VectorEnv(ABC):
     def actions(self) -> list[Array]:
         """Return the actions of each running episode so far; empty arrays where unknown."""
 
+    def take_metrics(self, first: int = 0, stop: int | None = None) -> MetricSums:
+        """Return the sums of `info["metrics"]` and `info["is_success"]` since the last call.
+
+        Args:
+            first: The first of the envs to take them from.
+            stop: The env after the last one; None for all that follow.
+        """
+        return {}
+
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the envs after the last successful step: plain values and arrays."""
@@ -208,7 +218,7 @@ class VectorEnv(ABC):
             raise EnvError(
                 f"{call} of {self.env_id!r} is not possible now",
                 self._unready,
-                "obs = envs.reset(), or envs.load_state_dict(envs.state_dict()) to go on",
+                "obs = envs.reset(), or envs.load_state_dict(envs.state_dict()) to continue",
                 field=call,
             )
 

@@ -20,6 +20,7 @@ from muster.envs.errors import EnvError, one_line
 from muster.envs.make import env_maker, make_envs
 from muster.envs.masks import is_masked, legal_actions
 from muster.errors import MusterWarning
+from muster.framework.signals import is_signal_exit
 
 STEPS = 20
 """Steps taken to compare two envs."""
@@ -103,6 +104,8 @@ def check_env(
         except EnvError as error:
             report.problems.append(str(error))
         except (Exception, SystemExit) as error:  # from the bare env, without a VectorEnv
+            if is_signal_exit(error):
+                raise
             report.problems.append(one_line(error))
     return report
 
@@ -116,6 +119,8 @@ def _run_gymnasium_checker(report: CheckReport, make_one: Callable[[], gym.Env[A
             gymnasium_check_env(env.unwrapped, skip_render_check=True)
             env.close()
         except (Exception, SystemExit) as error:
+            if is_signal_exit(error):
+                raise
             report.problems.append(f"gymnasium's checker: {one_line(error)}")
     seen = dict.fromkeys(_plain(str(each.message)) for each in caught)
     report.gymnasium_warnings.extend(seen)

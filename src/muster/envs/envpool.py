@@ -224,7 +224,7 @@ class EnvPoolVectorEnv(VectorEnv):
             raise EnvError(
                 f"{self.env_id!r} has {players} players, which is not supported",
                 "a VectorEnv has one row for each env",
-                "take an env with one player",
+                "use an env with one player",
                 field="init",
             )
         return pool
@@ -242,7 +242,8 @@ class EnvPoolVectorEnv(VectorEnv):
             raise EnvError(
                 f"{name} of {self.env_id!r} failed in EnvPool: {one_line(error)}",
                 "EnvPool itself raised this exception, for all envs together",
-                f"make_envs({self.env_id!r}, backend='gymnasium') names the env, if it has this id",
+                f"make_envs({self.env_id!r}, backend='gymnasium') names the failing env, if "
+                "gymnasium has this id",
                 field=name,
             ) from error
 

@@ -12,6 +12,7 @@ import importlib.util
 import operator
 import os
 import re
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterable
@@ -28,6 +29,7 @@ from muster.envs.errors import (
 )
 from muster.envs.procgen import find_procgen, is_procgen
 from muster.envs.setup import EnvSetup
+from muster.envs.small_seeds import SmallSeeds
 from muster.envs.vector import GymnasiumVectorEnv
 from muster.errors import MusterError, OptionError
 from muster.framework.names import name_of
@@ -40,12 +42,17 @@ MAX_ENVS = 65_536
 _ALIKE = 0.65
 """How similar two names must be for one to count as a misspelling of the other."""
 
-_PLUGINS = {
-    "ALE/": ("ale_py", "ale-py", "envs"),
-    "MiniGrid-": ("minigrid", "minigrid", None),
-    "BabyAI-": ("minigrid", "minigrid", None),
+_PLUGINS: dict[str, tuple[tuple[str, ...], str, str | None]] = {
+    "ALE/": (("ale_py",), "ale-py", "envs"),
+    "MiniGrid-": (("minigrid",), "minigrid", None),
+    "BabyAI-": (("minigrid",), "minigrid", None),
+    "dm_control/": (("dm_control", "shimmy"), "shimmy[dm-control]", None),
 }
-"""Prefix of an id -> the module that registers it, its package, and muster's extra with it."""
+"""Prefix of an id -> the modules to import, of which the last one registers it; their package; and
+muster's extra with it."""
+
+_OLD_GENERATOR = "dm_control/"
+"""Prefix of ids whose environments accept seeds of 32 bits only."""
 
 
 def make_envs(
@@ -164,10 +171,11 @@ def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec | None:
     if module:
         _import_plugin(env_id, module, module, f"pip install the package that has {module!r}")
     if name not in gym.registry:
-        for prefix, (plugin, package, extra) in _PLUGINS.items():
+        for prefix, (plugins, package, extra) in _PLUGINS.items():
             if name.startswith(prefix):
-                fix = f"pip install {package}" if extra is None else install(extra)
-                _import_plugin(env_id, plugin, package, fix)
+                fix = f"pip install {shlex.quote(package)}" if extra is None else install(extra)
+                for plugin in plugins:
+                    _import_plugin(env_id, plugin, package, fix)
     return gym.registry.get(name)
 
 
@@ -199,7 +207,8 @@ def _maker(
             with warnings.catch_warnings():
                 # Box2D warns while it is imported, and crashes where warnings are errors.
                 warnings.filterwarnings("ignore", "builtin type", DeprecationWarning)
-                return gym.make(spec, **env_kwargs)
+                env = gym.make(spec, **env_kwargs)
+                return SmallSeeds(env) if spec.id.startswith(_OLD_GENERATOR) else env
         except gym.error.DependencyNotInstalled as error:
             line = re.search(r'pip install "?(gymnasium\[[\w-]+\])"?', str(error))
             extra = line.group(1) if line else "gymnasium[all]"
@@ -218,20 +227,23 @@ def _from_factory(
     if not callable(factory):
         raise OptionError(
             f"env_id={factory!r} is not possible",
-            "it is an id, or a function that returns a new gymnasium.Env",
+            "it must be an id, or a function that returns a new gymnasium.Env",
             'make_envs("CartPole-v1")',
         )
     if backend == "envpool":
         raise OptionError(
             "backend='envpool' is not possible for a function",
-            "EnvPool has environments of its own, known by ids",
+            "EnvPool makes its own environments, from ids",
             'backend="auto"',
         )
     return lambda: factory(**env_kwargs)
 
 
 def _unknown(env_id: str, known: Iterable[str]) -> UnknownEnvError:
-    near = nearest_id(env_id, known)
+    module, _, name = env_id.rpartition(":")
+    near = nearest_id(name, known)
+    if near and module:
+        near = f"{module}:{near}"
     hint = f" Nearest: {near!r}" if near else ""
     return UnknownEnvError(
         f"No environment {env_id!r:.120}.{hint}",

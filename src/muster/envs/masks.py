@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.envs.errors import EnvError, RefusedValue
-from muster.framework.signals import SignalExit
+from muster.framework.signals import is_signal_exit
 
 ACTION_MASK = "action_mask"
 """The key of the mask, in `info` and in a Dict observation."""
@@ -101,9 +101,9 @@ class FirstReset:
             return
         try:
             self._made = env.reset(seed=seed)
-        except SignalExit:
-            raise
         except (Exception, SystemExit) as error:
+            if is_signal_exit(error):
+                raise
             self._failed = error  # raised when the reset is requested
 
     @property
@@ -148,8 +148,8 @@ def mask_check(
     if not choices:
         raise EnvError(
             f"{env_id!r} has an action_mask, and its actions are {action_space}",
-            "only actions that can be counted can be left out",
-            "another name for this part of the observation",
+            "only Discrete and MultiDiscrete actions can be masked",
+            "use another name for this part of the observation",
             field=ACTION_MASK,
         )
     if shape != (sum(choices),):
@@ -188,8 +188,8 @@ class MaskCheck:
                 int(none.argmax()),
                 ACTION_MASK,
                 "leaves no legal action",
-                "an episode that goes on needs one; one that is over says terminated",
-                "terminated=True where nothing can be done",
+                "a running episode needs one; an episode that is over is terminated",
+                "return terminated=True where no action is legal",
             )
 
 

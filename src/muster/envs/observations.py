@@ -157,18 +157,22 @@ class Rows(ABC):
             try:
                 row = np.asarray(raw)
             except Exception:
-                what = f"is {brief(raw)}, which is no array"
+                what = f"is {brief(raw)}, which is not an array"
                 return self._refused(index, what, wanted, "numbers in rows of one length")
             if row.dtype.kind not in "fiub":
-                what = f"is {brief(raw)}, which is no number or array of numbers"
+                what = f"is {brief(raw)}, which is neither a number nor an array of numbers"
                 return self._refused(index, what, wanted, fix)
             if row.shape != self.shape:
                 what = f"has shape {row.shape} instead of {self.shape}"
-                return self._refused(index, what, wanted, "make observation_space say what it is")
+                return self._refused(
+                    index, what, wanted, "correct observation_space, or the observation"
+                )
             if not self._may_become(row.dtype):
                 what = f"has dtype {row.dtype}, which does not fit into {self.dtype}"
                 return self._refused(index, what, wanted, fix)
-        return self._refused(0, "does not stack with those of other envs", wanted, "see the space")
+        return self._refused(
+            0, "does not stack with those of other envs", wanted, "check observation_space"
+        )
 
     def _refused(self, index: int, what: str, wanted: str, fix: str) -> RefusedValue:
         why = f"its observation_space promises {wanted}"

@@ -53,8 +53,9 @@ class EnvSetup:
         if self.wrappers:
             raise OptionError(
                 f"wrapper={self.wrappers[0][0]!r:.80} is not possible with EnvPool",
-                "it runs environments of its own, in C++; a wrapper is Python around one of them",
-                "backend=gymnasium, if that has the environment",
+                "EnvPool runs its own environments in C++, and a wrapper is Python code around one "
+                "environment",
+                "backend=gymnasium, if gymnasium has the environment",
             )
 
     def _unknown_argument(self, error: TypeError) -> OptionError | None:
@@ -80,14 +81,14 @@ class EnvSetup:
             raise
         except Exception as error:
             raise OptionError(
-                f"the wrapper {name!r:.80} cannot be put around {self.id!r:.80}",
+                f"the wrapper {name!r:.80} cannot wrap {self.id!r:.80}",
                 f"{one_line(error)}, raised in {raised_at(error)}",
                 "a class or function that is called with the environment alone",
             ) from error
         if not isinstance(made, gym.Env):
             raise OptionError(
-                f"the wrapper {name!r:.80} made {brief(made)}, which is no environment",
-                "it is called with an environment, and returns one",
+                f"the wrapper {name!r:.80} made {brief(made)}, which is not an environment",
+                "a wrapper is called with an environment, and returns one",
                 "class MyWrapper(gymnasium.Wrapper): ...",
             )
         return made

@@ -7,27 +7,24 @@ to restore an episode: reset with the seed, apply the actions again. Errors name
 episode.
 """
 
-import contextlib
 import operator
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-import gymnasium as gym
 import numpy as np
 
 from muster.envs.actions import ActionLog
 from muster.envs.base import Books, Episode, StepResult, VectorEnv, bad_state
-from muster.envs.errors import EnvError, RefusedValue, brief, one_line
+from muster.envs.errors import EnvError, RefusedValue, brief
 from muster.envs.masks import FirstReset, InfoMask, mask_check
 from muster.envs.observations import TOP_BYTES, Array, Observation
-from muster.envs.quick_spaces import quicken
 from muster.envs.rewards import real_number, refuse_infinite_rewards
-from muster.errors import MusterError, MusterWarning, raised_at
-from muster.framework.signals import SignalExit
+from muster.envs.single import OneEnv, call_failed, close_quietly, make_env, require_same_spaces
+from muster.envs.step_metrics import MetricSums, StepMetrics
+from muster.errors import MusterWarning
+from muster.framework.signals import is_signal_exit
 from muster.seeding import numbered_seeds
-
-OneEnv = gym.Env[Any, Any]
 
 
 class GymnasiumVectorEnv(VectorEnv):
@@ -56,14 +53,14 @@ class GymnasiumVectorEnv(VectorEnv):
         self._envs: list[OneEnv] = []
         try:
             for index in range(num_envs):
-                self._envs.append(_make(env_id, make_one, index))
+                self._envs.append(make_env(env_id, make_one, index))
             first_seed = numbered_seeds(seed, "env", first_env, "episode")(0)
             self._first_reset = FirstReset(self._envs[0], first_seed)
             if self._first_reset.has_mask:
                 self._envs = [InfoMask(env) for env in self._envs]
             first = self._envs[0]
             for index, env in enumerate(self._envs):
-                _require_same_spaces(env_id, first, env, index)
+                require_same_spaces(env_id, first, env, index)
             super().__init__(
                 env_id,
                 num_envs,
@@ -76,12 +73,13 @@ class GymnasiumVectorEnv(VectorEnv):
             self._masks = mask_check(env_id, first.observation_space, first.action_space)
         except BaseException:
             for env in self._envs:
-                _close_quietly(env)
+                close_quietly(env)
             raise
         self._steps = [env.step for env in self._envs]
         self._log = ActionLog(self._actions, num_envs)
         self._returns = [0.0] * num_envs
         self._falses = (False,) * num_envs
+        self._metrics = StepMetrics(env_id, num_envs)
 
     def reset(self) -> Observation:
         """See VectorEnv."""
@@ -112,17 +110,19 @@ class GymnasiumVectorEnv(VectorEnv):
         try:
             for env_step, action in zip(self._steps, for_envs, strict=True):
                 done.append(env_step(action))
-        except SignalExit:
-            raise
         except (Exception, SystemExit) as error:  # an env that exits has failed
             env = len(done)
             self._raise_failure("step", error, env, self._numbers[env], self._running_step(env))
         try:
-            raws, rewards, ends, cuts, _ = zip(*done, strict=True)
+            raws, rewards, ends, cuts, infos = zip(*done, strict=True)
         except (ValueError, TypeError):
             self._refuse_wrong_tuples(done)
             raise
 
+        try:
+            told = any(infos)  # all that an env without infos pays for metrics
+        except ValueError:  # an array, which no env should return here
+            told = False
         try:
             returns, reward_row = self._add_rewards(rewards)
             obs = final = self._observations.stack(raws)
@@ -142,6 +142,8 @@ class GymnasiumVectorEnv(VectorEnv):
         episodes = [self._finish(env) for env in ended] if ended else []
         self._obs = obs
         self._unready = None
+        if told:
+            self._metrics.note(infos, ended)
         theirs = self._observations.copy(obs, out)  # the caller may change its copy
         return (
             theirs,
@@ -164,6 +166,10 @@ class GymnasiumVectorEnv(VectorEnv):
         """See VectorEnv."""
         episodes = [self._log.episode(env) for env in range(self.num_envs)]
         return [self._no_actions() if each is None else each for each in episodes]
+
+    def take_metrics(self, first: int = 0, stop: int | None = None) -> MetricSums:
+        """See VectorEnv."""
+        return self._metrics.take(first, self.num_envs if stop is None else stop)
 
     def state_dict(self) -> dict[str, Any]:
         """See VectorEnv. `actions` holds those of all running episodes, one env after the other."""
@@ -210,11 +216,11 @@ class GymnasiumVectorEnv(VectorEnv):
         for index, env in enumerate(envs):
             try:
                 env.close()
-            except SignalExit:
-                raise
             except (Exception, SystemExit) as error:
+                if is_signal_exit(error):
+                    raise
                 if failed is None:
-                    failed = _call_failed(self.env_id, "close", error, index)
+                    failed = call_failed(self.env_id, "close", error, index)
                     failed.__cause__ = error
         if failed is not None:
             raise failed
@@ -236,8 +242,6 @@ class GymnasiumVectorEnv(VectorEnv):
                     raw, _ = self._first_reset.take(self._envs[0], seed)
                 else:
                     raw, _ = self._envs[env].reset(seed=seed)
-            except SignalExit:
-                raise
             except (Exception, SystemExit) as error:
                 self._raise_failure("reset", error, env, number, 0)
             raws.append(raw)
@@ -304,8 +308,10 @@ class GymnasiumVectorEnv(VectorEnv):
     def _raise_failure(
         self, call: str, error: BaseException, env: int, number: int, step: int
     ) -> NoReturn:
+        if is_signal_exit(error):
+            raise error
         seed = self.episode_seed(env, number)
-        raise _call_failed(self.env_id, call, error, env, number, step, seed) from error
+        raise call_failed(self.env_id, call, error, env, number, step, seed) from error
 
     def _no_actions(self) -> Array:
         return np.zeros((0, *self._actions.shape), self._actions.dtype)
@@ -338,7 +344,7 @@ class GymnasiumVectorEnv(VectorEnv):
     ) -> str | None:
         """Restore the position of an env; return None, or the reason why it differs."""
         if actions is None:
-            return "it is longer than what is remembered of an episode"
+            return "the episode is longer than the actions that muster keeps"
         row = self._reset([env], [number])
         total, count = 0.0, 0
         for action in self._actions.for_envs(actions):
@@ -346,12 +352,10 @@ class GymnasiumVectorEnv(VectorEnv):
             try:
                 raw, reward, terminated, truncated, _ = self._steps[env](action)
                 total += float(reward)
-            except SignalExit:
-                raise
             except (Exception, SystemExit) as error:
                 self._raise_failure("step", error, env, number, count)
             if terminated or truncated:
-                return f"done again, it ended after {count} of {len(actions)} steps"
+                return f"repeated, the episode ended after {count} of {len(actions)} steps"
         if count:
             try:
                 row = self._observations.stack([raw])
@@ -364,81 +368,10 @@ class GymnasiumVectorEnv(VectorEnv):
         return None
 
 
-def _make(env_id: str, make_one: Callable[[], OneEnv], index: int) -> OneEnv:
-    try:
-        env = make_one()
-    except (MusterError, SignalExit):
-        raise
-    except (Exception, SystemExit) as error:
-        raise _call_failed(env_id, "init", error, index) from error
-    if not isinstance(env, gym.Env):
-        raise EnvError(
-            f"{env_id!r} made {brief(env)}, which is no environment",
-            "a factory returns a new gymnasium.Env each time it is called",
-            'make_envs(lambda: gymnasium.make("CartPole-v1"))',
-            env=index,
-            field="init",
-        )
-    quicken(env)
-    return env
-
-
-def _require_same_spaces(env_id: str, first: OneEnv, env: OneEnv, index: int) -> None:
-    for name in ("observation_space", "action_space"):
-        here, there = getattr(env, name), getattr(first, name)
-        if here != there:
-            raise EnvError(
-                f"{name} of env {index} of {env_id!r} is {here}, and that of env 0 is {there}",
-                "envs that are stepped together have the same spaces",
-                "make_envs once for each kind of env",
-                env=index,
-                field=name,
-            )
-
-
-def _call_failed(
-    env_id: str,
-    call: str,
-    error: BaseException,
-    env: int,
-    episode: int | None = None,
-    step: int | None = None,
-    seed: int | None = None,
-) -> EnvError:
-    """Return the error for an exception raised by an env, with a hint where the cause is known."""
-    place = f"env {env} of {env_id!r}"
-    if episode is not None:
-        place += f" (episode {episode}, step {step}, seed {seed})"
-    why = f"the environment itself raised this exception, in {raised_at(error)}"
-    fix = "muster doctor ENV, which checks an environment"
-    if "unpack" in str(error) and isinstance(error, ValueError | TypeError):
-        returned = "obs, info" if call == "reset" else "obs, reward, terminated, truncated, info"
-        why = f"probably it does not return what {call} has to return"
-        fix = f"return {returned}"
-    elif call == "reset" and "2**32" in str(error):
-        fix = "use seed % 2**32 in reset: seeds of episodes have 63 bits"
-    return EnvError(
-        f"{call} of {place} failed: {one_line(error)}",
-        why,
-        fix,
-        env=env,
-        episode=episode,
-        step=step,
-        seed=seed,
-        field=call,
-    )
-
-
 def _flag(env: int, field: str, value: Any) -> bool:
     if value is True or value is False:
         return bool(value)
     if np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biu" and value in (0, 1):
         return bool(value)
-    why = "it is either True or False"
+    why = "it must be True or False"
     raise RefusedValue(env, field, f"is {brief(value)}", why, f"return bool({field})")
-
-
-def _close_quietly(env: OneEnv) -> None:
-    # Another failure came first, and that one has to be reported.
-    with contextlib.suppress(Exception):
-        env.close()

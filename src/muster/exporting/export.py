@@ -100,6 +100,6 @@ def _put(path: Path, data: bytes) -> None:
     except OSError as error:
         raise OptionError(
             f"{shown(path)} could not be written: {error.strerror}",
-            f"{os.path.dirname(path)} may not be written to, or is full",
+            f"{os.path.dirname(path)} is not writable, or the disk is full",
             "--out with a path in another folder",
         ) from error

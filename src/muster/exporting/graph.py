@@ -115,7 +115,8 @@ def graph_of(agent: Any, action_space: gym.Space[Any]) -> PolicyGraph:
         return PolicyGraph(network, BoxHead(action_space, squashed=True), keys)
     raise ExportError(
         f"a policy of {type(agent).__name__} cannot be exported",
-        "how its outputs make an action is not known: it is none of muster's kinds of agents",
+        "how its outputs make an action is not known: its class is not derived from one of "
+        "muster's agents",
         "derive it from muster.algos.TorchLossAgent, or export policy.model by torch itself",
     )
 

@@ -39,6 +39,6 @@ def missing_packages(to: str) -> None:
     if absent:
         raise ExportError(
             f"export to {to} needs {', '.join(absent)}",
-            "they are not installed: muster itself does without",
+            "they are not installed: muster itself does not need them",
             install("export"),
         )

@@ -27,7 +27,7 @@ def checked_out(to: str, out: str | Path | None, run: Path) -> Path:
     if path.suffix != ending:
         raise OptionError(
             f"out={str(out)!r:.200} is not possible",
-            f"a file of {to} ends in {ending}: others find out by it what it is",
+            f"a file of {to} ends in {ending}: other programs recognise the format by it",
             f"out={shown(path.with_name(name))!r}",
         )
     if not path.parent.is_dir():
@@ -38,8 +38,8 @@ def checked_out(to: str, out: str | Path | None, run: Path) -> Path:
         )
     if os.path.lexists(path) and not _is_export(path):
         raise OptionError(
-            f"{shown(path)} is there, and is not an export of muster",
-            "an export takes the place of an older export only",
+            f"{shown(path)} exists, and is not an export of muster",
+            "an export replaces only an older export",
             f"out={'my_' + name!r}",
         )
     return path

@@ -197,7 +197,7 @@ def _joined(one: Any, other: Any) -> Any:
 
 def _different(why: str) -> ExportError:
     error = ExportError(
-        "the exported policy is not the policy, and was not written",
+        "the exported policy differs from the policy, and was not written",
         why,
         "the other format, --to torch-export or --to onnx; --no-bf16 when training",
     )

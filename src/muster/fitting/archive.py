@@ -36,8 +36,9 @@ def read_files(path: Path) -> dict[str, bytes]:
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(
             f"{path} is damaged: {error}",
-            "the archive is cut off, or was changed on its way",
-            "download it again, and compare its size and sum with those that its authors publish",
+            "the archive is incomplete, or was changed in transit",
+            "download it again, and compare its size and checksum with those that its authors "
+            "publish",
         ) from error
     return found
 
@@ -51,6 +52,6 @@ def _read(path: Path) -> bytes:
 def _too_large(path: Path) -> DataError:
     return DataError(
         f"{path} has a file of more than {_MOST_BYTES >> 30} GiB, or too many files",
-        "CIFAR is much smaller, so it is something else",
+        "CIFAR is much smaller, so this is a different archive",
         "another --data",
     )

@@ -81,12 +81,12 @@ def load_cifar(path: Path) -> Dataset:
     absent = [name for name in (*form.train, form.test) if name not in files]
     if len(absent) == len(form.train) + 1:
         raise DataError(
-            f"{path} is no CIFAR",
+            f"{path} is not CIFAR",
             "it has neither data_batch_1.bin nor train.bin, nor their Python forms",
             "the archive as it was published, such as cifar-10-binary.tar.gz",
         )
     if absent:
-        raise _damaged(path, f"{', '.join(absent)} is not there")
+        raise _damaged(path, f"{', '.join(absent)} does not exist")
     parts = {name: _records(path, name, files[name], form) for name in (*form.train, form.test)}
     tested = len(parts[form.test][1])
     trained = [len(parts[name][1]) for name in form.train]
@@ -162,8 +162,8 @@ def _names(files: dict[str, bytes], form: _Form) -> tuple[str, ...]:
 def _damaged(path: Path, what: str) -> DataError:
     return DataError(
         f"{path} is damaged: {what}",
-        "a file is cut off or missing, or was changed on its way",
-        "download it again, and compare its size and sum with those that its authors publish",
+        "a file is incomplete or missing, or was changed in transit",
+        "download it again, and compare its size and checksum with those that its authors publish",
     )
 
 

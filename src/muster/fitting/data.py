@@ -2,22 +2,27 @@
 
 "digits" -> scikit-learn's                         folder, tar.gz -> CIFAR as published
 file.npz -> x_train, y_train, x_test, y_test       folder of folders -> images by class
+folder of recorded episodes -> `EpisodeData`: observations, labelled with actions
 
 All data is read and validated before a process starts or a run directory is created.
 """
 
 import hashlib
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from muster.errors import OptionError
 from muster.fitting.errors import DataError
+
+if TYPE_CHECKING:
+    from muster.fitting.episodes import EpisodeData
 
 Array = NDArray[Any]
 
@@ -46,20 +51,20 @@ class Dataset:
                 raise DataError(
                     f"the {part} set of {self.name} has {len(x)} samples and {len(y)} labels",
                     "each sample has one label, and there are two samples or more",
-                    "look at the files",
+                    "check the files",
                 )
             if y.min() < 0 or y.max() >= len(self.classes):
                 raise DataError(
                     f"the {part} set of {self.name} has labels from {y.min()} to {y.max()}",
                     f"it has {len(self.classes)} classes, which are counted from 0",
-                    "look at the labels",
+                    "check the labels",
                 )
         if self.x_train.shape[1:] != self.x_test.shape[1:] or len(self.classes) < 2:
             raise DataError(
                 f"{self.name} has training samples of shape {self.x_train.shape[1:]}, test samples "
                 f"of {self.x_test.shape[1:]} and {len(self.classes)} classes",
                 "all samples have one shape, and there are two classes or more",
-                "look at the files",
+                "check the files",
             )
 
     @property
@@ -76,11 +81,8 @@ class Dataset:
     @cached_property
     def sha256(self) -> str:
         """A hash of all samples and labels: a resumed run must use the data that it began with."""
-        digest = hashlib.sha256(repr(self.classes).encode())
-        for array in (self.x_train, self.y_train, self.x_test, self.y_test):
-            digest.update(f"{array.dtype.str} {array.shape}\n".encode())
-            digest.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
-        return digest.hexdigest()
+        arrays = (self.x_train, self.y_train, self.x_test, self.y_test)
+        return sha256_of(repr(self.classes), arrays)
 
     def moments(self) -> tuple[Array, Array]:
         """Return mean and spread of the training set, for each channel or number, as float32.
@@ -101,13 +103,30 @@ class Dataset:
         return mean.astype(np.float32), spread.astype(np.float32)
 
 
-def load_data(data: str | Path, split: float = 0.2, seed: int = 0) -> Dataset:
+def rows_of(samples: Any, rows: Any) -> Any:
+    """Return some rows of samples, which are an array or a dict of arrays."""
+    if isinstance(samples, Mapping):
+        return {key: part[rows] for key, part in samples.items()}
+    return samples[rows]
+
+
+def sha256_of(head: str, arrays: Iterable[Array]) -> str:
+    """Return a hash of a text, and of the types, shapes and bytes of arrays."""
+    digest = hashlib.sha256(head.encode())
+    for array in arrays:
+        digest.update(f"{array.dtype.str} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
+    return digest.hexdigest()
+
+
+def load_data(data: str | Path, split: float = 0.2, seed: int = 0) -> "Dataset | EpisodeData":
     """Read a data set into memory.
 
     Args:
         data: `digits`, or the path of a file or folder.
-        split: Share of a folder of images used for testing, if it has no folder `test`.
-        seed: Determines which images these are.
+        split: Share used for testing: of the episodes, or of a folder of images without a folder
+            `test`.
+        seed: Determines which ones these are.
 
     Raises:
         DataError: The data does not exist, is damaged, or has an unknown format.
@@ -127,10 +146,22 @@ def load_data(data: str | Path, split: float = 0.2, seed: int = 0) -> Dataset:
         ) from error
 
 
-def _load_path(path: Path, split: float, seed: int) -> Dataset:
+def _load_path(path: Path, split: float, seed: int) -> "Dataset | EpisodeData":
     from muster.fitting import cifar
+    from muster.fitting.recordings import find_recording
 
     if path.is_dir():
+        found = find_recording(path)
+        if found is not None:
+            from muster.fitting.episodes import episode_data
+
+            return episode_data(found, split, seed)
+        if (path / "config.yaml").is_file() and (path / "checkpoints").is_dir():
+            raise DataError(
+                f"{path} is a run, and no data",
+                "a run holds a policy, not what it does",
+                f"muster eval {path} --save-episodes played, then --data played",
+            )
         if cifar.is_cifar(path):
             return cifar.load_cifar(path)
         from muster.fitting.folders import load_folders
@@ -143,8 +174,9 @@ def _load_path(path: Path, split: float, seed: int) -> Dataset:
     if path.name.endswith((".tar.gz", ".tgz", ".tar")):
         return cifar.load_cifar(path)
     raise DataError(
-        f"{path} is no data set that muster can read",
-        "it reads CIFAR-10 and CIFAR-100 (folder or tar.gz), folders of images by class, and .npz",
+        f"{path} is not a data set that muster can read",
+        "it reads CIFAR-10 and CIFAR-100 (folder or tar.gz), folders of images by class, .npz, and "
+        "folders of recorded episodes",
         "muster fit resnet8 --data digits",
     )
 
@@ -153,8 +185,8 @@ def check_data(data: str | None) -> None:
     """Reject data that does not exist, before any slow import."""
     if data is None:
         raise OptionError(
-            "muster fit does not say which data",
-            "it is digits, or a path: CIFAR, folders of images by class, an .npz file",
+            "muster fit needs data",
+            "data is digits, or a path: CIFAR, images by class, an .npz file, recorded episodes",
             "muster fit resnet8 --data digits",
         )
     if data != DIGITS and not os.path.exists(data):
@@ -164,6 +196,6 @@ def check_data(data: str | None) -> None:
 def _missing(path: Path) -> DataError:
     return DataError(
         f"there is no data in {path}",
-        "it is not there; muster downloads nothing",
+        "the path does not exist, and muster downloads nothing",
         "--data digits, or the path of an archive or folder",
     )

@@ -8,20 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from muster.engines.logs import say
-from muster.fitting.classifier import CORRECT, LOSS, SAMPLES, Classifier
-from muster.fitting.data import Dataset
+from muster.fitting.episodes import EpisodeData
 from muster.fitting.job import (
+    AnyData,
     FitJob,
     check_same,
     make_augmentation,
-    make_classifier,
+    make_network,
     make_plan,
     read_data,
 )
-from muster.fitting.loading import classifier_of
+from muster.fitting.loading import network_of
+from muster.fitting.network import LOSS, SAMPLES, FittedNetwork
 from muster.fitting.options import FitOptions
 from muster.fitting.program import fit_replicas
-from muster.fitting.result import FitResult
+from muster.fitting.result import FitResult, best_of, with_network
 from muster.fitting.saved import SavedFit, resolve, to_write
 from muster.framework import Parallel
 from muster.nets import registry
@@ -36,12 +37,13 @@ from muster.shown import shown
 
 
 def fit(model: Any = None, data: str | Path | None = None, **options: Any) -> FitResult:
-    """Train a network on labelled data, with a run directory that can be resumed.
+    """Train a network on labelled data or recorded episodes, in a run that can be resumed.
 
     Args:
         model: Name of the network: `resnet20`, `mlp`, a registered one, `module:Class`, or a class
             or function of (space, classes). Not needed to resume a run.
-        data: `digits`, or the path of CIFAR, of folders of images by class, or of an `.npz` file.
+        data: `digits`, or the path of CIFAR, of folders of images by class, of an `.npz` file, or
+            of recorded episodes, whose policy is then cloned.
         **options: Fields of `FitOptions`.
     """
     name = name_of_model(model)
@@ -56,11 +58,11 @@ def fit(model: Any = None, data: str | Path | None = None, **options: Any) -> Fi
     if chosen.replicas > 1:  # they import torch while this process does
         Parallel.prepare("muster.fitting.program")
     make_augmentation(dataset, chosen)
-    classifier = make_classifier(model, dataset, chosen)
+    network = make_network(model, dataset, chosen)
     factory = _factory(model, chosen)
     stop = StopRequest()
     with stop.listening(), one_torch_thread(), _opened(model, dataset, chosen, saved) as run:
-        start_from = None if saved is None else _to_resume(run, classifier)
+        start_from = None if saved is None else _to_resume(run, network)
         if saved is not None:
             run.note_start()
         job = FitJob(
@@ -75,7 +77,8 @@ def fit(model: Any = None, data: str | Path | None = None, **options: Any) -> Fi
         samples = 0 if start_from is None else start_from.step
         if not chosen.quiet:
             say(f"run directory: {shown(run.path)}")
-        run.write_config(to_write(model, chosen, dataset.sha256, saved, samples))
+        about = dataset.written if isinstance(dataset, EpisodeData) else {}
+        run.write_config(to_write(model, chosen, dataset.sha256, saved, samples, about))
         try:
             result = _trained(job, run, stop, dataset, start_from)
         except Exception as error:
@@ -87,17 +90,17 @@ def fit(model: Any = None, data: str | Path | None = None, **options: Any) -> Fi
 
 
 def _opened(
-    model: str, dataset: Dataset, options: FitOptions, saved: SavedFit | None
+    model: str, dataset: AnyData, options: FitOptions, saved: SavedFit | None
 ) -> RunDirectory:
     if saved is not None:
         return RunDirectory.open(saved.path, writable=True)
     return RunDirectory.create(options.run_dir, dataset.name, model, options.seed)
 
 
-def _to_resume(run: RunDirectory, classifier: Classifier) -> Checkpoint:
+def _to_resume(run: RunDirectory, network: FittedNetwork) -> Checkpoint:
     """Load the checkpoint to resume from, and check that it fits."""
     found = run.checkpoints.load()
-    classifier_of(found, classifier.model)
+    network_of(found, network.model)
     return found
 
 
@@ -112,7 +115,7 @@ def _trained(
     job: FitJob,
     run: RunDirectory,
     stop: StopRequest,
-    dataset: Dataset,
+    dataset: AnyData,
     start_from: Checkpoint | None,
 ) -> FitResult:
     """Train, or complete a run that has done all its epochs; return the result."""
@@ -132,18 +135,18 @@ def _trained(
         result = found
         stop.signal = result.stop_signal
     if job.replicas:
-        last = classifier_of(run.checkpoints.load(), job.model)
-        result = replace(result, classifier=last)
+        last = network_of(run.checkpoints.load(), job.model)
+        result = with_network(result, last)
     return result
 
 
-def _completed(job: FitJob, run: RunDirectory, dataset: Dataset, last: Checkpoint) -> FitResult:
+def _completed(job: FitJob, run: RunDirectory, dataset: AnyData, last: Checkpoint) -> FitResult:
     """Return the result of a run that has done all its epochs, after evaluating it again."""
     started = time.monotonic()
-    classifier = classifier_of(last, job.model)
-    found = classifier.judge_all(dataset.x_test, dataset.y_test)
+    network = network_of(last, job.model)
+    found = network.judge_all(dataset.x_test, dataset.y_test)
     epochs = last.counters["train_iter"] / make_plan(dataset, job.options).batches
-    return FitResult(
+    result = FitResult(
         model=job.model,
         data=dataset.name,
         seed=job.options.seed,
@@ -154,14 +157,14 @@ def _completed(job: FitJob, run: RunDirectory, dataset: Dataset, last: Checkpoin
         seconds=time.monotonic() - started,
         samples_per_s=0.0,
         train_loss=None,
-        test_accuracy=float(found[CORRECT] / found[SAMPLES]),
+        test_accuracy=network.score(found) if network.has_accuracy else None,
         test_loss=float(found[LOSS] / found[SAMPLES]),
         test_samples=int(found[SAMPLES]),
-        best_test_accuracy=run.best.score(),
-        parameters=classifier.weights.vector.size,
-        model_sha256=classifier.model_sha256(),
+        **best_of(run.best.score(), network),
+        parameters=network.weights.vector.size,
+        model_sha256=network.model_sha256(),
         data_sha256=job.data_sha256,
         stopped_by="epochs",
         run_dir=run.path,
-        classifier=classifier,
     )
+    return with_network(result, network)

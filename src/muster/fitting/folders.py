@@ -89,7 +89,7 @@ def _read(path: Path, classes: tuple[str, ...]) -> tuple[Array, Array]:
         raise DataError(
             f"the images in {path} have {len(sizes)} sizes, such as "
             f"{' and '.join(f'{w} x {h}' for h, w in sorted(sizes)[:2])}",
-            "a network of convolutions reads images of one size here",
+            "muster's convolutional networks read images of one size only",
             "resize them first, for instance with Pillow",
         )
     return np.stack(images), np.array(labels, np.int64)
@@ -105,7 +105,7 @@ def _pixels(library: Any, path: Path) -> Array:
     except (OSError, ValueError, SyntaxError) as error:  # Pillow's exceptions for damaged files
         raise DataError(
             f"the image {path} is damaged: {error}",
-            "it is cut off, or is no image",
-            f"rm {path}, or get it again",
+            "the file is incomplete, or is not an image",
+            f"rm {path}, or download it again",
         ) from error
     return pixels.reshape(*pixels.shape[:2], -1)

@@ -4,8 +4,8 @@
                on every replica
     evaluate   counts of own chunks of the test set -> barrier -> sum of all chunks, in order
 
-The counterpart of `workers.LearnerGroup` for a classifier: the state of a replica after an update
-is on one of two pages of shared memory, from which its replacement continues.
+The counterpart of `workers.LearnerGroup` for a fitted network: the state of a replica after an
+update is on one of two pages of shared memory, from which its replacement continues.
 """
 
 from collections.abc import Callable
@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from muster.fitting.augment import Augmentation
 from muster.fitting.batches import BatchPlan, Rows, share_of
-from muster.fitting.classifier import CHUNK, SAMPLES, Classifier
-from muster.fitting.data import Dataset
+from muster.fitting.data import rows_of
+from muster.fitting.job import AnyData
+from muster.fitting.network import CHUNK, SAMPLES, FittedNetwork
 from muster.flow import Team
 from muster.flow.team import members
 from muster.nets.flat import add_rows
@@ -34,37 +35,37 @@ class ReplicaGroup:
     """One member of the group.
 
     Args:
-        classifier: The network that learns, with the same weights on every replica.
+        network: The network that learns, with the same weights on every replica.
         dataset: The data that it learns from.
         plan: The batches and slots.
         augmentation: The random changes of training images.
         rate: Maps the number of completed epochs to the learning rate.
         begin: Called if this replica starts and replaces no other: sets the initial state of the
-            classifier, and returns the sums of the current epoch, or None.
+            network, and returns the sums of the current epoch, or None.
     """
 
     def __init__(
         self,
-        classifier: Classifier,
-        dataset: Dataset,
+        network: FittedNetwork,
+        dataset: AnyData,
         plan: BatchPlan,
         augmentation: Augmentation,
         rate: Callable[[float], float],
         begin: Callable[[], Array | None],
     ) -> None:
-        self._classifier = classifier
+        self._network = network
         self._data = dataset
         self._plan = plan
         self._augment = augmentation
         self._rate = rate
-        self._pages = [each.size for each in classifier.state()]
+        self._pages = [each.size for each in network.state()]
         chunks = -(-len(dataset.y_test) // CHUNK)
-        width = classifier.weights.vector.size
+        width = network.weights.vector.size
         self._team = Team(
             {
                 "grads": ((2, plan.slots, width), np.float32),
                 "stats": ((2, plan.slots, _STATS), np.float64),
-                "norms": ((2, plan.slots, classifier.statistics.size), np.float32),
+                "norms": ((2, plan.slots, network.statistics.size), np.float32),
                 "scores": ((chunks, _STATS), np.float64),
                 "last": ((2,), np.int64),
                 "version": ((members(), 8), np.int64),
@@ -94,7 +95,7 @@ class ReplicaGroup:
             self._show()
         self.taken_over = self._pace.taken_over
         """Whether this replica replaces one that died."""
-        self.first_update = self._pace.loop if self.taken_over else classifier.train_iter
+        self.first_update = self._pace.loop if self.taken_over else network.train_iter
         """The first update in which this replica takes part."""
 
     # ---- one update
@@ -113,7 +114,7 @@ class ReplicaGroup:
                 last[page] = is_last
             self._write_gradients(update, page)
         self._pace.meet(update, MINIBATCH)
-        if self._classifier.train_iter == update:  # or the previous incarnation took this step
+        if self._network.train_iter == update:  # or the previous incarnation took this step
             self._apply(update, page)
         return bool(last[page])
 
@@ -125,8 +126,8 @@ class ReplicaGroup:
         shares = self._plan.shares(len(rows))
         for slot in self._mine:
             chosen = rows[shares[slot]]
-            samples = self._augment(data.x_train[chosen], chosen.tolist(), epoch)
-            self._classifier.gradient(
+            samples = self._augment(rows_of(data.x_train, chosen), chosen.tolist(), epoch)
+            self._network.gradient(
                 samples,
                 data.y_train[chosen],
                 len(rows),
@@ -141,7 +142,7 @@ class ReplicaGroup:
             self.sums[:] = 0.0
         add_rows(team["grads"][page], self._total)  # in the order of slots, on every replica
         stats = team["stats"][page]
-        norm = self._classifier.step(
+        norm = self._network.step(
             self._total, team["norms"][page], stats[:, SAMPLES], self.rate(update)
         )
         for row in stats:
@@ -169,8 +170,8 @@ class ReplicaGroup:
         if self._pace.is_new(update, ENDED):
             for chunk in self._tested:
                 part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
-                x, y = self._data.x_test[part], self._data.y_test[part]
-                scores[chunk] = self._classifier.judge(x, y)
+                x, y = rows_of(self._data.x_test, part), self._data.y_test[part]
+                scores[chunk] = self._network.judge(x, y)
         self._pace.meet(update, ENDED)
         total = np.zeros(_STATS)
         for row in scores:
@@ -181,11 +182,11 @@ class ReplicaGroup:
 
     def _show(self) -> None:
         """Write this replica's state to the inactive page, then make that page the active one."""
-        team, version = self._team, self._classifier.train_iter
+        team, version = self._team, self._network.train_iter
         if not team.is_alone:  # a single replica is never replaced
             page = team["state"][version % 2, team.index]
             start = 0
-            for array in self._classifier.state():
+            for array in self._network.state():
                 page[start : start + array.size] = array
                 start += array.size
             team["sums"][version % 2, team.index] = self.sums
@@ -197,5 +198,5 @@ class ReplicaGroup:
         version = int(team["version"][team.index, 0])
         page = team["state"][version % 2, team.index]
         pieces = np.split(page, np.cumsum(self._pages)[:-1])
-        self._classifier.become(pieces, version)
+        self._network.become(pieces, version)
         self.sums = team["sums"][version % 2, team.index].copy()

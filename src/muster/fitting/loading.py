@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from muster.fitting.classifier import Classifier
+from muster.fitting.clone import Clone
+from muster.fitting.network import FittedNetwork
 from muster.fitting.options import FitOptions
 from muster.recipes.models import load_model, refuse_code_of_a_file
 from muster.run import Checkpoint, CheckpointError, RunDirectory
@@ -23,16 +25,22 @@ def load_classifier(path: str | Path, model: str | None = None) -> Classifier:
     """
     run = RunDirectory.open(path)
     found = run.checkpoint or run.best.path()
-    checkpoint = run.checkpoints.load(found)
-    return classifier_of(checkpoint, model)
+    network = network_of(run.checkpoints.load(found), model)
+    if not isinstance(network, Classifier):
+        raise CheckpointError(
+            f"{run.path} holds a policy, not a classifier",
+            "it was cloned from recorded episodes",
+            f"muster.load_policy({str(run.path)!r})",
+        )
+    return network
 
 
-def classifier_of(checkpoint: Checkpoint, model: str | None = None) -> Classifier:
+def network_of(checkpoint: Checkpoint, model: str | None = None) -> FittedNetwork:
     """Return the network of a checkpoint."""
     meta = checkpoint.meta
     if meta.get("kind") != "fit":
         raise CheckpointError(
-            f"{checkpoint.path} is no network of muster fit",
+            f"{checkpoint.path} is not a network of muster fit",
             f"it is of {meta.get('algo', 'something else')}",
             "muster.load_policy, for what muster train has learnt",
         )
@@ -40,9 +48,24 @@ def classifier_of(checkpoint: Checkpoint, model: str | None = None) -> Classifie
     if model is None:
         refuse_code_of_a_file(name, checkpoint.path)
     load_model(model or name)
-    shape, classes = tuple(meta["shape"]), tuple(meta["classes"])
-    nothing = np.zeros(shape[-1], np.float32), np.ones(shape[-1], np.float32)
-    options = FitOptions(norm=str(meta["norm"]))  # type: ignore[arg-type]  # it checks it
-    classifier = Classifier(model or name, shape, classes, nothing, options)
-    classifier.load_parts({"policy": checkpoint.parts["policy"]})
-    return classifier
+    network: FittedNetwork
+    if "clone" in meta:
+        network = _clone(model or name, checkpoint)
+    else:
+        shape, classes = tuple(meta["shape"]), tuple(meta["classes"])
+        nothing = np.zeros(shape[-1], np.float32), np.ones(shape[-1], np.float32)
+        options = FitOptions(norm=str(meta["norm"]))  # type: ignore[arg-type]  # it checks it
+        network = Classifier(model or name, shape, classes, nothing, options)
+    network.load_parts({"policy": checkpoint.parts["policy"]})
+    return network
+
+
+def _clone(model: str, checkpoint: Checkpoint) -> Clone:
+    try:
+        return Clone.of_meta(model, dict(checkpoint.meta["clone"]), str(checkpoint.meta["norm"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{checkpoint.path} does not say which network it is of",
+            str(error).splitlines()[0],
+            "the checkpoint that muster fit wrote",
+        ) from error

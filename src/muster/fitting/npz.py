@@ -34,7 +34,7 @@ def load_npz(path: Path) -> Dataset:
             raise
         raise DataError(
             f"{path} is damaged: {error}",
-            "it is cut off, was changed on its way, or is no .npz file",
+            "the file is incomplete, was changed in transit, or is not an .npz file",
             "numpy.savez(path, x_train=..., y_train=..., x_test=..., y_test=...)",
         ) from error
     labels = [_labels(found[name], name, path) for name in ("y_train", "y_test")]
@@ -61,7 +61,7 @@ def _array(file: zipfile.ZipFile, name: str, path: Path) -> Array:
         if limit is not None and size > limit:
             raise DataError(
                 f"{name} of {path} takes {size:,} bytes",
-                f"this process can get {limit:,} bytes of memory",
+                f"this process can allocate {limit:,} bytes of memory",
                 "a machine with more memory, or fewer samples",
             )
         data = opened.read(size)

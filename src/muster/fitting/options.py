@@ -5,11 +5,13 @@ from typing import ClassVar, Literal
 
 from muster.algos.options import (
     MOST_LR,
+    Activation,
     check_choice,
     check_flag,
     check_number,
     check_text,
     check_whole,
+    check_widths,
     refuse_together,
 )
 from muster.errors import OptionError
@@ -19,6 +21,9 @@ Optimizer = Literal["sgd", "adam"]
 Schedule = Literal["constant", "step", "cosine"]
 Augment = Literal["auto", "none", "crop", "flip", "both"]
 NormName = Literal["batch", "group", "none"]
+Loss = Literal["auto", "mse", "nll"]
+OF_CLONES = ("loss", "hidden", "activation", "shared", "normalize_obs")
+"""Options that only recorded episodes can have."""
 MOST_REPLICAS = 256
 MOST_SLOTS = 256
 _LR = {"sgd": 0.1, "adam": 1e-3}
@@ -29,14 +34,14 @@ class FitOptions:
     """Train a network on labelled data, on one process or on several with the same result."""
 
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = frozenset(
-        {"seed", "batch_size", "slots", "norm", "optimizer", "split"}
+        {"seed", "batch_size", "slots", "norm", "optimizer", "split", *OF_CLONES}
     )
     """Options that define a run: a resumed run may not change them."""
     OF_THE_COMMAND: ClassVar[frozenset[str]] = frozenset({"run_dir", "resume", "quiet"})
     """Options that belong to one command, not to the run."""
 
     data: str | None = None
-    """digits; or a path: CIFAR (folder or tar.gz), folders of images by class, an .npz file."""
+    """digits; or a path: CIFAR, folders of images by class, an .npz file, recorded episodes."""
     epochs: int = 20
     """Passes over the training set, in total."""
     batch_size: int = 64
@@ -70,7 +75,17 @@ class FitOptions:
     norm: NormName = "batch"
     """For a resnet: batch, over the images of a slot; group, within an image; none."""
     split: float = 0.2
-    """Share of a folder of images used as test set, if it has no folders train and test."""
+    """Share used as test set: of the episodes, or of a folder of images without a folder test."""
+    loss: Loss = "auto"
+    """For actions in a Box: mse, squared error (auto), or nll, negative log-likelihood."""
+    hidden: tuple[int, ...] = (64, 64)
+    """For episodes: width of each hidden layer of the policy, as for muster train."""
+    activation: Activation = "tanh"
+    """For episodes: activation after each hidden layer, as for muster train."""
+    shared: bool = False
+    """For episodes: share hidden layers between policy and value, as for muster train."""
+    normalize_obs: bool = False
+    """For episodes: normalise observations by the training set, as part of the policy."""
     eval_every: int = 1
     """Epochs from one evaluation to the next; 0 for only at the end."""
     checkpoint_every: int = 1
@@ -101,6 +116,8 @@ class FitOptions:
             ("schedule", Schedule),
             ("augment", Augment),
             ("norm", NormName),
+            ("loss", Loss),
+            ("activation", Activation),
         ):
             check_choice(name, getattr(self, name), choices)
         if self.lr is not None:
@@ -114,7 +131,8 @@ class FitOptions:
         for name in ("eval_every", "checkpoint_every"):
             check_whole(name, getattr(self, name), low=0, high=10**6)
         check_whole("seed", self.seed, low=0, high=MOST_SEED)
-        for name in ("resume", "quiet"):
+        check_widths("hidden", self.hidden)
+        for name in ("resume", "quiet", "shared", "normalize_obs"):
             check_flag(name, getattr(self, name))
         if self.horizon is not None:
             check_whole("horizon", self.horizon, high=10**6)

@@ -9,17 +9,15 @@ also writes the files. You can copy and change this program.
 import time
 from collections.abc import Generator
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
 from muster import middleware
 from muster.fitting.batches import BatchPlan
-from muster.fitting.classifier import CORRECT, LOSS, SAMPLES, Classifier
-from muster.fitting.data import Dataset
 from muster.fitting.group import ReplicaGroup
-from muster.fitting.job import FitJob, make_augmentation, make_classifier, make_plan
+from muster.fitting.job import AnyData, FitJob, make_augmentation, make_network, make_plan
+from muster.fitting.network import CORRECT, LOSS, SAMPLES, FittedNetwork
 from muster.fitting.progress import FitProgress
-from muster.fitting.result import FitResult
+from muster.fitting.result import FitResult, best_of, with_network
 from muster.fitting.schedule import learning_rate
 from muster.framework import Context, Middleware, Parallel, Task
 from muster.framework.node import replacements
@@ -57,22 +55,22 @@ def main(job: FitJob, stop: StopRequest | None = None) -> FitResult:
     job.arrive()
     dataset = job.load_data()
     options = job.options
-    classifier = make_classifier(job.model, dataset, options)
+    network = make_network(job.model, dataset, options)
     plan = make_plan(dataset, options)
 
     def begin() -> Any:
         saved = job.checkpoint()
         if saved is None:
             return None
-        classifier.load_parts({name: saved.parts[name] for name in classifier.parts()})
+        network.load_parts({name: saved.parts[name] for name in network.parts()})
         return saved.parts["epoch"]["sums"]
 
     augmentation = make_augmentation(dataset, options)
-    group = ReplicaGroup(classifier, dataset, plan, augmentation, learning_rate(options), begin)
+    group = ReplicaGroup(network, dataset, plan, augmentation, learning_rate(options), begin)
     if group.is_first and not group.taken_over:
-        group.began[:] = started, classifier.train_iter
+        group.began[:] = started, network.train_iter
     with one_torch_thread(), Task() as task, ExitStack() as stack:
-        fitting = Fitting(task, job, dataset, plan, classifier, group, stop)
+        fitting = Fitting(task, job, dataset, plan, network, group, stop)
         first = group.first_update
         task.ctx.share("env_step")  # replicas exchange everything else through shared memory
         task.ctx.keep("env_step", "train_iter")
@@ -83,7 +81,10 @@ def main(job: FitJob, stop: StopRequest | None = None) -> FitResult:
             since = plan.samples_before(first) if goes_on else None
             writer = stack.enter_context(MetricsWriter(fitting.run, resume_from=since))
             total = options.epochs * plan.samples
-            task.use(FitProgress(total, options.epochs, options.quiet, opened(job.terminal)))
+            shown = FitProgress(
+                total, options.epochs, options.quiet, opened(job.terminal), network.has_accuracy
+            )
+            task.use(shown)
             task.use(fitting.checkpoint())
             task.use(fitting.log(writer))
         task.use(fitting.evaluate())
@@ -92,7 +93,7 @@ def main(job: FitJob, stop: StopRequest | None = None) -> FitResult:
             ctx = task.run(end="agreed")
     result = fitting.result(ctx)
     if job.replicas == 0:
-        return replace(result, classifier=classifier)
+        return with_network(result, network)
     if group.is_first:
         fitting.run.write_result(result.as_json())
     return result
@@ -106,7 +107,7 @@ class Fitting:
         job: The job.
         dataset: The data.
         plan: The batches and slots.
-        classifier: The network that learns.
+        network: The network that learns.
         group: The group of replicas.
         stop: Set when a signal requests a stop.
     """
@@ -115,9 +116,9 @@ class Fitting:
         self,
         task: Task,
         job: FitJob,
-        dataset: Dataset,
+        dataset: AnyData,
         plan: BatchPlan,
-        classifier: Classifier,
+        network: FittedNetwork,
         group: ReplicaGroup,
         stop: StopRequest | None,
     ) -> None:
@@ -126,7 +127,7 @@ class Fitting:
         self._job = job
         self._dataset = dataset
         self._plan = plan
-        self._classifier = classifier
+        self._network = network
         self._group = group
         self._updates = job.options.epochs * plan.batches
         self._best = self.run.best.score() if group.is_first else None
@@ -158,15 +159,15 @@ class Fitting:
                 return
             found = self._group.evaluate(ctx.train_iter - 1)
             ctx.evaluation = found
-            accuracy = float(found[CORRECT] / found[SAMPLES])
-            ctx.test_accuracy = accuracy
-            if options.stop_at is not None and accuracy >= options.stop_at:
+            score = self._network.score(found)
+            ctx.test_score = score if self._network.has_accuracy else -score
+            if options.stop_at is not None and score >= options.stop_at:
                 ctx.finish, ctx.stopped_by = True, "target"
-            if self._group.is_first and (self._best is None or accuracy > self._best):
-                self._best = accuracy
-                learned = {"policy": self._classifier.parts()["policy"]}
-                meta = self._job.meta(self._dataset)
-                self.run.best.save(ctx.env_step, learned, _counters(ctx), meta, accuracy)
+            if self._group.is_first and (self._best is None or score > self._best):
+                self._best = score
+                learned = {"policy": self._network.parts()["policy"]}
+                meta = self._job.meta(self._dataset, self._network)
+                self.run.best.save(ctx.env_step, learned, _counters(ctx), meta, score)
 
         return _evaluate
 
@@ -180,13 +181,15 @@ class Fitting:
             metrics = {
                 "epoch": ctx.train_iter // self._plan.batches,
                 "train/loss": self._mean(LOSS),
-                "train/accuracy": self._mean(CORRECT),
                 "train/grad_norm": float(self._group.sums[-1] / self._plan.batches),
                 "train/lr": self._group.rate(ctx.train_iter - 1),
             }
+            if self._network.has_accuracy:
+                metrics["train/accuracy"] = self._mean(CORRECT)
             if "evaluation" in ctx:
-                metrics["eval/accuracy"] = ctx.test_accuracy
                 metrics["eval/loss"] = float(ctx.evaluation[LOSS] / ctx.evaluation[SAMPLES])
+                if self._network.has_accuracy:
+                    metrics["eval/accuracy"] = ctx.test_score
             if (replaced := replacements()) is not None:
                 metrics["nodes/replaced"] = replaced
             writer.write(ctx.env_step, metrics, train_iter=ctx.train_iter)
@@ -200,10 +203,11 @@ class Fitting:
             yield
             if not (ctx.finish or self._is_due(ctx, self._job.options.checkpoint_every)):
                 return
-            parts = {**self._classifier.parts(), "epoch": {"sums": self._group.sums.copy()}}
+            parts = {**self._network.parts(), "epoch": {"sums": self._group.sums.copy()}}
             middleware.check_state(parts)
             store = self.run.checkpoints
-            store.save(ctx.env_step, parts, _counters(ctx), self._job.meta(self._dataset))
+            meta = self._job.meta(self._dataset, self._network)
+            store.save(ctx.env_step, parts, _counters(ctx), meta)
             store.prune()
 
         return _checkpoint
@@ -225,12 +229,14 @@ class Fitting:
             seconds=seconds,
             samples_per_s=(ctx.env_step - plan.samples_before(first)) / seconds,
             train_loss=self._mean(LOSS),
-            test_accuracy=None if found is None else float(found[CORRECT] / found[SAMPLES]),
+            test_accuracy=None
+            if found is None or not self._network.has_accuracy
+            else self._network.score(found),
             test_loss=None if found is None else float(found[LOSS] / found[SAMPLES]),
             test_samples=0 if found is None else int(found[SAMPLES]),
-            best_test_accuracy=self._best,
-            parameters=self._classifier.weights.vector.size,
-            model_sha256=self._classifier.model_sha256(),
+            **best_of(self._best, self._network),
+            parameters=self._network.weights.vector.size,
+            model_sha256=self._network.model_sha256(),
             data_sha256=job.data_sha256,
             stopped_by=ctx.stopped_by,
             run_dir=self.run.path,

@@ -15,20 +15,24 @@ class FitProgress(Progress):
         epochs: Number of passes over the training set.
         quiet: Show nothing.
         file: Where to show it.
+        has_accuracy: Whether tests give an accuracy; otherwise they give a loss.
     """
 
-    def __init__(self, total: int, epochs: int, quiet: bool, file: TextIO) -> None:
+    def __init__(
+        self, total: int, epochs: int, quiet: bool, file: TextIO, has_accuracy: bool = True
+    ) -> None:
         super().__init__(total, quiet, file)
         self._epochs = epochs
         self._loss: float | None = None
-        self._accuracy: float | None = None
+        self._score: float | None = None
+        self._has_accuracy = has_accuracy
 
     def __call__(self, ctx: Context) -> Generator[None, None, None]:
         """Record new values, and show them when due."""
         for _ in super().__call__(ctx):
             yield
             self._loss = ctx.get("train_loss", self._loss)
-            self._accuracy = ctx.get("test_accuracy", self._accuracy)
+            self._score = ctx.get("test_score", self._score)
 
     def _text(self, env_step: int, seconds: float, last: bool) -> str:
         assert self._first_step is not None
@@ -37,8 +41,9 @@ class FitProgress(Progress):
         parts = [f"{done:.1f}/{self._epochs} epochs", f"{rate:,.0f} samples/s"]
         if self._loss is not None:
             parts.append(f"loss {self._loss:.3f}")
-        if self._accuracy is not None:
-            parts.append(f"test {100 * self._accuracy:.2f} %")
+        if self._score is not None:
+            accuracy, loss = f"{100 * self._score:.2f} %", f"loss {self._score:.4g}"
+            parts.append(f"test {accuracy if self._has_accuracy else loss}")
         left = max(0, self._total - env_step) / rate if rate else 0.0
         parts.append(f"in {clock(seconds)}" if last else f"{clock(left)} left")
         return "  ".join(parts)

@@ -4,20 +4,21 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from muster.errors import OptionError
 from muster.fitting.data import DIGITS, check_data
 from muster.fitting.options import FitOptions
 from muster.recipes.models import refuse_code_of_a_file
-from muster.recipes.saved import HISTORY, saved_config
+from muster.recipes.saved import HISTORY, OF_ENV, saved_config
 from muster.run import RunDirectory, RunDirectoryError
 from muster.run.config_io import from_dict
-from muster.run.directory import check_new
+from muster.run.new_run import check_new
 from muster.spelling import nearest
 
 KIND = "fit"
-_OWN = ("kind", "model", "data_sha256", HISTORY)
+_OWN = ("kind", "model", "data_sha256", HISTORY, "env", *OF_ENV)
 """Keys of `config.yaml` that are not options."""
 
 
@@ -50,8 +51,8 @@ def saved_fit(path: str | Path) -> SavedFit:
     model = own["model"]
     if own["kind"] != KIND or not isinstance(model, str):
         raise RunDirectoryError(
-            f"{run.path} is no run of muster fit",
-            "its config.yaml says so, or is not what muster writes",
+            f"{run.path} is not a run of muster fit",
+            "its config.yaml is of another kind of run, or was not written by muster",
             f"muster resume {run.path}",
         )
     history = own[HISTORY] if isinstance(own[HISTORY], list) else []
@@ -73,7 +74,7 @@ def changed(saved: SavedFit, model: str | None, given: Mapping[str, Any]) -> Fit
     elif model != saved.model:
         raise OptionError(
             f"the run in {saved.path} is of the model {saved.model!r:.80}",
-            f"it cannot go on as {model!r:.80}",
+            f"it cannot be resumed as {model!r:.80}",
             f"muster resume {saved.path}",
         )
     for name in sorted(FitOptions.FIXED_ON_RESUME & given.keys()):
@@ -81,14 +82,19 @@ def changed(saved: SavedFit, model: str | None, given: Mapping[str, Any]) -> Fit
             raise OptionError(
                 f"{name}={given[name]!r:.80} is not possible: the run in {saved.path} has "
                 f"{name}={getattr(saved.options, name)!r:.80}",
-                "seed, network, batches and slots make a run what it is",
+                "seed, network, batches and slots cannot change in a resumed run",
                 f"leave {name} out, or start a new run",
             )
     return FitOptions(**{**asdict(saved.options), **given})
 
 
 def to_write(
-    model: str, options: FitOptions, data_sha256: str, saved: SavedFit | None, samples: int
+    model: str,
+    options: FitOptions,
+    data_sha256: str,
+    saved: SavedFit | None,
+    samples: int,
+    about: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Return the content of `config.yaml`.
 
@@ -98,11 +104,12 @@ def to_write(
         data_sha256: Hash of its data.
         saved: Its previous settings, if it is resumed.
         samples: Samples learned from so far.
+        about: What its data says about an environment.
     """
     told = {
         key: value for key, value in asdict(options).items() if key not in options.OF_THE_COMMAND
     }
-    content = {"kind": KIND, "model": model, **told, "data_sha256": data_sha256}
+    content = {"kind": KIND, "model": model, **told, **about, "data_sha256": data_sha256}
     if saved is None:
         return content
     before = asdict(saved.options)
@@ -148,8 +155,8 @@ def resolve(model: object, given: dict[str, Any]) -> tuple[str, FitOptions, Save
         path = given.get("run_dir")
         if path is None:
             raise OptionError(
-                "--resume does not say which run",
-                "a run is resumed by its directory",
+                "--resume needs a run",
+                "the directory of a run says which one to resume",
                 "muster resume runs/<data>/<model>/<date-time>-<seed>",
             )
         saved = saved_fit(path)
@@ -158,7 +165,7 @@ def resolve(model: object, given: dict[str, Any]) -> tuple[str, FitOptions, Save
         return saved.model, options, saved
     if model is None:
         raise OptionError(
-            "muster fit does not say which model",
+            "muster fit needs a model",
             "it comes first, the options after it",
             "muster fit resnet8 --data digits",
         )

@@ -51,7 +51,9 @@ class Channel:
     ) -> None:
         if not isinstance(capacity, int) or isinstance(capacity, bool) or capacity < 1:
             raise OptionError(
-                f"capacity={capacity!r} is not possible", "it is a number of items", "capacity=16"
+                f"capacity={capacity!r} is not possible",
+                "it must be a number of items, 1 or more",
+                "capacity=16",
             )
         self.name = name
         self.capacity = capacity
@@ -102,7 +104,7 @@ class Channel:
             raise OptionError(
                 "None cannot be put into a channel",
                 "get returns None when the run is over",
-                "put something else, such as an empty tuple",
+                "put another value, such as an empty tuple",
             )
         started = time.monotonic()
         try:
@@ -164,7 +166,7 @@ class Channel:
             if other._changed is not self._changed:
                 raise OptionError(
                     f"channels {self.name!r} and {other.name!r} cannot be waited for together",
-                    "they do not know of each other",
+                    "neither was opened beside the other",
                     f"Channel({other.name!r}, ..., beside=the other)",
                 )
         everyone = (self, *others)
@@ -193,7 +195,7 @@ class Channel:
             with self._changed:
                 done = self._changed.wait_for(until, timeout)
         if not done:
-            raise TimeoutError(f"channel {self.name!r} stood still for {timeout} s")
+            raise TimeoutError(f"channel {self.name!r} made no progress for {timeout} s")
 
     def _accept(self, item: Item) -> None:
         with self._changed:

@@ -42,6 +42,8 @@ class Dispatcher:
         """Nodes that no one waits for."""
         self._away: set[int] = set()
         """Elastic nodes that are absent: they have not joined yet, or have left."""
+        self._ended: set[int] = set()
+        """Nodes that have ended for good."""
 
     # ---- for boards and streams
 
@@ -55,8 +57,12 @@ class Dispatcher:
 
     @property
     def is_alone(self) -> bool:
-        """Whether all other nodes have ended for good."""
-        return self._gone >= set(self.place.linked)
+        """Whether all other nodes have ended, not counting elastic nodes that are absent.
+
+        While all other nodes are absent and none has ended, they may still join: not alone.
+        """
+        others = set(self.place.linked)
+        return self._gone >= others and (not others or bool(self._ended & others))
 
     def incarnation_of(self, node: int) -> int:
         """Return the linked incarnation of a node, or the last one that was linked."""
@@ -149,6 +155,7 @@ class Dispatcher:
                     waiting[:] = [each for each in waiting if each[1].sender != peer]
             self._linked[peer] = incarnation
             self._gone.discard(peer)
+            self._ended.discard(peer)
             for publisher in self._publishers.values():
                 publisher.linked(peer)
             for (_, node), outlet in self._outlets.items():
@@ -190,6 +197,8 @@ class Dispatcher:
                 if self._linked.get(peer, -1) > incarnation:
                     return
                 self._away.add(peer)
+            else:
+                self._ended.add(peer)
             self._gone.add(peer)
             for publisher in self._publishers.values():
                 publisher.gone(peer)
@@ -232,6 +241,6 @@ def _refuse_second(key: object, opened: Container[object], name: str) -> None:
     if key in opened:
         raise TaskError(
             f"{name!r} is opened twice on this node",
-            "what is sent to one would arrive at the other",
-            "a name of its own for each, such as name='second'",
+            "messages to one would arrive at the other",
+            "a separate name for each, such as name='second'",
         )

@@ -107,8 +107,8 @@ class VersionLedger:
             return False
         if sequence != life.sequence + 1:
             raise TaskError(
-                f"gradients {sequence} of learner {learner} came after {life.sequence}",
-                "those in between were lost on the way, or numbered wrongly",
+                f"gradients {sequence} of learner {learner} arrived after {life.sequence}",
+                "the gradients in between were lost, or numbered wrongly",
                 f"sequence={life.sequence + 1}",
             )
         life.sequence, life.holds = sequence, version

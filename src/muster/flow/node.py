@@ -88,8 +88,8 @@ class ProgramNode:
         if self.place.elastic:
             role = self.place.roles[min(self.place.elastic)]
             raise TaskError(
-                f"nodes of a program whose role {role!r} is a range have no memory in common",
-                "its nodes come and go, and who has memory in common waits for all others",
+                f"nodes of a program whose role {role!r} is a range cannot share memory",
+                "nodes of that role come and go, and nodes that share memory wait for all others",
                 f"one number for roles[{role!r}], or Channel and ParameterServer",
             )
         return self._transport.shared_memory(size)

@@ -20,7 +20,7 @@ def find_home(node: ProgramNode, home: str | int, what: str) -> int:
             return other
     known = sorted({f"role.{role}" for role in roles if role})
     raise OptionError(
-        f"home={home!r} of {what} is no node of this run",
+        f"home={home!r} of {what} is not a node of this run",
         f"there are node.0 to node.{len(roles) - 1}"
         + (f" and {', '.join(known)}" if known else ""),
         f"home={(known or ['node.0'])[0]!r}",

@@ -39,7 +39,7 @@ class GradientSum:
         if len(set(self.members)) != len(self.members) or me not in self.members:
             raise OptionError(
                 f"members={list(members)} is not possible",
-                f"it holds each node of the group once, and this one is node {me}",
+                f"it must hold each node of the group once, including this one, node {me}",
                 f"members=[{me}, ...]",
             )
         self._node = node
@@ -92,9 +92,9 @@ class GradientSum:
         item = self._rows.pop(key, None)
         if item is None:
             raise TaskError(
-                f"the gradients of node {member} did not come",
+                f"the gradients of node {member} did not arrive",
                 "the run has finished",
-                "look at ctx.finish before another round",
+                "check ctx.finish before another round",
             )
         number, row = item.value()
         self._inlet.acknowledge(item)

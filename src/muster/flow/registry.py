@@ -118,7 +118,7 @@ def register_dataclass(cls: Class) -> Class:
     """
     if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
         raise CannotTravelError(
-            f"register_dataclass() got {cls!r}, which is no dataclass.",
+            f"register_dataclass() got {cls!r}, which is not a dataclass.",
             "Only a dataclass says which fields make up its value.",
             "put @register_dataclass above @dataclass, not below it",
         )
@@ -158,7 +158,7 @@ def shape_of(node: list[Any], itemsize: int) -> tuple[tuple[int, ...], int]:
     nbytes = itemsize
     for size in shape:
         if type(size) is not int or size < 0:
-            raise malformed("a dimension of an array is no size")
+            raise malformed("a dimension of an array is not a size")
         nbytes *= size
     # NumPy and torch multiply the other dimensions of an empty array, in 64 bits.
     if not nbytes and itemsize * math.prod(filter(None, shape)) >= 1 << 63:
@@ -257,13 +257,13 @@ def numpy_unfolds() -> dict[int, Unfold]:
     def unfold_str(source: Source, node: list[Any], depth: int) -> object:
         _, content = node
         if type(content) is not bytes:
-            raise malformed("a NumPy string is no string")
+            raise malformed("a NumPy string is not a string")
         return np.str_(content.decode("utf-8", "surrogatepass"))
 
     def unfold_bytes(source: Source, node: list[Any], depth: int) -> object:
         _, content = node
         if type(content) is not bytes:
-            raise malformed("NumPy bytes are no bytes")
+            raise malformed("NumPy bytes are not bytes")
         return np.bytes_(content)
 
     return {

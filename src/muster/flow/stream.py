@@ -214,7 +214,7 @@ class Inlet:
             return
         if number > expected:
             raise WireError(
-                f"message {number} of stream {self.stream!r} came where {expected} was due",
+                f"message {number} of stream {self.stream!r} arrived when {expected} was expected",
                 f"a message of node {sender} is missing",
                 "report it",
             )

@@ -80,7 +80,7 @@ class NodeTaskLink:
         if problem is not None:
             what, why = problem.split("\n")
             raise OptionError(
-                what, why, 'filter_labels=["role.<name>"], with a label that is there'
+                what, why, 'filter_labels=["role.<name>"], with a label that a node has'
             )
         self._met.set()
         self._transport.looping(True)

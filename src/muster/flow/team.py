@@ -172,9 +172,9 @@ class Team:
                 ended = node.finish is not None and node.finish.signal is None
                 if ended or node.dispatcher.is_gone(other):
                     raise TaskError(
-                        f"node {other} will not come",
+                        f"node {other} will not arrive",
                         "it has left the run, or the run has failed",
-                        "look at what it said last",
+                        "read the last lines of its log",
                     )
                 signal.sleep(seen, _SLEEP_SECONDS)
 

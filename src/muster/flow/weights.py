@@ -88,7 +88,8 @@ class ParameterServer:
         if not self.is_home:
             raise TaskError(
                 f"weights of {self.name!r} are not pushed here",
-                f"their home is node {self._home}: of two that push, one's work would be lost",
+                f"their home is node {self._home}: if two nodes pushed weights, those of one would "
+                "be lost",
                 "server.push_gradients(...), which loses nothing",
             )
         version = self._ledger.next()

@@ -105,7 +105,7 @@ def buffer_sizes(tree: bytes) -> tuple[int, ...]:
     try:
         protocol, sizes, _ = _decode_head(tree)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
-        raise malformed(f"its tree is no tree ({error})") from None
+        raise malformed(f"its tree is malformed ({error})") from None
     check_head(protocol, sizes)
     return tuple(sizes)
 
@@ -120,14 +120,14 @@ def unpack(tree: bytes, buffers: Sequence[memoryview]) -> object:
     try:
         head = _decode(tree)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
-        raise malformed(f"its tree is no tree ({error})") from None
+        raise malformed(f"its tree is malformed ({error})") from None
     try:
         protocol, sizes, body = head
         if type(head) is not list or type(sizes) is not list or type(protocol) is not int:
             raise malformed("it does not begin with the sizes of its buffers")
         check_head(protocol, sizes)
         if len(sizes) != len(buffers):
-            raise malformed(f"it wants {len(sizes)} buffers, and there are {len(buffers)}")
+            raise malformed(f"it needs {len(sizes)} buffers, and there are {len(buffers)}")
         unpacker = Unpacker(buffers)
         value = unpacker.unfold(body, 0)
         if unpacker.taken != len(buffers):

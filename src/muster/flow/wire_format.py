@@ -87,7 +87,7 @@ def _count_nodes(tree: bytes) -> None:
             else:
                 position += length
         else:
-            raise malformed("its tree holds something that no message has")
+            raise malformed("its tree holds a value that no message can have")
         if claimed > most:
             raise malformed(f"its tree claims more than {most} nodes")
 
@@ -95,13 +95,13 @@ def _count_nodes(tree: bytes) -> None:
 def check_head(protocol: object, sizes: list[int]) -> None:
     """Raise WireError for a tree of another protocol, or whose buffers exceed a limit."""
     if protocol != PROTOCOL:
-        raise malformed(f"it is of protocol {protocol!r:.20}, and here it is {PROTOCOL}")
+        raise malformed(f"it uses protocol {protocol!r:.20}, and this node uses {PROTOCOL}")
     if sizes:
         if len(sizes) > MAX_BUFFERS or set(map(type, sizes)) != {int} or min(sizes) < 0:
             raise malformed("the number or the size of its buffers is out of bounds")
         total = sum(sizes)
         if total > MAX_BUFFER_BYTES:
-            raise malformed(f"it wants {total} bytes of buffers, more than {MAX_BUFFER_BYTES}")
+            raise malformed(f"it needs {total} bytes of buffers, more than {MAX_BUFFER_BYTES}")
 
 
 def short(value: object) -> str:

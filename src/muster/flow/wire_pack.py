@@ -61,7 +61,7 @@ class Packer:
         if depth >= MAX_DEPTH:
             raise Refusal(
                 f"something inside more than {MAX_DEPTH} containers",
-                "So deep a value is nearly always a mistake.",
+                "A value nested this deeply is nearly always a mistake.",
                 "send a flatter value",
             )
         if self.nodes > MAX_NODES:
@@ -94,8 +94,8 @@ def _fold_key(packer: Packer, key: object, depth: int) -> object:
     if type(node) is list and node[0] not in KEY_TAGS:
         raise Refusal(
             f"a key of type {_name(kind)}",
-            "A key has to be a str, int, float, bool, None, bytes, NumPy scalar, or tuple of them.",
-            "use such a key",
+            "A key must be a str, int, float, bool, None, bytes, NumPy scalar, or tuple of them.",
+            "use a key of one of these types",
         )
     return node
 
@@ -202,7 +202,7 @@ def _learn(kind: type) -> registry.Fold:
 
 
 def _unknown(kind: type) -> Refusal:
-    fix = "send what it consists of, as plain values and arrays"
+    fix = "send its contents, as plain values and arrays"
     if hasattr(kind, "__dataclass_fields__"):
         fix = f"from muster.flow import register_dataclass; register_dataclass({kind.__name__})"
     else:
@@ -219,7 +219,7 @@ def _unknown(kind: type) -> Refusal:
 def _too_much(what: str) -> Refusal:
     return Refusal(
         what,
-        "A message this big is refused by the node that receives it.",
+        "The receiving node rejects a message of this size.",
         "send arrays in place of lists of numbers, or several smaller messages",
     )
 
@@ -241,7 +241,7 @@ def cannot_travel(refusal: Refusal, name: str) -> CannotTravelError:
     what, why, fix = refusal.args
     steps = refusal.steps[::-1]
     if len(set(refusal.holders)) < len(refusal.holders):
-        what, why = "something that contains itself", "A message has an end, and a cycle has none."
+        what, why = "something that contains itself", "A message is finite, and a cycle has no end."
         fix = "send names or numbers in place of references"
     if len(steps) > 8:
         steps = [*steps[:4], "...", *steps[-2:]]

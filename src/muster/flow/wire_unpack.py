@@ -117,21 +117,21 @@ def _unfold_ordered(unpacker: Unpacker, node: list[Any], depth: int) -> object:
 def _unfold_big_int(unpacker: Unpacker, node: list[Any], depth: int) -> object:
     _, content = node
     if type(content) is not bytes:
-        raise malformed("a big int is no int")
+        raise malformed("a big int is not an int")
     return int.from_bytes(content, "little", signed=True)
 
 
 def _unfold_text(unpacker: Unpacker, node: list[Any], depth: int) -> object:
     _, content = node
     if type(content) is not bytes:
-        raise malformed("a string is no string")
+        raise malformed("a string is not a string")
     return content.decode("utf-8", "surrogatepass")
 
 
 def _unfold_bytes(unpacker: Unpacker, node: list[Any], depth: int) -> object:
     _, index, size = node
     if type(size) is not int:
-        raise malformed("the length of bytes is no length")
+        raise malformed("the length of bytes is not a length")
     return bytes(unpacker.take(index, size))
 
 
@@ -145,7 +145,7 @@ def _unfold_data(unpacker: Unpacker, node: list[Any], depth: int) -> object:
         raise WireError(
             f"A message holds a {short(name)}, which is not registered on this node.",
             "Only dataclasses that the receiving program registered are made from a message.",
-            "register_dataclass the class where every node runs it, such as beside its definition",
+            "call register_dataclass where every node runs it, such as next to the class",
         )
     if signature != entry.signature or len(node) - 3 != len(entry.fields):
         raise WireError(

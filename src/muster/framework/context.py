@@ -166,7 +166,8 @@ class Context(dict[str, Any]):
         if name in _OWN_NAMES:
             raise MiddlewareError(
                 f"ctx.{name} cannot be assigned",
-                f"{name!r} is a name of Context's own, and reading ctx.{name} would give that",
+                f"{name!r} is an attribute of Context itself, and reading ctx.{name} would return "
+                "that",
                 f"ctx[{name!r}] = ..., or another name such as ctx.{name}_",
             )
         self[name] = value
@@ -282,5 +283,5 @@ def _always_there(what: str, name: str) -> OptionError:
     return OptionError(
         f"{what} is not possible",
         "total_step and finish are in every context, so that every middleware can rely on them",
-        f"ctx.{name} = ..., if it is its value that should change",
+        f"ctx.{name} = ..., if you want to change its value",
     )

@@ -56,7 +56,7 @@ class Coroutines:
             _discard(awaitable)
             raise TaskError(
                 "an async def called a group that holds an async def",
-                "it would wait for the event loop on which it runs itself",
+                "the group would wait for the event loop that it runs on",
                 "task.use(group), or call it from a middleware that is not an async def",
             )
         news: queue.SimpleQueue[asyncio.Task[_Outcome] | BaseException | None] = queue.SimpleQueue()

@@ -154,7 +154,7 @@ class Events:
 
 def _no_more_events(name: str) -> RunCancelled:
     return RunCancelled(
-        f"the wait for event {name!r} was ended",
-        "the run is over or is being stopped, so nobody would emit it",
+        f"the wait for event {name!r} was cancelled",
+        "the run is over or is being stopped, so no one would emit the event",
         "let the exception pass; use try/finally to clean up",
     )

@@ -34,7 +34,7 @@ def check_middleware(fn: object, where: str = "use()") -> None:
     if isinstance(fn, list | tuple):
         raise MiddlewareError(
             f"{where} got a {type(fn).__name__}",
-            "it takes middleware one by one",
+            "each call takes one middleware",
             "task.use(a).use(b), or task.serial(a, b)",
         )
     if not callable(fn):
@@ -54,7 +54,7 @@ def check_middleware(fn: object, where: str = "use()") -> None:
     if problem and re.search("'(next|call_next)'$", problem):
         raise MiddlewareError(
             f"{where} got {name!r}, which cannot be called with ctx alone: {problem}",
-            "there is no next to call: what should run on the way back stands after a yield",
+            "there is no next() to call: code for the way back goes after a yield",
             f"def {name}(ctx): ...; yield; ...",
         )
     if problem:
@@ -84,7 +84,7 @@ def check_result(name: str, result: object) -> None:
     if isinstance(result, FunctionType | MethodType | functools.partial):
         raise MiddlewareError(
             f"{name!r} returned the function {name_of(result)!r} when it was called with ctx",
-            f"{name!r} makes a middleware, and what it makes was never used",
+            f"{name!r} makes a middleware, and the result was never used",
             f"task.use({name}(...))",
         )
 
@@ -107,7 +107,7 @@ def refuse_swallowed_rest(name: str, call: Callable[[Any], object]) -> Callable[
         if result is None:
             raise MiddlewareError(
                 f"a step wrapper lost the generator or coroutine of {name!r}",
-                f"calling {name!r} only creates it; the task has to get it, to run it",
+                f"calling {name!r} only creates it; the wrapper must return it to the task",
                 "end the wrapper with: return fn(ctx)",
             )
         return result
@@ -119,20 +119,20 @@ def check_listener(event: str, fn: object) -> None:
     """Raise MiddlewareError unless `fn` can be called when an event arrives."""
     if not callable(fn):
         raise MiddlewareError(
-            f"a listener has to be callable, not {fn!r}",
-            "probably it was called instead of passed",
+            f"a listener must be callable, not {fn!r}",
+            "probably the function was called instead of passed",
             f"task.on({event!r}, save), without brackets after save",
         )
     if returns_rest(fn):
         raise MiddlewareError(
             f"the listener {name_of(fn)!r} is a generator or an async function",
-            "a listener is called and done; nobody would drive or await what it returns",
+            "a listener is only called; nothing would iterate or await its result",
             f"def {name_of(fn)}(...): ...",
         )
     problem = _call_problem(fn, 0) if event == "exit" else None
     if problem:
         raise MiddlewareError(
             f"the listener {name_of(fn)!r} cannot be called without arguments: {problem}",
-            "exit listeners get none; it would be found out only when the run has ended",
+            "exit listeners get no arguments, and the call would fail only at the end of the run",
             f"def {name_of(fn)}(): ..., and task.ctx for the last context",
         )

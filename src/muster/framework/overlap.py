@@ -129,9 +129,7 @@ class _Round:
     def _name_stragglers(self) -> None:
         with self._lock:
             names = ", ".join(repr(self._plan.steps[each].name) for each in sorted(self._running))
-        _log.warning(
-            "waiting for %s to stop: work that takes long has to look at ctx.finish", names
-        )
+        _log.warning("waiting for %s to stop: long work must check ctx.finish", names)
 
     def _raise_failure(self) -> None:
         """Raise this group's failure, or RunCancelled if another's failure stopped it."""

@@ -137,7 +137,7 @@ class Parallel:
                 raise OptionError(
                     "Parallel.runner was called on a node",
                     "a node cannot start nodes of its own",
-                    "call it where the program begins, and not in main",
+                    "call it where the program begins, not in main",
                 )
             main, args, kwargs = sendable(main, args, kwargs)
             logs = None if log_dir is None else Path(log_dir).resolve()
@@ -176,7 +176,7 @@ def _roles(
     if not isinstance(roles, Mapping) or not roles:
         raise OptionError(
             f"roles={roles!r} is not possible",
-            "it says how many nodes have which role",
+            "roles must map each role to a number of nodes",
             'roles={"learner": 1, "actor": 3}',
         )
     ranges = _ranges(roles)
@@ -192,7 +192,7 @@ def _roles(
     if total == 0 or (count is not None and count != total):
         raise OptionError(
             f"n_parallel_workers={count} and roles={dict(roles)} contradict each other",
-            f"the roles are {total} nodes together",
+            f"the roles have {total} nodes in total",
             f"n_parallel_workers={max(total, 1)}",
         )
     role_of = tuple(role for role in roles for _ in range(most[role]))
@@ -217,7 +217,7 @@ def _ranges(roles: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
         if role == next(iter(roles)):
             raise OptionError(
                 what,
-                "node 0 is of this role, and a program does not run without it",
+                "node 0 has this role, and a program cannot run without node 0",
                 f"roles={{'learner': 1, {role!r}: {tuple(number)}}}",
             )
     return {role: (number[0], number[1]) for role, number in found.items()}
@@ -284,13 +284,15 @@ def _resources(
         return {}
     if not isinstance(resources, Mapping):
         raise OptionError(
-            f"resources={resources!r} is not possible", "it says what each role is to have", example
+            f"resources={resources!r} is not possible",
+            "resources must map roles to amounts",
+            example,
         )
     for who, wanted in resources.items():
         if not isinstance(wanted, Mapping) or not all(isinstance(name, str) for name in wanted):
             raise OptionError(
                 f"resources[{who!r}]={wanted!r} is not possible",
-                "it says how much of what a node is to have",
+                "it must map names of resources to amounts",
                 example,
             )
         for name, amount in wanted.items():
@@ -298,7 +300,7 @@ def _resources(
             if not number or not (0 <= amount < math.inf):
                 raise OptionError(
                     f"resources[{who!r}][{name!r}]={amount!r} is not possible",
-                    "it is a number, 0 or more",
+                    "it must be a number, 0 or more",
                     example,
                 )
     found: dict[int, dict[str, float]] = _by_node("resources", resources, role_of)
@@ -332,7 +334,7 @@ def _by_node(
         nodes = [node for node, role in enumerate(role_of) if who in (node, role)]
         if not nodes:
             raise OptionError(
-                f"{option} has {who!r}, which is no node of this run",
+                f"{option} has {who!r}, which is not a node of this run",
                 f"there are nodes 0 to {len(role_of) - 1}"
                 + (f" and the roles {', '.join(known)}" if known else " and no roles"),
                 f"{option}={{{known[0] if known else 0!r}: {value!r}}}",
@@ -345,7 +347,7 @@ def _address(address: str | None, engine: str) -> str | None:
     if address is not None and engine != "ray":
         raise OptionError(
             f"address={address!r} is not possible with engine={engine!r}",
-            "it is that of a Ray cluster",
+            "an address is that of a Ray cluster",
             f'Parallel.runner(..., engine="ray", address={address!r})',
         )
     return address
@@ -365,7 +367,7 @@ def _check_count(option: str, value: object, at_least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
         raise OptionError(
             f"{option}={value!r} is not possible",
-            f"it is a whole number, {at_least} or more",
+            f"it must be a whole number, {at_least} or more",
             f"{option}={max(at_least, 2)}",
         )
 
@@ -375,5 +377,7 @@ def _check_seconds(**options: object) -> None:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not (value > 0) or math.isnan(value):  # type: ignore[operator, arg-type]
             raise OptionError(
-                f"{option}={value!r} is not possible", "it is a time in seconds", f"{option}=60"
+                f"{option}={value!r} is not possible",
+                "it must be a time in seconds",
+                f"{option}=60",
             )

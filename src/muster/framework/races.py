@@ -69,7 +69,7 @@ def warn_of_races(
             first, second = names[one], names[other]
             warnings.warn(
                 f"{first!r} and {second!r} both write ctx.{key} and run at the same time: which "
-                f"value stays is luck; order them: task.use({second}, after={first}), or "
+                f"value remains is undefined; order them: task.use({second}, after={first}), or "
                 f"task.serial({first}, {second})",
                 MusterWarning,
                 stacklevel=2,

@@ -29,11 +29,11 @@ def sendable(
     if not callable(main):
         raise OptionError(
             f"the runner got {main!r}, which cannot be called",
-            "it runs a function on every node; main() calls it here",
+            "the runner calls the function on every node; main() calls it here",
             "Parallel.runner(...)(main), and arguments after it: (main, cfg)",
         )
     if getattr(current_process(), "_inheriting", False):
-        raise _no_guard("this process was started by a runner, and has come to the same line again")
+        raise _no_guard("a runner started this process, which has reached the same line again")
     if _is_typed_in(main):
         return _checked(TypedIn(main, args, kwargs)), (), {}
     _check_main_module(main)
@@ -131,7 +131,7 @@ def _check_can_be_pickled(
             shown = f"{name_of(value)!r}" if callable(value) else type(value).__name__
             fix = "def main(): ... at the top of the file, in place of a lambda or inner function"
             if what != "main":
-                fix = "make it inside main, or pass what it is made of"
+                fix = "create it inside main, or pass the values that it is made from"
             raise OptionError(
                 f"{what} ({shown}) cannot be sent to a new process",
                 f"Python says: {error}",

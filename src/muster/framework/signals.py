@@ -5,13 +5,16 @@ desired effect. While the main thread starts threads and waits for them, an exce
 its counts, so there the signal goes into the queue on which the main thread waits anyway.
 """
 
+import inspect
 import math
 import queue
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -44,7 +47,33 @@ def next_message(inbox: "queue.SimpleQueue[_T]", timeout: float | None = None) -
 
 
 class SignalExit(SystemExit):
-    """An exit requested by a signal, as opposed to one by a user's code."""
+    """An exit that muster's own handler of a signal raises."""
+
+
+def is_signal_exit(error: BaseException) -> bool:
+    """Whether the handler of a signal raised this exit: muster's, or the user's.
+
+    Such an exit may come out of any call that the signal interrupted, and is no failure of that
+    call. A user's handler is recognised by its arguments: the number of the signal, and the
+    interrupted frame, which is also its caller. A handler that deletes these arguments is not
+    recognised.
+    """
+    if isinstance(error, SignalExit):
+        return True
+    is_exit = isinstance(error, SystemExit | KeyboardInterrupt)
+    return is_exit and any(_handles_signal(at) for at, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _handles_signal(frame: FrameType) -> bool:
+    """Whether Python called this frame's function because of a signal."""
+    names, rest, _, values = inspect.getargvalues(frame)
+    given = [values.get(name) for name in names]
+    if rest is not None:
+        given += values.get(rest, ())
+    return any(
+        isinstance(number, int) and interrupted is not None and interrupted is frame.f_back
+        for number, interrupted in pairwise(given)
+    )
 
 
 class Signals:

@@ -171,7 +171,7 @@ def _told_to_stop(step: Step) -> RunCancelled:
 def _yielded_twice(step: Step, close: Callable[[], object]) -> TaskError:
     error = TaskError(
         f"{step.name!r} yielded twice in one loop",
-        "the one yield of a middleware parts the way forward from the way back",
+        "the one yield of a middleware separates the way forward from the way back",
         f"use two middleware, or task.serial(...), in place of the second yield in {step.name!r}",
     )
     try:

@@ -53,7 +53,9 @@ class Task(TaskEvents):
     ) -> None:
         if not isinstance(async_mode, bool):
             raise OptionError(
-                f"async_mode={async_mode!r} is not possible", "it is True or False", "Task(True)"
+                f"async_mode={async_mode!r} is not possible",
+                "it must be True or False",
+                "Task(True)",
             )
         if n_async_workers is not None:
             n_async_workers = _count("n_async_workers", n_async_workers, 1, "n_async_workers=4")
@@ -229,9 +231,9 @@ class Task(TaskEvents):
         """The values that other nodes shared: the newest value of every key."""
         if self._link is None:
             raise TaskError(
-                "task.parallel_ctx is not there",
-                "this task runs by itself: no other node shares anything with it",
-                "Parallel.runner(n_parallel_workers=2)(main), or look at task.router.is_active",
+                "task.parallel_ctx is not available",
+                "this task runs on its own: there is no other node to share with",
+                "Parallel.runner(n_parallel_workers=2)(main), or check task.router.is_active",
             )
         return self._link.received
 
@@ -301,7 +303,7 @@ class Task(TaskEvents):
         if not members:
             raise MiddlewareError(
                 f"task.{kind}() got no middleware",
-                "it makes one of several",
+                "it combines several middleware into one",
                 f"task.{kind}(collect, train)",
             )
         for each in members:
@@ -324,7 +326,7 @@ class Task(TaskEvents):
         if self._scope is not None:
             raise TaskError(
                 f"{what} was called while the task runs",
-                "the loop in progress would have it for some steps and not for others",
+                "the change would apply to some steps of the current loop and not to others",
                 f"call {what} before task.run()",
             )
 
@@ -332,7 +334,7 @@ class Task(TaskEvents):
         if end not in ("all", "own", "agreed"):
             raise OptionError(
                 f"end={end!r} is not possible",
-                "it is 'all', 'own' or 'agreed'",
+                "it must be 'all', 'own' or 'agreed'",
                 "task.run(end='own')",
             )
         if max_step is not None:
@@ -354,7 +356,7 @@ class Task(TaskEvents):
             why = f"the labels here are: {here}" if self._uses else "nothing was used"
             if max_step is None:
                 raise TaskError(
-                    "run() would loop for ever: no middleware runs here",
+                    "run() would loop forever: no middleware runs here",
                     why,
                     "task.use(fn) before task.run(), or task.run(max_step=...)",
                 )
@@ -372,7 +374,7 @@ def _count(option: str, value: Any, at_least: int, example: str) -> int:
     if number < at_least:
         raise OptionError(
             f"{option}={value!r} is not possible",
-            f"it has to be a whole number, {at_least} or more",
+            f"it must be a whole number, {at_least} or more",
             example,
         )
     return number

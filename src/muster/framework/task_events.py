@@ -38,7 +38,7 @@ class TaskEvents:
         if only_local and only_remote:
             raise OptionError(
                 "emit() got only_local and only_remote",
-                "together they leave nobody to send to",
+                "together they leave no receiver",
                 f"task.emit({name!r}, ..., only_local=True)",
             )
         if name == "exit":
@@ -80,7 +80,7 @@ class TaskEvents:
         if self._scope is not None and self._scope.coroutines.is_this_thread():
             raise TaskError(
                 f"wait_for({name!r}) was called on the event loop",
-                "it blocks, and every other async def of this task would stand still",
+                "the call blocks, and every other async def of this task would stop",
                 f"await asyncio.to_thread(task.wait_for, {name!r})",
             )
         if self._link is None:

@@ -55,7 +55,7 @@ class StepTimer:
         if not isinstance(print_per_step, int) or print_per_step < 0:
             raise OptionError(
                 f"print_per_step={print_per_step!r} is not possible",
-                "it is a number of loops, or 0 for never",
+                "it must be a number of loops, or 0 for never",
                 "StepTimer(print_per_step=100)",
             )
         self._print_per_step = print_per_step

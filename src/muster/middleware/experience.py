@@ -28,7 +28,8 @@ def collect(collector: Collector, buffer: Takes, epsilon: Callable[[float], Any]
         buffer.push(data, cur_collector_envstep=collector.envstep)
         ctx.env_step = collector.envstep
         ctx.setdefault("metrics", {})["collect/epsilon"] = float(np.mean(eps))
-        ctx.episodes = EndedEpisodes.of([(e.return_, e.length) for e in collector.take_episodes()])
+        episodes = [(each.return_, each.length) for each in collector.take_episodes()]
+        ctx.episodes = EndedEpisodes.of(episodes, collector.take_metrics())
 
     return _collect
 

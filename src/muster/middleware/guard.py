@@ -36,7 +36,7 @@ def guard(last_good: Callable[[], Path | None]) -> Middleware:
     def _guard(ctx: Context) -> None:
         for name, value in ctx.get("metrics", {}).items():
             if not math.isfinite(value):
-                why = "learning diverged, or the environment gave such a number"
+                why = "learning diverged, or the environment returned such a number"
                 raise _error(f"{name} is {value}", why, ctx, last_good)
 
     return _guard

@@ -7,6 +7,7 @@ import numpy as np
 
 from muster.data.faces import Receives, Takes
 from muster.data.shard import ReplayShard
+from muster.envs.step_metrics import added
 from muster.flow import ParameterServer
 from muster.framework import Context, Middleware
 from muster.workers import Collector
@@ -39,7 +40,9 @@ def receive(buffer: Receives, samples: int, steps_before: int = 0) -> Middleware
         feed = buffer.feed
         assert feed is not None
         metrics = ctx.setdefault("metrics", {})
-        ctx.episodes = EndedEpisodes.of([each for note in feed.notes for each in note["episodes"]])
+        episodes = [each for note in feed.notes for each in note["episodes"]]
+        own = added(note["metrics"] for note in feed.notes if "metrics" in note)
+        ctx.episodes = EndedEpisodes.of(episodes, own)
         if feed.notes:
             metrics["collect/epsilon"] = feed.notes[-1]["epsilon"]
         ctx.versions = list(feed.versions)
@@ -108,7 +111,9 @@ def act(
         eps = epsilon(current.info["env_step"])
         data = collector.collect(policy_kwargs={"eps": eps})
         episodes = [(each.return_, each.length) for each in collector.take_episodes()]
-        note = {"epsilon": float(np.mean(eps)), "episodes": episodes}
+        note: dict[str, Any] = {"epsilon": float(np.mean(eps)), "episodes": episodes}
+        if own := collector.take_metrics():
+            note["metrics"] = own
         buffer.push(data, version=current.version, note=note)
 
     return _act

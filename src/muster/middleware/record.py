@@ -43,7 +43,8 @@ def log_metrics(
 
     A line is due after `every` environment steps, in a loop that evaluates or saves, and in the
     last loop. A line is written before every checkpoint, so a resumed run has no episodes that were
-    counted but not written.
+    counted but not written. Sets `ctx.own_metrics` if the user's hooks or environments have given
+    numbers for the line.
 
     Args:
         writer: Receives the metrics.
@@ -88,7 +89,10 @@ def write_line(ctx: Context, writer: MetricsWriter, episodes: EpisodeLog) -> Non
     ctx[_WRITTEN] = True
     metrics = ctx.metrics
     metrics.update(episodes.take())
-    metrics.update(ctx.pop("logged", {}))
+    own = {**episodes.take_metrics(), **ctx.pop("logged", {})}
+    if own:
+        metrics.update(own)
+        ctx.own_metrics = own
     replaced = replacements()
     if replaced is not None:
         metrics["nodes/replaced"] = replaced

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from muster.data.unrolls import CutEpisodes
+from muster.envs.step_metrics import MetricSums
 from muster.flow import Weights
 from muster.framework import Context, Middleware
 from muster.middleware.nodes import TakesWeights
@@ -29,6 +30,10 @@ class GatheredUnrolls(Protocol):
     @property
     def waiting(self) -> int:
         """Unrolls that had arrived besides those of the batch, when it was taken."""
+
+    @property
+    def metrics(self) -> MetricSums:
+        """Sums of the environment's own metrics in the batch."""
 
 
 class UnrollSource(Protocol):
@@ -77,9 +82,10 @@ def _gathering(source: UnrollSource, steps: int) -> Callable[[Context], None]:
         ctx.setdefault("env_step", 0)
         found = ctx.unrolls = source.fill()
         metrics = ctx.setdefault("metrics", {})
-        ctx.episodes = EndedEpisodes.of([] if found is None else found.episodes)
         if found is None:
+            ctx.episodes = EndedEpisodes.of([])
             return
+        ctx.episodes = EndedEpisodes.of(found.episodes, found.metrics)
         ctx.env_step += steps
         metrics["stream/unrolls"] = len(found.cut)
         metrics["stream/waiting"] = found.waiting

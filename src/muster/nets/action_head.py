@@ -34,7 +34,7 @@ class ActionHead:
         raise OptionError(
             f"there is no policy for actions in {space}",
             "muster acts in Discrete, MultiDiscrete and Box of floats",
-            "put a gymnasium.ActionWrapper with such a space around the env",
+            "wrap the env in a gymnasium.ActionWrapper with such a space",
         )
 
     @property
@@ -51,7 +51,7 @@ class ActionHead:
 def no_such_action(action: NDArray[Any], head: ActionHead) -> OptionError:
     """Make the error for an action that does not exist under a head."""
     return OptionError(
-        f"the action {action.tolist()} is none of {head}",
+        f"the action {action.tolist()} is not an action of {head}",
         "categories are counted from 0",
         "actions as `act` wrote them",
     )

@@ -289,7 +289,7 @@ def _check_shape(grad: Any, weights: Any) -> None:
         raise OptionError(
             f"the gradient has shape {tuple(grad.shape)}, and the weights have "
             f"{tuple(weights.shape)}",
-            "there is one derivative for each weight",
+            "a gradient has one derivative for each weight",
             "grad = numpy.zeros_like(flat.vector)",
         )
 
@@ -300,6 +300,6 @@ def _check_state(state: dict[str, Any], shape: tuple[int, ...]) -> None:
             raise ModelError(
                 f"the optimiser's {name!r} has shape {np.shape(state[name])}, and the weights "
                 f"have {shape}",
-                "it was saved with a network of another size",
+                "the optimiser was saved with a network of another size",
                 "build the network with the config that the optimiser was saved with",
             )

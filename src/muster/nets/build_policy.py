@@ -113,8 +113,8 @@ def make_policy_net(
         objective: Turns outputs into actions and a loss. None: a `ClippedObjective`.
         options: For policies that torch runs: see `TorchPolicy`, `RecurrentPolicy`.
     """
-    asked = "torch.compile was asked for" if options.get("compiled") else None
-    bf16 = "bfloat16 was asked for" if options.get("bf16") else None
+    asked = "torch.compile was requested" if options.get("compiled") else None
+    bf16 = "bfloat16 was requested" if options.get("bf16") else None
     if isinstance(module, RecurrentActorCritic):
         why = asked or why_not_fused_recurrent(module, flat)
         if why is not None:
@@ -166,7 +166,7 @@ class BestOutput(nn.Module):
         outputs = self.model(obs)
         if not isinstance(outputs, Tensor) or outputs.dim() != 2:
             raise ModelError(
-                f"the model makes {_described(outputs)} out of {_rows_of(obs)} observations",
+                f"the model returns {_described(outputs)} for {_rows_of(obs)} observations",
                 "a Q-network has one output per action, and rows are observations",
                 "return q, of shape [observations, actions]",
             )
@@ -239,8 +239,8 @@ def _try(module: nn.Module, obs_space: gym.Space[Any], head: ActionHead) -> None
     wanted = (2, head.outputs)
     if not (isinstance(made, tuple | list) and len(made) == 2):
         raise ModelError(
-            f"the model makes {_described(made)} out of two observations, and no pair",
-            "a policy gives outputs for the actions and the value of each observation",
+            f"the model returns {_described(made)} for two observations, not a pair",
+            "a policy returns outputs for the actions and a value for each observation",
             "return outputs, value",
         )
     outputs, value = made
@@ -250,14 +250,14 @@ def _try(module: nn.Module, obs_space: gym.Space[Any], head: ActionHead) -> None
             f"the model's outputs for two observations are {_described(outputs)}, not floats of "
             f"shape {wanted}",
             f"for these actions they are {head.outputs} {kind}, and rows are observations",
-            f"make them by torch.nn.Linear(..., {head.outputs})",
+            f"end it with torch.nn.Linear(..., {head.outputs})",
         )
     if not (_is_floats(value, (2,)) or _is_floats(value, (2, 1))):
         raise ModelError(
             f"the model's values of two observations are {_described(value)}, not floats of "
             "shape (2,) or (2, 1)",
             "an observation has one value",
-            "make it by torch.nn.Linear(..., 1)",
+            "compute it with torch.nn.Linear(..., 1)",
         )
 
 

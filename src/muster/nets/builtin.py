@@ -28,17 +28,12 @@ def nature_cnn(obs_space: gym.Space[Any], n_actions: int) -> nn.Module:
     return build_q_network(obs_space, n_actions, (512,), seed=_drawn_seed())
 
 
-def impala_cnn(obs_space: gym.Space[Any], n_actions: int) -> nn.Module:
-    """Return the residual network of Espeholt et al. 2018: 15 convolutions and a layer of 256."""
-    return _residual("impala_cnn", obs_space, n_actions)
+def residual(obs_space: gym.Space[Any], n_actions: int, *, model: str) -> nn.Module:
+    """Return a residual network and a layer of 256.
 
-
-def resnet(obs_space: gym.Space[Any], n_actions: int, *, depth: int) -> nn.Module:
-    """Return a residual network of He et al. 2015, of 6n + 2 layers, and a layer of 256."""
-    return _residual(f"resnet{depth}", obs_space, n_actions)
-
-
-def _residual(model: str, obs_space: gym.Space[Any], n_actions: int) -> nn.Module:
+    `impala_cnn` is that of Espeholt et al. 2018, of 15 convolutions; `resnet20` and others are
+    those of He et al. 2015, of 6n + 2 layers.
+    """
     encoder = residual_encoder(model, obs_space)
     features = int(encoder.out_features)  # type: ignore[arg-type]  # every encoder has it
     return nn.Sequential(OrderedDict(encoder=encoder, trunk=MLP(features, (256,), n_actions)))
@@ -56,8 +51,8 @@ def lstm(obs_space: gym.Space[Any], n_actions: int) -> nn.Module:
 
 def _no_q_network(name: str) -> ModelError:
     return ModelError(
-        f"the model {name!r} is no Q-network",
-        "it has a memory, and this Q-learner learns from single steps that are drawn in any order",
+        f"the model {name!r} is not a Q-network",
+        "it is recurrent, and this Q-learner learns from single steps, drawn in any order",
         "--model mlp, or muster train ppo",
     )
 

@@ -51,9 +51,9 @@ def why_no_convolutions(encoder: nn.Module) -> str | None:
             continue
         height, width = layer.kernel_size
         if height != width or layer.stride[0] != layer.stride[1] or layer.bias is None:
-            return f"{layer} is not the usual one"
+            return f"{layer} has unusual settings"
         if layer.out_channels % LANES:
-            return f"a convolution has {layer.out_channels} channels, no multiple of {LANES}"
+            return f"a convolution has {layer.out_channels} channels, not a multiple of {LANES}"
     return None
 
 

@@ -98,7 +98,7 @@ def make_encoder(space: gym.Space[Any], generator: torch.Generator | None = None
         f"there is no standard network for observations of {space}",
         "muster reads Box (images as uint8 [H, W, C] or [C, H, W]), Discrete, MultiDiscrete, "
         "MultiBinary and Dict",
-        "wrap the environment, or give a model of your own: model=MyNetwork",
+        "wrap the environment, or use your own model: model=MyNetwork",
     )
 
 

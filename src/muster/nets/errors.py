@@ -8,4 +8,9 @@ class ModelError(MusterError, ValueError):
 
 
 class NonFiniteError(MusterError, ArithmeticError):
-    """A loss or a gradient is NaN or infinite. The weights are those from before the update."""
+    """A loss or a gradient is NaN or infinite; the network that it belongs to is not changed.
+
+    An agent with several networks may have updated another one before: SAC's critics learn before
+    its policy, and the message says whether they have. The running means of batch norm, which a
+    forward pass updates, are not restored.
+    """

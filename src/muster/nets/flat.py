@@ -103,7 +103,7 @@ class FlatParameters:
                 raise ModelError(
                     f"parameter {name!r} is {parameter.dtype} on {parameter.device}",
                     "muster keeps the weights of a network as float32 in the CPU's memory",
-                    "return module.float().cpu() from what builds the model",
+                    "return module.float().cpu() from the function that builds the model",
                 )
         self.module = module
         self._vector = aligned(sum(parameter.numel() for parameter in named.values()))
@@ -221,7 +221,7 @@ class FlatParameters:
         for name, tensor in mine.items():
             if tuple(tensor.shape) != np.shape(state[name]):
                 raise ModelError(
-                    f"{name!r} has shape {np.shape(state[name])}, and the network's has "
+                    f"{name!r} has shape {np.shape(state[name])}, and the network needs "
                     f"{tuple(tensor.shape)}",
                     "the weights were saved from a network of another size",
                     "build the network with the config that the weights were saved with",

@@ -59,7 +59,7 @@ def why_not_fused_images(module: nn.Module, flat: FlatParameters) -> str | None:
     if reason is not None:
         return reason
     if isinstance(encoder, ImpalaCNN):  # until the cause is known
-        return "compiled, two workers were seen to come to another policy than one (docs/ppo.md)"
+        return "compiled, two workers may learn a different policy from one worker (docs/ppo.md)"
     if top.normalizer is not None:
         return "images are normalised"
     nets = [list(flattened(net)) for net in (top.trunk, top.policy, top.value) if net]
@@ -285,6 +285,6 @@ class FusedImages:
     def _wrong(self, rollout: Rollout, row: int) -> OptionError:
         return OptionError(
             f"row {row} cannot be learnt from",
-            f"there are {len(rollout.logp)} rows; or its action is none of {self._head}",
+            f"there are {len(rollout.logp)} rows; or its action is not one of {self._head}",
             "rows within the rollout, and actions as `act` wrote them",
         )

@@ -55,7 +55,7 @@ def why_no_fused_net(
             return reason
         parameters += count_parameters(layers)
         if dueling is not None and nets is not None:
-            return "DuelingHead has no compiled twin among several networks"
+            return "DuelingHead has no compiled equivalent in a group of networks"
         if dueling is not None:  # its two layers read half each: as wide as one that reads all
             layers = [*layers, nn.Linear(2 * dueling.value.in_features, 1, device="meta")]
             parameters += count_parameters([dueling.value, dueling.advantage])
@@ -63,7 +63,7 @@ def why_no_fused_net(
         if reason is not None:
             return reason
         if not layers or type(layers[-1]) is not nn.Linear:
-            return "it does not end with a Linear layer"
+            return "the network does not end with a Linear layer"
     return why_not_compiled(module, flat, parameters)
 
 

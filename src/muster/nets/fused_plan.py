@@ -47,7 +47,7 @@ def why_no_chain(parts: Iterable[nn.Module]) -> str | None:
     for before, part in pairwise([None, *parts]):
         kind, after = type(part), type(before)
         if kind not in (nn.Linear, nn.LayerNorm, *_ENDS):
-            return f"{kind.__name__} has no compiled twin, or not at that place"
+            return f"{kind.__name__} has no compiled equivalent, or not in that place"
         normed = kind in _ENDS and after is nn.LayerNorm
         if kind is not nn.Linear and after is not nn.Linear and not normed:
             return f"{kind.__name__} does not follow a Linear layer"
@@ -56,13 +56,15 @@ def why_no_chain(parts: Iterable[nn.Module]) -> str | None:
         if isinstance(part, nn.LayerNorm) and isinstance(before, nn.Linear):
             usual = part.eps == NORM_EPS and part.elementwise_affine
             if part.normalized_shape != (before.out_features,) or not usual:
-                return f"{part} is not the usual one"
+                return f"{part} has unusual settings"
         if isinstance(part, nn.GELU) and part.approximate != "none":
-            return f"{part} is not the usual one"
+            return f"{part} has unusual settings"
     layers = [part for part in parts if isinstance(part, nn.Linear)]
     for one, other in pairwise(layers):  # otherwise the kernels would read out of bounds
         if one.out_features != other.in_features:
-            return f"a layer reads {other.in_features} numbers of {one.out_features}"
+            return (
+                f"a layer of {one.out_features} outputs precedes one of {other.in_features} inputs"
+            )
     return None
 
 
@@ -75,9 +77,9 @@ def why_not_compiled(module: nn.Module, flat: FlatParameters, parameters: int) -
         parameters: Number of tensors of its layers: each must be learnt, and used once.
     """
     if not flat.device.is_host:
-        return f"it is computed on {flat.device.name}"
+        return f"the network is on the device {flat.device.name}"
     if not FUSED:
-        return "numba cannot compile here, or has nowhere to keep what it compiled"
+        return "numba cannot compile here, or has no directory for compiled code"
     for part in module.modules():
         if part._forward_hooks or part._forward_pre_hooks:
             return f"{type(part).__name__} has hooks"

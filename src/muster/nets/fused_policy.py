@@ -48,9 +48,9 @@ def why_not_fused(
     hand-written gradient is the whole gradient. The kernels must contain the objective.
     """
     if objective is not None and not isinstance(objective, ClippedObjective | QObjective):
-        return f"{type(objective).__name__} is not in the kernels"
+        return f"{type(objective).__name__} has no compiled loss"
     if not FUSED:
-        return "numba cannot compile here, or has nowhere to keep what it compiled"
+        return "numba cannot compile here, or has no directory for compiled code"
     if type(module) is not ActorCritic:
         return f"{type(module).__name__} is not the standard ActorCritic"
     reason = why_no_rows(module.encoder)
@@ -61,11 +61,11 @@ def why_not_fused(
     if module.normalizer is not None and type(module.encoder) is not Flatten:
         return "observations of several parts are normalised"
     if (module.value is None) is not isinstance(objective, QObjective):
-        return "a critic belongs to a policy, and to no Q-network"
+        return "only a policy has a separate critic"
     nets = _nets(module)
     for net in nets:
         if type(net) is not MLP:
-            return f"{type(net).__name__} has no compiled twin"
+            return f"{type(net).__name__} has no compiled equivalent"
         reason = why_no_chain(net)
         if reason is not None:
             return reason
@@ -131,14 +131,14 @@ class FusedPolicy:
             raise OptionError(
                 f"the network cannot be compiled: {reason}",
                 "FusedPolicy computes networks of one kind only",
-                "TorchPolicy(module, flat, head) takes every other",
+                "TorchPolicy(module, flat, head), which takes any other network",
             )
         last: Any = module.policy[-1]
         if last.out_features != (head.width if head.gaussian else head.outputs):
             raise OptionError(
-                f"the network's {last.out_features} outputs are none for {head}",
-                "it was made for actions of another kind",
-                "the head that ActorCritic was given",
+                f"the network's {last.out_features} outputs do not fit {head}",
+                "the network was made for actions of another kind",
+                "use the head that ActorCritic was made with",
             )
         self._flat = flat
         self._head = head
@@ -236,7 +236,7 @@ class FusedPolicy:
         if bad >= 0:
             raise OptionError(
                 f"row {rows[bad]} cannot be learnt from",
-                f"there are {len(rollout.logp)} rows; or its action is none of {self._head}",
+                f"there are {len(rollout.logp)} rows; or its action is not one of {self._head}",
                 "rows within the rollout, and actions as `act` wrote them",
             )
 

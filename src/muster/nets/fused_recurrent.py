@@ -49,7 +49,7 @@ def why_not_fused_recurrent(module: nn.Module, flat: FlatParameters) -> str | No
     if type(module.encoder) is not Flatten:
         return f"observations go through {type(module.encoder).__name__}"
     if type(module.cell) not in _KINDS:
-        return f"{type(module.cell).__name__} has no compiled twin"
+        return f"{type(module.cell).__name__} has no compiled equivalent"
     before = list(flattened(module.trunk))
     heads = [head for head in (module.policy, module.value) if head is not None]
     reason = why_no_chain([*before, module.cell.input])
@@ -201,7 +201,7 @@ class FusedRecurrent:
             if wrong >= 0:
                 raise OptionError(
                     f"row {steps[slot].reshape(-1)[wrong]} cannot be learnt from",
-                    f"there are {len(rollout.logp)} rows; or its action is none of {self._head}",
+                    f"there are {len(rollout.logp)} rows; or its action is not one of {self._head}",
                     "rows within the rollout, and actions as `act` wrote them",
                 )
         self._back(d_outputs, d_value, outputs, first.reshape(-1), room, grads)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from muster.nets.fixed import StandardizedImage
 from muster.nets.images import ImageInput
 from muster.nets.mlp import draw_weights
 
@@ -22,11 +23,17 @@ class ImpalaCNN(nn.Module):
     Args:
         shape: Shape of one image, as `ImageInput` reads it.
         generator: Draws the initial weights. None: torch's global generator.
+        standardized: Standardise images by the numbers of an earlier training.
     """
 
-    def __init__(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        generator: torch.Generator | None = None,
+        standardized: bool = False,
+    ) -> None:
         super().__init__()
-        self.input = ImageInput(shape)
+        self.input = (StandardizedImage if standardized else ImageInput)(shape)
         before, size = self.input.channels, list(self.input.size)
         layers: list[nn.Module] = []
         for channels in CHANNELS:

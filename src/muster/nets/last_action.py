@@ -41,8 +41,8 @@ class LastActionInput:
         if isinstance(obs_space, gym.spaces.Dict):
             if LAST_ACTION in obs_space.spaces:
                 raise ModelError(
-                    f"the observations have a part {LAST_ACTION!r} of their own",
-                    "the network would read another one under this name",
+                    f"the observations already have a part {LAST_ACTION!r}",
+                    "the network adds the last action under this name",
                     "last_action=False",
                 )
             self.space = gym.spaces.Dict({**obs_space.spaces, LAST_ACTION: action})

@@ -24,7 +24,7 @@ def make_activation(name: str) -> nn.Module:
     if name not in ACTIVATIONS:
         raise OptionError(
             f"activation={name!r} is not known",
-            f"there are {', '.join(map(repr, ACTIVATIONS))}; a model of your own may use any",
+            f"there are {', '.join(map(repr, ACTIVATIONS))}; your own model may use any",
             'activation="relu"',
         )
     return ACTIVATIONS[name]()
@@ -103,7 +103,7 @@ class DuelingHead(nn.Module):
         if in_features % 2:
             raise OptionError(
                 f"in_features={in_features} is not possible",
-                "one half of the features tells the value, the other the advantages",
+                "one half of the features computes the value, the other the advantages",
                 f"in_features={in_features + 1}",
             )
         self.value = linear(in_features // 2, 1, generator)

@@ -26,7 +26,7 @@ def two_of(space: gym.Space[Any]) -> Any:
     if space.shape is None:
         raise ModelError(
             f"observations of {space} have no fixed shape",
-            "a batch of them would be no array",
+            "a batch of them would not be an array",
             "wrap the environment so that it has Box or Dict observations",
         )
     return np.zeros((2, *space.shape), space.dtype)
@@ -49,13 +49,13 @@ def built(factory: Callable[..., Any], obs_space: gym.Space[Any], outputs: int) 
     except Exception as error:
         raise ModelError(
             f"the model cannot be built: {type(error).__name__}: {error}",
-            "it is a class or function that is called with (obs_space, n_outputs)",
+            "a model is a class or function that is called with (obs_space, n_outputs)",
             "def model(obs_space, n_outputs): return MyNetwork(...)",
         ) from error
     if not isinstance(module, nn.Module):
         raise ModelError(
-            f"the model returned {module!r:.200}, which is no torch module",
-            "it is called with (obs_space, n_outputs) and has to return a torch.nn.Module",
+            f"the model returned {module!r:.200}, which is not a torch module",
+            "a model is called with (obs_space, n_outputs) and must return a torch.nn.Module",
             "def model(obs_space, n_outputs): return MyNetwork(...)",
         )
     return module
@@ -81,7 +81,7 @@ def refuse_two_modes(module: nn.Module, outputs: Callable[[nn.Module], Any]) -> 
         torch.default_generator.manual_seed(0)
         one, other = outputs(copy.deepcopy(module).eval()), outputs(trained)
     if not _equal(one, other):
-        raise _two_modes("its forward() does, by what it makes of self.training")
+        raise _two_modes("its forward() does, depending on self.training")
 
 
 def first_of_two_modes(module: nn.Module) -> str | None:
@@ -112,7 +112,8 @@ def _equal(one: Any, other: Any) -> bool:
 
 def _two_modes(which: str) -> ModelError:
     return ModelError(
-        "the model computes something else in training than in evaluation",
-        f"{which}: acting and learning would be two policies, and not decided by the seed",
+        "the model behaves differently in training and in evaluation",
+        f"{which}: acting and learning would use different policies, and the seed would not "
+        "determine them",
         "torch.nn.LayerNorm in place of batch norm, and no dropout",
     )

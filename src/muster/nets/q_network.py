@@ -47,7 +47,7 @@ def build_q_network(
         if dueling:
             raise OptionError(
                 f"dueling=True and model={model!r} contradict each other",
-                "a model of your own has its own head",
+                "your own model has its own head",
                 "dueling=False, and a muster.nets.DuelingHead in the model",
             )
         return _build_own(get_model(model), obs_space, n_actions, seed)
@@ -84,7 +84,7 @@ def _build_own(factory: Factory, obs_space: gym.Space[Any], n_actions: int, seed
     if shape != (2, n_actions):
         got = f"a tensor of shape {shape}" if shape is not None else repr(q)
         raise ModelError(
-            f"the model makes {got} out of two observations, not one of shape {(2, n_actions)}",
+            f"the model returns {got} for two observations, not one of shape {(2, n_actions)}",
             "a Q-network has one output per action, and rows are observations",
             f"end it with torch.nn.Linear(..., {n_actions})",
         )

@@ -83,7 +83,7 @@ class RecurrentActorCritic(nn.Module):
         if not hidden:
             raise OptionError(
                 f"hidden=() is not possible with model={cell}",
-                "the last hidden layer is what remembers",
+                "the last hidden layer is the recurrent one",
                 "hidden=(64,)",
             )
         *before, width = hidden
@@ -206,7 +206,7 @@ def rows_of_sequences(
     if rollout.state is None or rollout.first is None:
         raise OptionError(
             "the rollout has no state or no first",
-            "a network with a memory is learnt from the states that it had when it acted",
+            "a recurrent network learns from the states that it had when it acted",
             "rollout._replace(state=..., first=...)",
         )
     chunks, n = rollout.state.shape[:2]
@@ -253,7 +253,7 @@ class RecurrentPolicy(SlotGradients):
         channels_last: bool = True,
         bf16: bool = False,
         compiled: bool = False,
-        why: str = "it was asked for",
+        why: str = "it was requested",
     ) -> None:
         self.by_torch = why
         """The reason why the network is not compiled."""

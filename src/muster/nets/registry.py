@@ -5,11 +5,11 @@ Checking a name does not need torch; registering or building a network loads it.
 
 import functools
 import importlib
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from muster.errors import OptionError
+from muster.nets.encoder_names import EncoderName
 from muster.spelling import nearest
 
 if TYPE_CHECKING:
@@ -29,21 +29,20 @@ BUILT_IN = (*REMEMBERS, "impala_cnn", "mlp", "nature_cnn")
 
 MOST_DEPTH = 1_202
 """Greatest depth of a residual network: the deepest of He et al. 2015."""
-_RESNET = re.compile(r"resnet(\d{1,9})", re.ASCII)
 
 _models: dict[str, Factory] = {}
 
 
 def resnet_depth(name: str) -> int | None:
-    """Return the depth in names such as `resnet20`; None for any other name.
+    """Return the depth in names such as `resnet20`, with or without a norm; None for others.
 
     Raises:
         OptionError: There is no residual network of this depth; the message names the nearest.
     """
-    found = _RESNET.fullmatch(name)
-    if found is None:
+    found = EncoderName.of(name)
+    if found is None or not found.base.startswith("resnet"):
         return None
-    depth = int(found[1])
+    depth = int(found.base.removeprefix("resnet"))
     blocks = min(max(round((depth - 2) / 6), 1), (MOST_DEPTH - 2) // 6)
     if depth != 6 * blocks + 2:
         raise OptionError(
@@ -56,7 +55,7 @@ def resnet_depth(name: str) -> int | None:
 
 def is_built_in(name: str) -> bool:
     """Whether a name is one of muster's own networks."""
-    return name in BUILT_IN or resnet_depth(name) is not None
+    return name in BUILT_IN or resnet_depth(name) is not None or EncoderName.of(name) is not None
 
 
 def register_model(name: str, factory: Factory) -> None:
@@ -70,21 +69,21 @@ def register_model(name: str, factory: Factory) -> None:
     if not name or not isinstance(name, str):
         raise OptionError(
             f"name={name!r} is not possible",
-            "a model is asked for by its name",
+            "a model is registered under a name",
             'register_model("my_net", MyNet)',
         )
     _check_factory(factory)
-    if name in BUILT_IN or _RESNET.fullmatch(name):
+    if name in BUILT_IN or EncoderName.of(name) is not None:
         raise OptionError(
-            f"the model {name!r} is one of muster's own",
-            "two networks under one name would make a config mean two things",
+            f"the model {name!r} is built into muster",
+            "with two networks under one name, a config would be ambiguous",
             f'register_model("my_{name}", ...)',
         )
     known = _models.get(name)
     if known is not None and known is not factory:
         raise OptionError(
-            f"the model {name!r} is registered already, as {known!r}",
-            "two networks under one name would make a config mean two things",
+            f"the model {name!r} is already registered, as {known!r}",
+            "with two networks under one name, a config would be ambiguous",
             f'register_model("{name}_2", ...)',
         )
     _models[name] = factory
@@ -127,10 +126,9 @@ def get_model(model: str | Factory) -> Factory:
     check_name(model)
     if model in _models:
         return _models[model]
-    depth = resnet_depth(model)
-    name = model if depth is None else "resnet"
+    name = "residual" if EncoderName.of(model) is not None else model
     built_in: Factory = getattr(importlib.import_module("muster.nets.builtin"), name)
-    return built_in if depth is None else functools.partial(built_in, depth=depth)
+    return functools.partial(built_in, model=model) if name == "residual" else built_in
 
 
 def _check_factory(factory: object) -> None:
@@ -139,13 +137,13 @@ def _check_factory(factory: object) -> None:
     if isinstance(factory, nn.Module):
         name = type(factory).__name__
         raise OptionError(
-            f"the model is a {name} that was built already",
-            "muster builds it itself, so that the seed decides its weights",
+            f"the model is a {name} that is already built",
+            "muster builds the model itself, so that the seed determines its weights",
             f"model={name}, or model=lambda obs_space, n_actions: {name}(...)",
         )
     if not callable(factory):
         raise OptionError(
             f"the model is {factory!r}, which cannot be called",
-            "it has to be a class or function of (obs_space, n_actions)",
+            "it must be a class or function of (obs_space, n_actions)",
             "model=MyNetwork",
         )

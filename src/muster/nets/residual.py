@@ -9,6 +9,7 @@ from torch import nn
 
 from muster.envs.masks import parts_to_read
 from muster.nets.cnn import NatureCNN
+from muster.nets.encoder_names import EncoderName
 from muster.nets.encoders import DictEncoder, make_encoder
 from muster.nets.errors import ModelError
 from muster.nets.impala_cnn import ImpalaCNN
@@ -21,7 +22,7 @@ Reader = Callable[[tuple[int, ...], torch.Generator | None], nn.Module]
 
 def is_residual(model: str) -> bool:
     """Whether a name is that of a residual network."""
-    return model == "impala_cnn" or resnet_depth(model) is not None
+    return EncoderName.of(model) is not None
 
 
 def residual_encoder(
@@ -30,20 +31,32 @@ def residual_encoder(
     """Return the standard encoder of a space, with a residual network for each of its images.
 
     Args:
-        model: `impala_cnn`, `resnet8`, `resnet20`, ...
+        model: `impala_cnn`, `resnet8`, `resnet20`, ..., see `EncoderName`.
         space: Space of one observation.
         generator: Draws the initial weights. None: torch's global generator.
 
     Raises:
         ModelError: There is no image in the space.
     """
-    depth = resnet_depth(model)
+    name = EncoderName.of(model)
+    assert name is not None, "the caller asked is_residual"
+    depth = resnet_depth(name.base)
+
+    def read(shape: tuple[int, ...], generator: torch.Generator | None) -> nn.Module:
+        if depth is None:
+            encoder: nn.Module = ImpalaCNN(shape, generator, name.norm is not None)
+        else:
+            encoder = resnet(shape, generator)
+        return encoder.requires_grad_(False) if name.frozen else encoder
 
     def resnet(shape: tuple[int, ...], generator: torch.Generator | None) -> nn.Module:
         assert depth is not None
-        return ResNet(shape, depth, generator=generator)
+        if name.norm is None:
+            return ResNet(shape, depth, generator=generator)
+        norm: Any = "fixed" if name.norm == "batch" else name.norm
+        return ResNet(shape, depth, norm, generator=generator, standardized=True)
 
-    encoder = _encoder(ImpalaCNN if depth is None else resnet, space, generator)
+    encoder = _encoder(read, space, generator)
     check_image(model, space, encoder)
     return encoder
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from muster.nets.fixed import FixedBatchNorm, StandardizedImage
 from muster.nets.images import ImageInput
 from muster.nets.mlp import linear
 
@@ -22,13 +23,14 @@ CHANNELS = (16, 32, 64)
 _GROUP = 8
 """Channels that `norm="group"` normalises together."""
 
-Norm = Literal["batch", "group", "none"]
+Norm = Literal["batch", "group", "none", "fixed"]
 """The normalisation after each convolution.
 
 batch: over the images of a batch, as in the paper; for `muster fit`, see docs/fit.md.
 group: over groups of 8 channels of one image (Wu & He 2018). The result for an image does not
     depend on the images beside it, so a policy is the same for any number of workers.
 none: no normalisation; convolutions then have biases.
+fixed: like batch, with the averages of an earlier training: for a backbone from `muster fit`.
 """
 
 
@@ -42,6 +44,7 @@ class ResNet(nn.Module):
         cells: Maximum height and width of the final feature map: each cell is the mean of its part.
             1 discards positions, which classes do not need but actions do.
         generator: Draws the initial weights. None: torch's global generator.
+        standardized: Standardise images by the numbers of an earlier training.
     """
 
     def __init__(
@@ -51,9 +54,10 @@ class ResNet(nn.Module):
         norm: Norm = "group",
         cells: int = 4,
         generator: torch.Generator | None = None,
+        standardized: bool = False,
     ) -> None:
         super().__init__()
-        self.input = ImageInput(shape)
+        self.input = (StandardizedImage if standardized else ImageInput)(shape)
         self.first = _convolution(self.input.channels, CHANNELS[0], 1, norm, generator)
         blocks: list[nn.Module] = []
         before, size = CHANNELS[0], list(self.input.size)
@@ -153,5 +157,6 @@ def _convolution(
         "batch": lambda: [nn.BatchNorm2d(after)],
         "group": lambda: [nn.GroupNorm(after // _GROUP, after)],
         "none": list,
+        "fixed": lambda: [FixedBatchNorm(after)],
     }
     return nn.Sequential(layer, *after_it[norm]())

@@ -65,8 +65,8 @@ class RowEncoder:
             np.put_along_axis(rows, at, np.float32(1), axis=1)
         except IndexError:
             raise OptionError(
-                f"an observation is none of {self.width} categories",
-                f"they are {obs.min()} to {obs.max()} here",
+                f"an observation is not one of {self.width} categories",
+                f"the observations here are from {obs.min()} to {obs.max()}",
                 "observations of the space that the network was made for",
             ) from None
         return rows

@@ -86,7 +86,7 @@ class TorchNet:
     """
 
     def __init__(
-        self, module: nn.Module, flat: FlatParameters, why: str = "it was asked for"
+        self, module: nn.Module, flat: FlatParameters, why: str = "it was requested"
     ) -> None:
         self.by_torch = why
         """The reason why the network is not compiled."""
@@ -151,7 +151,7 @@ class TorchNet:
         if self._q is None or dq.shape != tuple(self._q.shape):
             raise OptionError(
                 f"backward got dq of shape {dq.shape}",
-                "it belongs to the q of the last forward, once",
+                "it must match the q of the last forward, and be used once",
                 "q = net.forward(obs), then net.backward(dq, grad) with a dq for each q",
             )
         q, self._q = self._q, None

@@ -108,7 +108,7 @@ class TorchPolicy(SlotGradients):
         channels_last: bool = True,
         bf16: bool = False,
         compiled: bool = False,
-        why: str = "it was asked for",
+        why: str = "it was requested",
     ) -> None:
         self.by_torch = why
         """The reason why the network is not compiled."""

@@ -89,13 +89,13 @@ def register_algorithm(name: str, algorithm: Algorithm) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise OptionError(
             f"name={name!r:.80} is not possible",
-            "an algorithm is asked for by its name: letters, digits and _.-",
+            "an algorithm is registered under a name of letters, digits and _.-",
             'register_algorithm("my_algorithm", Algorithm(MyConfig, MyAgent))',
         )
     if name in ALGORITHMS:
-        raise _taken(name, "is one of muster's own")
+        raise _taken(name, "is built into muster")
     if _own.get(name, algorithm) != algorithm:
-        raise _taken(name, "is registered already")
+        raise _taken(name, "is already registered")
     _register(name, algorithm)
 
 
@@ -134,8 +134,8 @@ def refuse_algorithm_of_a_file(algo: str, path: object) -> None:
     """Raise OptionError if a run's config names code that this process has not loaded yet."""
     if is_code(algo) and algo not in _own:
         raise OptionError(
-            f"the run in {path} is of an algorithm of code, {algo!r:.80}",
-            "a file may come from anybody, so it cannot say which code is run",
+            f"the run in {path} uses an algorithm from code, {algo!r:.80}",
+            "a file can come from anyone, so it must not choose the code that runs",
             f"--algo {algo:.80}, or algo={algo!r:.80} from Python, if you trust it",
         )
 
@@ -160,6 +160,16 @@ def program_of(algo: str) -> Any:
     """Return the training program of an algorithm."""
     config: Any = configuration_of(algo)
     return _loaded(PROGRAMS[config.PROGRAM][0])
+
+
+def roles_of_program(algo: str) -> Any:
+    """Return the function of a job that says which nodes an algorithm's program has.
+
+    It returns the role that acts, and the number of nodes of each role.
+    """
+    config: Any = configuration_of(algo)
+    module = PROGRAMS[config.PROGRAM][0].partition(":")[0]
+    return _loaded(f"{module}:node_roles")
 
 
 def nodes_of(algo: str, acts_in_box: bool) -> str:
@@ -214,7 +224,7 @@ def _find(algo: str, fix: str | None = None) -> Algorithm:
     if found is None and re.search(r"-v\d+$", algo):
         raise OptionError(
             f"there is no algorithm {algo!r:.120}",
-            "that is the id of an environment, and the algorithm comes before it",
+            "this is the id of an environment, and the algorithm comes first",
             f"muster train ppo {algo:.120}",
         )
     if found is None:
@@ -250,7 +260,7 @@ def _register(name: str, algorithm: object) -> None:
         raise _no_algorithm(name, f"it is {algorithm!r:.120}")
     config, agent = _loaded(algorithm.config), algorithm.agent
     if not (isinstance(config, type) and dataclasses.is_dataclass(config)):
-        raise _no_algorithm(name, f"its config {config!r:.120} is no class of options")
+        raise _no_algorithm(name, f"its config {config!r:.120} is not a class of options")
     absent = [hook for hook in _HOOKS if not hasattr(config, hook)]
     if absent or getattr(config, "PROGRAM", None) not in PROGRAMS:
         lacks = ", ".join(absent) or "a PROGRAM that is one of " + ", ".join(PROGRAMS)
@@ -262,7 +272,7 @@ def _register(name: str, algorithm: object) -> None:
 
 def _no_algorithm(name: str, why: str) -> OptionError:
     return OptionError(
-        f"{name!r:.120} is no algorithm",
+        f"{name!r:.120} is not an algorithm",
         why,
         "muster.algos.Algorithm(MyConfig, MyAgent), with a subclass of muster.algos.InStepConfig",
     )
@@ -271,6 +281,6 @@ def _no_algorithm(name: str, why: str) -> OptionError:
 def _taken(name: str, how: str) -> OptionError:
     return OptionError(
         f"the algorithm {name!r} {how}",
-        "two algorithms under one name would make a run mean two things",
+        "with two algorithms under one name, a run would be ambiguous",
         f'register_algorithm("my_{name}", ...)',
     )

@@ -5,7 +5,7 @@ from muster.errors import OptionError
 from muster.recipes.own_modules import check_found, is_code
 from muster.recipes.settings import Settings
 from muster.run import RunDirectory
-from muster.run.directory import check_new
+from muster.run.new_run import check_new
 
 
 def check_beforehand(settings: Settings, *, is_new: bool) -> None:
@@ -32,12 +32,17 @@ def check_beforehand(settings: Settings, *, is_new: bool) -> None:
         check_new(options.run_dir)
     if is_new and options.from_checkpoint is not None:
         RunDirectory.open(options.from_checkpoint)
+    if is_new and options.backbone is not None:
+        from muster.recipes.backbone import with_backbone
+
+        with_backbone(settings)
 
 
 def check_env(env: str, settings: Settings) -> None:
     """Check that the environment exists, and that its observations fit into memory."""
     from muster.envs import make_envs
     from muster.recipes.env_options import WRAPPERS, setup_of
+    from muster.recipes.eval_env import check_eval_env
     from muster.recipes.memory import check_memory
 
     WRAPPERS.load(settings.options.wrapper)
@@ -49,4 +54,5 @@ def check_env(env: str, settings: Settings) -> None:
         except OptionError as error:
             what, why, fix = error.args
             raise OptionError(what, why, fix.replace("...", env)) from None
+        check_eval_env(env, settings.options, spaces)
         check_memory(settings, *spaces)

@@ -111,8 +111,8 @@ def check(algo: str, env: str, options: dict[str, Any]) -> Settings:
     settings = resolve(algo, env, options)
     if settings.options.device != "cpu":
         raise OptionError(
-            f"device={settings.options.device} is not possible with a bench",
-            "what it compares with is the bound of the CPU's cores",
+            f"device={settings.options.device} is not possible with muster bench",
+            "a bench compares with the bound of the CPU's cores",
             f"muster doctor {env} --device {settings.options.device}, which compares devices",
         )
     return settings
@@ -129,10 +129,10 @@ def advice(report: BenchReport, slots: int | None, cores: int, busy_elsewhere: f
     """
     workers = max(1, report.workers)
     if slots is not None and workers > cores:
-        return f"--workers {cores}: more processes than cores take time from each other"
+        return f"--workers {cores}: more processes than cores slow each other down"
     if busy_elsewhere >= _BUSY:
         share = f"{100 * busy_elsewhere:.0f} %"
-        return f"other programs had the cores {share} of the time: measure again without them"
+        return f"other programs used the cores {share} of the time: measure again without them"
     if slots is not None and workers < min(cores, slots):
         return f"--workers {min(cores, slots)}: cores are idle"
     if slots is not None and slots % workers:
@@ -141,7 +141,7 @@ def advice(report: BenchReport, slots: int | None, cores: int, busy_elsewhere: f
         return f"--slots {even} --num-envs {envs}: workers have unequal shares of the slots"
     more = min(4 * report.num_envs, MOST_ENVS)
     if report.limited_by == "exchange":
-        return f"--num-envs {more}: more to do between two points where workers wait"
+        return f"--num-envs {more}: more work between two points where workers wait"
     few = report.num_envs / workers < _FEW_ENVS
     if few and report.limited_by in ("act", "rest"):
         return f"--num-envs {more}: more environments for each call"
@@ -167,7 +167,7 @@ def _report(result: RunResult, settings: Settings) -> BenchReport:
             raise SystemExit(128 + result.stop_signal)
         raise MusterError(
             f"{result.env} could not be measured",
-            "its environments could not be made once more, or refused random actions",
+            "its environments could not be made again, or rejected random actions",
             f"muster doctor {result.env}",
         )
     busy_elsewhere = speed["busy_elsewhere"]

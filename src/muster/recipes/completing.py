@@ -139,13 +139,13 @@ def _evaluated(job: Job, agent: Any, stop: StopRequest) -> Evaluation | None:
     try:
         return evaluate_policy(
             agent,
-            job.setup,
+            job.eval_setup,
             options.eval_episodes,
             options.seed,
             stop.is_requested,
             options.eval_max_steps,
             job.evaluation_seconds(time.monotonic()),
-            backend=options.backend,
+            backend=job.eval_backend,
         )
     except EvaluationAbandoned:
         return None

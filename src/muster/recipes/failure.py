@@ -33,7 +33,7 @@ def keep_failure(error: Exception, run: RunDirectory) -> None:
         return
     if isinstance(error, MusterError):
         what, why, fix = error.args
-        error.args = what, why, f"{fix}; look into {file}"
+        error.args = what, why, f"{fix}; see {file}"
     else:
         error.add_note(f"{_NOTE}{file}")
 
@@ -44,7 +44,7 @@ def as_run_error(error: Exception) -> RunError:
     for note in getattr(error, "__notes__", ()):
         if note.startswith(_NOTE):
             file = note.removeprefix(_NOTE)
-            found = RunError(f"the run ended with {summary(error)}", why, f"look into {file}")
+            found = RunError(f"the run ended with {summary(error)}", why, f"see {file}")
             found.run_failed = True
             return found
-    return RunError(f"the run did not begin: {summary(error)}", why, "look at that line")
+    return RunError(f"the run did not begin: {summary(error)}", why, "check that line")

@@ -173,6 +173,7 @@ class RunGate:
     def _begin(self, env_step: int) -> None:
         self._episodes = EpisodeLog()
         self._episodes.load_state_dict(self._resumed.state_dict())
+        self._episodes.take()  # those from before were of an earlier iteration
         self._until = self._end_of_iteration(env_step)
 
     def _end_of_iteration(self, env_step: int) -> int:
@@ -234,7 +235,8 @@ class RunGate:
     def _arrived(self, ctx: Context) -> Arrived:
         """Return the report since the last one, and begin the next."""
         assert self._episodes is not None
-        metrics = {**self._metrics, **self._episodes.take(), **self._episodes.window()}
+        ended = self._episodes
+        metrics = {**self._metrics, **ended.take(), **ended.window(), **ended.take_metrics()}
         found = Arrived(
             env_step=int(ctx.env_step),
             train_iter=int(ctx.train_iter),

@@ -9,6 +9,7 @@ from muster.recipes.settings import plain_value
 
 _NAMED = {
     "env_kwargs": texts_of_kwargs,
+    "eval_env_kwargs": texts_of_kwargs,
     "model": name_of_model,
     "use": HOOKS.names,
     "wrapper": WRAPPERS.names,

@@ -37,8 +37,9 @@ def train_by_gradients(job: Job, run: RunDirectory, stop: StopRequest) -> RunRes
         job.arrive()
         with Task() as task:
             return learn(task, job, stop)
+    acting, roles = node_roles(job)
     runner = Parallel.runner(
-        roles=with_range(job, {"learner": 1, "evaluator": 1, "worker": job.workers - 2}, "worker"),
+        roles=with_range(job, roles, acting),
         on_failure=ON_FAILURE,
         on_signal="learner",
         threads=1,
@@ -46,6 +47,11 @@ def train_by_gradients(job: Job, run: RunDirectory, stop: StopRequest) -> RunRes
     )
     result: RunResult = runner(main, job)[0]
     return result
+
+
+def node_roles(job: Job) -> tuple[str, dict[str, int]]:
+    """Return the role that acts, and the number of nodes of each role."""
+    return "worker", {"learner": 1, "evaluator": 1, "worker": job.workers - 2}
 
 
 def main(job: Job) -> RunResult | None:

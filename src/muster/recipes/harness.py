@@ -138,14 +138,14 @@ class Harness:
         options = self._job.options
         self._evaluator = Evaluator(
             self._agent,
-            self._job.setup,
+            self._job.eval_setup,
             episodes=options.eval_episodes,
             stop_at=options.stop_at,
             seed=options.seed,
             abandon=self.stop.is_requested,
             max_steps=options.eval_max_steps,
             seconds=lambda: self._job.evaluation_seconds(self._started),
-            env_kwargs={"backend": options.backend},
+            env_kwargs={"backend": self._job.eval_backend},
         )
         on_best = self._save_best
         every = options.eval_every

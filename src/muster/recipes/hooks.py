@@ -27,7 +27,7 @@ def _checked(name: str, hook: Any) -> Middleware:
     if not callable(hook) or inspect.iscoroutinefunction(hook) or inspect.isclass(hook):
         raise OptionError(
             f"the hook {name!r:.120} is not possible",
-            f"it is a function or a generator of ctx, and this is {hook!r:.120}",
+            f"a hook is a function or a generator of ctx, and this is {hook!r:.120}",
             "def my_hook(ctx): ctx.log('half', ctx.env_step / 2)",
         )
     found: Middleware = hook

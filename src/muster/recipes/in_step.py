@@ -16,7 +16,7 @@ from muster.framework import Context, Parallel, Task
 from muster.framework.node import current_node
 from muster.recipes.graceful import StopRequest
 from muster.recipes.harness import Harness
-from muster.recipes.job import Job
+from muster.recipes.job import Job, first_parts_of
 from muster.recipes.result import RunResult
 from muster.recipes.speed import InStepWork, Speed
 from muster.run import RunDirectory
@@ -41,6 +41,11 @@ def train_in_step(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
     return result
 
 
+def node_roles(job: Job) -> tuple[str, dict[str, int]]:
+    """Return the role that acts, and the number of nodes of each role: all are workers."""
+    return "worker", {"worker": job.workers}
+
+
 def main(job: Job, stop: StopRequest | None = None) -> RunResult:
     """Run one worker, or the whole run in one process.
 
@@ -58,9 +63,11 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
         start_from = job.checkpoint()
         if start_from is None:
             return None
-        names = agent.parts() if options.resume else ("policy",)
-        agent.load_parts({name: start_from.parts[name] for name in names})
-        return start_from.parts["rollouts"] if options.resume else None
+        if not options.resume:
+            agent.load_parts(first_parts_of(start_from))
+            return None
+        agent.load_parts({name: start_from.parts[name] for name in agent.parts()})
+        return start_from.parts["rollouts"]
 
     worker = SlotWorker(
         agent, job.setup, options.num_envs, options.seed, begin, backend=options.backend
@@ -74,6 +81,10 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
         rollouts = worker.state_dict(loops_until(ctx))
         middleware.check_state(rollouts)
         return {"rollouts": rollouts}
+
+    def note(ctx: Context) -> None:
+        worker.note_episodes(loops_until(ctx), harness.episodes.state)
+        worker.note_metrics(loops_until(ctx), harness.episodes.metrics)
 
     with (
         Task() as task,
@@ -89,11 +100,12 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
         if worker.is_first:
             episodes = harness.episodes
             episodes.state[:] = worker.episodes_noted(worker.rollout)
+            episodes.metrics = worker.metrics_noted(worker.rollout)
             goes_on = options.resume or worker.pace.taken_over
             harness.record(
                 first_step if goes_on else None,
                 every=4 * worker.env_steps(1),
-                note=lambda ctx: worker.note_episodes(loops_until(ctx), episodes.state),
+                note=note,
             )
         task.use(middleware.agree(worker))
         if worker.is_first:

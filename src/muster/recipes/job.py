@@ -15,6 +15,7 @@ from muster.framework.driver import DriverLink
 from muster.framework.node import elastic_nodes_away, nodes_here, replacements
 from muster.recipes.algorithms import make_agent
 from muster.recipes.env_options import setup_of
+from muster.recipes.eval_env import eval_backend, eval_setup
 from muster.recipes.models import load_model
 from muster.recipes.options import TrainOptions
 from muster.recipes.own_code import OwnCode
@@ -27,6 +28,8 @@ from muster.run import Checkpoint, RunDirectory
 Spaces = tuple[gym.Space[Any], gym.Space[Any]]
 """The spaces of one observation and of one action."""
 
+FIRST_PARTS = "first_parts"
+"""In the metadata of a checkpoint that a run starts from: its parts to start from."""
 _LAST_EVALUATION = 0.1
 _LEAST_EVALUATION_SECONDS = 1.0
 """The minimum time for an evaluation, as a fraction of `--seconds` and in seconds: the last
@@ -95,6 +98,16 @@ class Job:
     def setup(self) -> EnvSetup | str:
         """The argument for `make_envs`: the id, with arguments and wrappers if there are any."""
         return setup_of(self.env, self.options)
+
+    @property
+    def eval_setup(self) -> EnvSetup | str:
+        """As `setup`, for the environments of evaluations."""
+        return eval_setup(self.env, self.options)
+
+    @property
+    def eval_backend(self) -> str:
+        """The backend of evaluations."""
+        return eval_backend(self.options)
 
     @property
     def env_steps(self) -> int:
@@ -170,6 +183,12 @@ def load_checkpoint(path: str) -> Checkpoint:
     """Load a checkpoint of a run by its path."""
     run = RunDirectory.open(path)
     return run.checkpoints.load(run.checkpoint)
+
+
+def first_parts_of(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the parts that a new run starts from: of another run's checkpoint, the policy."""
+    names = checkpoint.meta.get(FIRST_PARTS, ["policy"])
+    return {name: checkpoint.parts[name] for name in names}
 
 
 def result_of(

@@ -15,18 +15,26 @@ COPIES_OF_WEIGHTS = 5
 """Weights, target weights, gradient, and the two moments of Adam."""
 
 
-def check_memory(
+def memory_needs(
     settings: Settings, obs_space: gym.Space[Any], action_space: gym.Space[Any]
-) -> None:
-    """Raise OptionError if an option needs more memory than the machine or container has."""
+) -> dict[str, int]:
+    """Return the bytes of memory that options require, by the name of the option."""
     config = settings.config
     numbers, size = _numbers(obs_space)
     weights = 0 if config.model else _weights(numbers, obs_space, config.hidden)
     actions = 8 * max(1, math.prod(action_space.shape or ()))
     needs = config.memory_needs(settings.options.num_envs, size, actions)
     needs["hidden"] = weights * 4 * COPIES_OF_WEIGHTS
+    return needs
+
+
+def check_memory(
+    settings: Settings, obs_space: gym.Space[Any], action_space: gym.Space[Any]
+) -> None:
+    """Raise OptionError if an option needs more memory than the machine or container has."""
+    config = settings.config
     here = container.memory()
-    for name, need in needs.items():
+    for name, need in memory_needs(settings, obs_space, action_space).items():
         if need > here.amount:
             owner = config if hasattr(config, name) else settings.options
             raise OptionError(
@@ -36,17 +44,22 @@ def check_memory(
             )
 
 
-def check_shared_memory(settings: Settings, agent: Any) -> None:
-    """Raise OptionError if the shared memory of workers in step is larger than memory."""
+def shared_memory_need(settings: Settings, agent: Any) -> int:
+    """Return the bytes that workers in step share; 0 for other programs."""
     if not isinstance(settings.config, InStepConfig):
-        return
+        return 0
     from muster.data.slots import nbytes
     from muster.workers.slot_worker import slot_fields, slot_plan
 
     plan = slot_plan(agent, settings.options.num_envs)
-    need = nbytes(slot_fields(agent, plan, max(1, settings.workers)))
+    return nbytes(slot_fields(agent, plan, max(1, settings.workers)))
+
+
+def check_shared_memory(settings: Settings, agent: Any) -> None:
+    """Raise OptionError if the shared memory of workers in step is larger than memory."""
+    need = shared_memory_need(settings, agent)
     here = container.memory()
-    if need > here.amount:
+    if isinstance(settings.config, InStepConfig) and need > here.amount:
         raise OptionError(
             f"slots={settings.config.slots} and workers={settings.workers} do not fit into memory",
             f"rollouts, a gradient per slot and the weights of each worker need "

@@ -14,7 +14,7 @@ def check_model(model: str | None) -> None:
     elif not all(part.isidentifier() for part in model.replace(":", ".").split(".")):
         raise OptionError(
             f"model={model!r:.120} is not possible",
-            "code of your own is a module and a class or function in it",
+            "your own code is given as a module and a class or function in it",
             "--model my_package.my_module:MyNetwork",
         )
 
@@ -49,7 +49,7 @@ def refuse_code_of_a_file(model: str | None, path: object) -> None:
     """Raise OptionError if a run's config names code that this process has not loaded yet."""
     if is_code(model) and not registry.is_registered(str(model)):
         raise OptionError(
-            f"the policy in {path} is a network of code, {model!r:.80}",
-            "a file may come from anybody, so it cannot say which code is run",
+            f"the policy in {path} uses a network from code, {model!r:.80}",
+            "a file can come from anyone, so it must not choose the code that runs",
             f"--model {model:.80}, or load_policy(path, model={model!r:.80}), if you trust it",
         )

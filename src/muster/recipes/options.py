@@ -25,7 +25,18 @@ class TrainOptions:
     """Options of `muster train` that all algorithms share."""
 
     FIXED_ON_RESUME: ClassVar[frozenset[str]] = frozenset(
-        {"seed", "num_envs", "backend", "learner_slots", "wrapper", "env_kwargs"}
+        {
+            "seed",
+            "num_envs",
+            "backend",
+            "learner_slots",
+            "wrapper",
+            "env_kwargs",
+            "backbone",
+            "freeze_backbone",
+            "eval_env",
+            "eval_env_kwargs",
+        }
     )
     """Options that identify a run: resuming with another value raises OptionError."""
 
@@ -65,6 +76,14 @@ class TrainOptions:
     """Resume the run in --run-dir with its own settings; other options given are changes."""
     from_checkpoint: str | None = None
     """Start a new run with the policy of this run or checkpoint; everything else begins anew."""
+    backbone: str | None = None
+    """With --model: start its convolutions from this run or checkpoint of muster fit or train."""
+    freeze_backbone: bool = False
+    """With --backbone: these convolutions do not learn."""
+    eval_env: str | None = None
+    """Environment of evaluations, with equal spaces. None: the one that is trained on."""
+    eval_env_kwargs: tuple[str, ...] = ()
+    """Arguments of the evaluations' environment, as key=value; else those of --env-kwargs hold."""
     eval_every: int = 5_000
     """Environment steps between two evaluations; 0 to evaluate only at the end."""
     eval_episodes: int = 100
@@ -103,29 +122,46 @@ class TrainOptions:
             check_number("stop_at", self.stop_at, low=-math.inf, example=475)
         if self.seconds is not None:
             check_number("seconds", self.seconds, example=60)
-        for name in ("resume", "save_replay", "quiet", "wandb"):
+        for name in ("resume", "save_replay", "quiet", "wandb", "freeze_backbone"):
             check_flag(name, getattr(self, name))
         if self.wandb:
             from muster.run.sinks import check_wandb
 
             check_wandb()
-        for name in ("run_dir", "from_checkpoint", "address"):
+        for name in ("run_dir", "from_checkpoint", "address", "backbone", "eval_env"):
             check_text(name, getattr(self, name))
         check_name(self.device)
         HOOKS.check(self.use)
         WRAPPERS.check(self.wrapper)
         parse_env_kwargs(self.env_kwargs)
+        parse_env_kwargs(self.eval_env_kwargs, "eval_env_kwargs")
         if self.resume and self.run_dir is None:
             raise OptionError(
-                "--resume does not say which run",
-                "a run is resumed by its directory",
+                "--resume needs a run",
+                "the directory of a run says which one to resume",
                 "muster resume runs/<env>/<algo>/<date-time>-<seed>",
             )
         if self.resume and self.from_checkpoint is not None:
             raise OptionError(
                 "--resume and --from-checkpoint cannot be used together",
-                "one goes on with a run, the other starts a new one",
+                "one resumes a run, the other starts a new one",
                 "--resume --run-dir ..., or --from-checkpoint ...",
+            )
+
+        self._check_backbone()
+
+    def _check_backbone(self) -> None:
+        if self.backbone is not None and self.from_checkpoint is not None:
+            raise OptionError(
+                "--backbone and --from-checkpoint cannot be used together",
+                "the second has the convolutions of its policy already",
+                "--from-checkpoint ... alone",
+            )
+        if self.freeze_backbone and self.backbone is None:
+            raise OptionError(
+                "freeze_backbone=True is not possible without a backbone",
+                "it is the part of the network that does not learn",
+                "--backbone RUN --freeze-backbone",
             )
 
     def _check_learners(self) -> None:
@@ -151,18 +187,18 @@ class TrainOptions:
         if self.engine == "ray" and self.workers == 0 and (self.learners or 1) == 1:
             raise OptionError(
                 "engine=ray and workers=0 contradict each other",
-                "a run without workers is this process alone",
+                "a run without workers uses this process only",
                 "workers=2",
             )
         if self.address is not None and self.engine != "ray":
             raise OptionError(
-                f"address={self.address!r:.80} is of no use with engine={self.engine}",
-                "it is that of a Ray cluster",
+                f"address={self.address!r:.80} has no effect with engine={self.engine}",
+                "an address is that of a Ray cluster",
                 "engine=ray",
             )
         if parse_resources(self.resources) and self.engine != "ray":
             raise OptionError(
-                f"resources={self.resources!r:.80} is of no use with engine={self.engine}",
-                "a Ray cluster gives nodes their resources",
+                f"resources={self.resources!r:.80} has no effect with engine={self.engine}",
+                "only a Ray cluster assigns resources to nodes",
                 "engine=ray",
             )

@@ -28,8 +28,8 @@ _MAIN = "__main__"
 class OwnCode:
     """Code that nodes have to know; pickled by value if it is from the main module."""
 
-    env: bytes | None
-    """The registered specification of the environment; None if Gymnasium has none."""
+    envs: bytes | None
+    """The registered specifications of the environments; None if Gymnasium has none of them."""
     model: bytes | None
     """The function that builds the network; None if nodes know the network by name."""
     algorithm: bytes | None
@@ -43,7 +43,7 @@ class OwnCode:
     def of(
         cls,
         algo: str,
-        env: str,
+        envs: tuple[str, ...],
         model: str | None,
         use: tuple[str, ...],
         wrapper: tuple[str, ...] = (),
@@ -54,13 +54,13 @@ class OwnCode:
             OptionError: Some of the code cannot be sent to another process.
         """
         # Nodes import the module of `module:Id`, which registers the environment: not sent as well.
-        spec = None if ":" in env else gym.registry.get(env)
+        specs = [_sendable(gym.registry[env]) for env in envs if env in gym.registry]
         factory = None
         if model is not None and not registry.is_built_in(model):
             factory = registry.get_model(model)
         algorithm = algorithms.own_algorithm(algo)
         return cls(
-            None if spec is None else pickled(f"the environment {env!r:.80}", _sendable(spec)),
+            pickled(f"the environment {envs[0]!r:.80}", specs) if specs else None,
             None if factory is None else pickled(f"the model {model!r:.80}", factory),
             None if algorithm is None else pickled(f"the algorithm {algo!r:.80}", algorithm),
             pickled(f"the hook {use[0]!r:.80}", HOOKS.known(use)) if use else None,
@@ -81,10 +81,10 @@ class OwnCode:
             HOOKS.install(cloudpickle.loads(self.hooks))
         if self.wrappers is not None:
             WRAPPERS.install(cloudpickle.loads(self.wrappers))
-        if self.env is not None:
-            spec: EnvSpec = cloudpickle.loads(self.env)
-            if spec.id not in gym.registry:
-                gym.registry[spec.id] = spec
+        if self.envs is not None:
+            specs: list[EnvSpec] = cloudpickle.loads(self.envs)
+            for spec in specs:
+                gym.registry.setdefault(spec.id, spec)
         if self.model is not None and model is not None and not registry.is_registered(model):
             registry.register_model(model, cloudpickle.loads(self.model))
 
@@ -117,6 +117,6 @@ def pickled(what: str, value: Any, alone: str = "workers=0") -> bytes:
         raise OptionError(
             f"{what} cannot be sent to workers",
             f"{type(error).__name__}: {' '.join(str(error).split())}",
-            f"{alone}, or put it into a module of its own that workers can import",
+            f"{alone}, or put it into a separate module that workers can import",
         ) from error
     return data

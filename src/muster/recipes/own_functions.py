@@ -69,7 +69,7 @@ class OwnFunctions(Generic[F]):
         if absent:
             raise OptionError(
                 f"the run in {path} uses {absent[0]!r:.80}, which is code",
-                "a file may come from anybody, so it cannot say which code is run",
+                "a file can come from anyone, so it must not choose the code that runs",
                 f"--{self._option} {' '.join(names):.120}, or {self._option}=[...] from Python, "
                 "if you trust it",
             )

@@ -26,7 +26,7 @@ def check_spec(kind: str, spec: str, example: str) -> None:
     if not all(part.isidentifier() for part in spec.replace(":", ".").split(".")):
         raise OptionError(
             f"the {kind} {spec!r:.120} is not possible",
-            f"code of your own is a module and what is the {kind} in it",
+            f"your own code is given as a module and the name of the {kind} in it",
             example,
         )
 

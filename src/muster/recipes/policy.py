@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from muster.envs import make_envs
+from muster.envs.flat_actions import own_action
 from muster.envs.make import BACKENDS
 from muster.envs.setup import EnvSetup
 from muster.errors import OptionError
@@ -19,6 +20,7 @@ from muster.recipes.algorithms import (
     load_algorithm,
     refuse_algorithm_of_a_file,
 )
+from muster.recipes.clones import is_fitted, no_env_of_clone, policy_of_clone
 from muster.recipes.env_options import WRAPPERS, setup_of
 from muster.recipes.models import load_model, refuse_code_of_a_file
 from muster.recipes.saved import refuse_env_of_a_file, saved_config
@@ -76,6 +78,10 @@ class LoadedPolicy:
     def act(self, obs: Any, deterministic: bool = True, first: Any = None) -> Any:
         """Return the action for one observation, or for each observation of a batch.
 
+        For one observation of an environment whose actions are a Tuple, a Dict or MultiBinary, the
+        action has that form. For a batch it is an array with a flat row for each: `to_env` converts
+        a row.
+
         Args:
             obs: One observation, or N of them [N, ...].
             deterministic: Return the best action. False samples one from the policy; DQN, which has
@@ -89,10 +95,16 @@ class LoadedPolicy:
             name, part = next(iter(self._obs_space.spaces.items()))
             if np.ndim(obs[name]) > len(part.shape or ()):
                 return act(obs)
-            return act({k: np.asarray(v)[None] for k, v in obs.items()})[0]
+            return self.to_env(act({k: np.asarray(v)[None] for k, v in obs.items()})[0])
         if np.ndim(obs) > len(self._obs_space.shape or ()):
             return act(np.asarray(obs))
-        return act(np.asarray(obs)[None])[0]
+        return self.to_env(act(np.asarray(obs)[None])[0])
+
+    def to_env(self, action: Any) -> Any:
+        """Return one action in the form of an environment whose actions have several parts."""
+        space = getattr(self._agent, "action_space", None)  # an agent of the user's may have none
+        own = getattr(space, "own", None)
+        return action if own is None else own_action(own, action)
 
 
 def load_policy(
@@ -114,25 +126,28 @@ def load_policy(
     """
     run = RunDirectory.open(path)
     config = saved_config(run)
-    if "kind" in config:  # a run of muster fit
-        raise RunDirectoryError(
-            f"{run.path} holds no policy",
-            "it is of a network that was fitted to labelled data, and takes no actions",
-            f"muster.fitting.load_classifier({str(run.path)!r})",
-        )
-    if algo is None:
-        algo = str(config.get("algo"))
-        refuse_algorithm_of_a_file(algo, path)
-    load_algorithm(algo)
-    kind: Any = configuration_of(algo)
-    names = kind.__dataclass_fields__
-    cfg = from_dict({name: value for name, value in config.items() if name in names}, kind)
+    checkpoint: Checkpoint | None = None
+    cfg: Any
+    if is_fitted(config):
+        checkpoint = run.checkpoints.load(run.checkpoint or run.best.path())
+        algo, cfg = policy_of_clone(checkpoint, run.path)
+        if env is None and config.get("env") is None:
+            raise no_env_of_clone(run.path)
+    else:
+        if algo is None:
+            algo = str(config.get("algo"))
+            refuse_algorithm_of_a_file(algo, path)
+        load_algorithm(algo)
+        kind: Any = configuration_of(algo)
+        names = kind.__dataclass_fields__
+        cfg = from_dict({name: value for name, value in config.items() if name in names}, kind)
     if isinstance(model, str):
         load_model(model)
         cfg = replace(cfg, model=model)
     elif model is None:
         refuse_code_of_a_file(cfg.model, path)
-    checkpoint = run.checkpoints.load(run.checkpoint or run.best.path())
+    if checkpoint is None:
+        checkpoint = run.checkpoints.load(run.checkpoint or run.best.path())
     env = _env_of(config, path) if env is None else env
     setup = setup_of(env, _env_options(config, WRAPPERS.names(wrapper), run.path))
     envs = make_envs(setup, backend=_backend_of(config))
@@ -181,7 +196,7 @@ def _env_options(config: dict[str, Any], wrapper: Any, path: object) -> _EnvOpti
         raise OptionError(
             f"wrapper={wrapper!r:.80} is not possible: the run in {path} has "
             f"wrapper={saved.wrapper!r:.80}",
-            "the policy was trained on what these make of the environment",
+            "the policy was trained on the environment inside these wrappers",
             f"--wrapper {' '.join(saved.wrapper):.120}" if saved.wrapper else "leave wrapper out",
         )
     WRAPPERS.check(saved.wrapper)
@@ -201,7 +216,7 @@ def _env_of(config: dict[str, Any], path: object) -> str:
     if not isinstance(env, str):
         raise RunDirectoryError(
             f"the config.yaml in {path} names no environment",
-            "it is not what muster writes",
+            "muster did not write the file",
             "muster eval runs/<env>/<algo>/<date-time>-<seed>",
         )
     refuse_env_of_a_file(env, path)

@@ -21,6 +21,8 @@ from muster.framework import Context
 _BAR_EVERY_S = 0.2
 _PLAIN_EVERY_S = 2.0
 _LEAST_BAR = 6
+_MOST_OWN = 3
+"""The user's own metrics that fit on the line."""
 _NEW_LINE = "\r\x1b[K"
 
 
@@ -45,6 +47,7 @@ class Progress:
         self._shown_at = -_PLAIN_EVERY_S
         self._return: float | None = None
         self._eval: float | None = None
+        self._own: dict[str, float] = {}
 
     def __call__(self, ctx: Context) -> Generator[None, None, None]:
         """Note new values, and show them when it is time."""
@@ -60,6 +63,7 @@ class Progress:
             raise
         self._return = ctx.get("metrics", {}).get("collect/return_100", self._return)
         self._eval = ctx.get("eval_return", self._eval)
+        self._own.update(ctx.get("own_metrics", {}))
         now = time.monotonic() - self._started
         if not self._quiet and (ctx.finish or now - self._shown_at >= self._every):
             self._shown_at = now
@@ -88,6 +92,8 @@ class Progress:
             parts.append(f"return {self._return:.1f}")
         if self._eval is not None:
             parts.append(f"eval {self._eval:.1f}")
+        for name, value in list(self._own.items())[:_MOST_OWN]:
+            parts.append(f"{name.removeprefix('env/'):.20} {value:.3g}")
         if last:
             parts.append(f"in {clock(seconds)}")
         elif rate:

@@ -61,9 +61,9 @@ def train_by_replay(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult
         job.arrive()
         with Task() as task:
             return learn(task, job, stop)
-    roles = with_replicas(job, roles_of(job))
+    acting, roles = node_roles(job)
     runner = Parallel.runner(
-        roles=with_range(job, roles, "actor"),
+        roles=with_range(job, roles, acting),
         on_failure={role: ON_FAILURE[role] for role in roles},
         on_signal="learner",  # the learner saves the replay shards before it ends them
         **job.runner_options(run),
@@ -71,6 +71,11 @@ def train_by_replay(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult
     results: list[Any] = runner(main, job)
     result: RunResult = results[0]
     return result
+
+
+def node_roles(job: Job) -> tuple[str, dict[str, int]]:
+    """Return the role that acts, and the number of nodes of each role."""
+    return "actor", with_replicas(job, roles_of(job))
 
 
 def main(job: Job) -> RunResult | None:
@@ -106,7 +111,7 @@ def learn(task: Task, job: Job, stop: StopRequest | None = None) -> RunResult:
                 parts["replay"] = replay
             else:
                 warnings.warn(
-                    f"the checkpoint of step {ctx.env_step} is without replay: the run failed "
+                    f"the checkpoint of step {ctx.env_step} has no replay: the run failed "
                     "before all shards had sent theirs; a resumed run begins with an empty one",
                     MusterWarning,
                     stacklevel=1,

@@ -39,6 +39,6 @@ def _amount(word: str, part: str) -> tuple[str, float]:
 def _unreadable(word: object) -> OptionError:
     return OptionError(
         f"resources={word!r:.80} is not possible",
-        "it says who is to have how much of what: a role or the number of a node, then amounts",
+        "it must be a role or the number of a node, then amounts",
         "--resources learner:num_gpus=1 actor:num_cpus=2",
     )

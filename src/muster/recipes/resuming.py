@@ -90,8 +90,8 @@ def saved_run(path: str | Path) -> SavedRun:
     if not isinstance(algo, str) or not isinstance(env, str):
         raise RunDirectoryError(
             f"{run.path / 'config.yaml'} names no algorithm and environment",
-            "it is not what muster writes, or the run was stopped before it began",
-            "muster train ALGO ENV, to make a run of its own",
+            "muster did not write the file, or the run was stopped before it began",
+            "muster train ALGO ENV, which starts a new run",
         )
     refuse_algorithm_of_a_file(algo, run.path)
     check_algorithm(algo)
@@ -121,8 +121,8 @@ def plan_resume(
     path = given.get("run_dir")
     if not isinstance(path, str | Path):
         raise OptionError(
-            "--resume does not say which run",
-            "a run is resumed by its directory",
+            "--resume needs a run",
+            "the directory of a run says which one to resume",
             "muster resume runs/<env>/<algo>/<date-time>-<seed>",
         )
     saved = saved_run(path)
@@ -150,13 +150,15 @@ def refuse_code(saved: SavedRun, told: Mapping[str, Any]) -> None:
         HOOKS.refuse_of_a_file(tuple(saved.options.get("use", ())), saved.path)
     if told.get("wrapper") is None:
         WRAPPERS.refuse_of_a_file(tuple(saved.options.get("wrapper", ())), saved.path)
+    if told.get("eval_env") is None and saved.options.get("eval_env") is not None:
+        refuse_env_of_a_file(saved.options["eval_env"], saved.path, "eval_env")
 
 
 def _check_same(saved: SavedRun, algo: str | None, env: str | None) -> None:
     if algo not in (None, saved.algo) or env not in (None, saved.env):
         raise OptionError(
             f"{saved.path} is of {saved.algo} on {saved.env}",
-            f"it cannot go on as {algo or saved.algo} on {env or saved.env}",
+            f"it cannot be resumed as {algo or saved.algo} on {env or saved.env}",
             f"muster resume {saved.path}",
         )
 
@@ -172,7 +174,7 @@ def _check_fixed(saved: SavedRun, told: Mapping[str, Any]) -> None:
         raise OptionError(
             f"learners={told['learners']} is not possible: "
             f"the run in {saved.path} has learners={learners}",
-            "with --learners every batch is cut into slots, without it none is: other bits",
+            "--learners divides every batch into slots, which changes the bits of the result",
             "leave learners out, or start a new run",
         )
     for name in sorted(fixed & told.keys()):
@@ -180,6 +182,6 @@ def _check_fixed(saved: SavedRun, told: Mapping[str, Any]) -> None:
             raise OptionError(
                 f"{name}={told[name]!r:.80} is not possible: "
                 f"the run in {saved.path} has {name}={settings.value(name)!r:.80}",
-                "seed, network, environments and slots make a run what it is",
+                "seed, network, environments and slots cannot change in a resumed run",
                 f"leave {name} out, or start a new run",
             )

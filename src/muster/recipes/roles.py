@@ -8,7 +8,7 @@ from muster.errors import MusterWarning
 from muster.framework import Context, Task
 from muster.recipes.algorithms import make_agent
 from muster.recipes.harness import Harness
-from muster.recipes.job import Job, load_checkpoint
+from muster.recipes.job import Job, first_parts_of, load_checkpoint
 from muster.run import Checkpoint, RunDirectory
 from muster.workers import EvaluationAbandoned, EvaluationUnfinished, evaluate_policy
 from muster.workers.apart import EvaluationApart
@@ -28,13 +28,13 @@ def evaluate(task: Task, job: Job) -> None:
         try:
             found = evaluate_policy(
                 agent,
-                job.setup,
+                job.eval_setup,
                 job.options.eval_episodes,
                 job.options.seed,
                 lambda: ctx.finish,
                 job.options.eval_max_steps,
                 question.info["seconds"],
-                backend=job.options.backend,
+                backend=job.eval_backend,
             )
         except EvaluationAbandoned:
             return
@@ -82,7 +82,7 @@ def begin_learner(task: Task, job: Job, agent: Any, source: Resumes) -> Checkpoi
         source.resume(resumed)
         ctx.update(resumed.counters)
     elif job.start_from is not None:
-        agent.load_parts({"policy": load_checkpoint(job.start_from).parts["policy"]})
+        agent.load_parts(first_parts_of(load_checkpoint(job.start_from)))
     return resumed
 
 

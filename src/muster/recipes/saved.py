@@ -7,6 +7,8 @@ from muster.errors import OptionError
 from muster.run import RunDirectory
 from muster.run.yaml_text import load
 
+OF_ENV = ("backend", "wrapper", "env_kwargs")
+"""Options of a run that, besides the id, make its environment."""
 HISTORY = "history"
 """The key for changes made when the run was resumed."""
 
@@ -27,8 +29,14 @@ def saved_config(run: RunDirectory) -> dict[str, Any]:
         raise OptionError(f"{run.path / 'config.yaml'}: {what}", why, fix) from error
 
 
-def refuse_env_of_a_file(env: str, path: object) -> None:
-    """Raise OptionError if a run's file names an environment whose module is not imported yet."""
+def refuse_env_of_a_file(env: str, path: object, option: str = "env") -> None:
+    """Raise OptionError if a run's file names an environment whose module is not imported yet.
+
+    Args:
+        env: The id in the file.
+        path: The run.
+        option: The option that names such an environment again.
+    """
     module = env.rpartition(":")[0]
     if not module or module in sys.modules:
         return
@@ -36,7 +44,8 @@ def refuse_env_of_a_file(env: str, path: object) -> None:
 
     if not is_procgen(env):
         raise OptionError(
-            f"the run in {path} is of an environment of code, {env!r:.80}",
-            "a file may come from anybody, so it cannot say which code is run",
-            f"--env {env:.80}, or env={env!r:.80} from Python, if you trust it",
+            f"the run in {path} uses an environment from code, {env!r:.80}",
+            "a file can come from anyone, so it must not choose the code that runs",
+            f"--{option.replace('_', '-')} {env:.80}, or {option}={env!r:.80} from Python, "
+            "if you trust it",
         )

@@ -18,6 +18,7 @@ import numpy as np
 
 from muster.algos.base import Configuration
 from muster.container import whole_cores
+from muster.envs.procgen import is_procgen
 from muster.errors import MusterError, OptionError
 from muster.recipes.algorithms import configuration_of, unknown
 from muster.recipes.models import check_model
@@ -144,7 +145,7 @@ def _check_range(algo: str, settings: Settings) -> None:
         given = settings.options.workers
         raise OptionError(
             f"workers={given} is not possible with {algo} and engine={settings.options.engine}",
-            "its workers go in step: their number is that of the start, and changes no result",
+            "its workers run in step: their number is fixed at the start, and changes no result",
             f"workers={asked.high}",
         )
 
@@ -157,7 +158,7 @@ def _check_learners(algo: str, program: str, options: TrainOptions) -> None:
     if program == "gradients":
         raise OptionError(
             f"learners={learners} is not possible with {algo}",
-            "each of its workers computes gradients by itself, and waits for no other",
+            "each of its workers computes gradients independently of the others",
             f"workers={learners + 2}",
         )
     if program != "in_step" or workers is None:
@@ -191,7 +192,7 @@ def read_file(path: str | Path, algo: str, env: str) -> dict[str, Any]:
         with open(path, encoding="utf-8", opener=_open_unless_it_waits) as file:
             text = file.read(MAX_TEXT + 1)
             if not text and stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
-                raise OSError(errno.EPIPE, "nobody writes to this pipe")
+                raise OSError(errno.EPIPE, "no process writes to this pipe")
             data = load(text)
         data.pop(HISTORY, None)
         for key, here in (("algo", algo), ("env", env)):
@@ -199,7 +200,7 @@ def read_file(path: str | Path, algo: str, env: str) -> dict[str, Any]:
             if there != here:
                 raise OptionError(
                     f"it is for {key} {there!r:.80}",
-                    f"this run is of {here!r}",
+                    f"this run is for {here!r}",
                     f"muster train with {key} {there!r:.80}, or take the key out of the file",
                 )
         flat = all_options(algo)
@@ -215,15 +216,17 @@ def read_file(path: str | Path, algo: str, env: str) -> dict[str, Any]:
         if found.get(key):
             raise OptionError(
                 f"{str(path)!r:.120}: {key} names {found[key][0]!r:.80}, which is code",
-                "a file may come from anybody, so it cannot say which code is run",
+                "a file can come from anyone, so it must not choose the code that runs",
                 f"take the key out of the file, and give --{key} {' '.join(found[key]):.80}",
             )
-    if is_code(found.get("model")):
-        raise OptionError(
-            f"{str(path)!r:.120}: the model {found['model']!r:.80} is code",
-            "a file may come from anybody, so it cannot say which code is run",
-            f"take the key out of the file, and give --model {found['model']:.80}",
-        )
+    for key, kind in (("model", "model"), ("eval_env", "environment")):
+        if is_code(found.get(key)) and not is_procgen(found[key]):
+            raise OptionError(
+                f"{str(path)!r:.120}: the {kind} {found[key]!r:.80} is code",
+                "a file can come from anyone, so it must not choose the code that runs",
+                f"take the key out of the file, and give --{key.replace('_', '-')} "
+                f"{found[key]:.80}",
+            )
     return found
 
 

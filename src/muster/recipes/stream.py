@@ -64,18 +64,23 @@ def train_by_stream(job: Job, run: RunDirectory, stop: StopRequest) -> RunResult
         job.arrive()
         with Task() as task:
             return learn(task, job, stop)
-    roles = {"learner": 1}
-    if job.workers:
-        roles |= {"evaluator": 1, "actor": len(actors_of(job))}
-    roles = with_replicas(job, roles)
+    acting, roles = node_roles(job)
     runner = Parallel.runner(
-        roles=with_range(job, roles, "actor"),
+        roles=with_range(job, roles, acting),
         on_failure={role: ON_FAILURE[role] for role in roles},
         on_signal="learner",
         **job.runner_options(run),
     )
     result: RunResult = runner(main, job)[0]
     return result
+
+
+def node_roles(job: Job) -> tuple[str, dict[str, int]]:
+    """Return the role that acts, and the number of nodes of each role."""
+    roles = {"learner": 1}
+    if job.workers:
+        roles |= {"evaluator": 1, "actor": len(actors_of(job))}
+    return "actor", with_replicas(job, roles)
 
 
 def main(job: Job) -> RunResult | None:

@@ -5,11 +5,12 @@ ActorUnrolls   receives unrolls from nodes, the oldest first, and sends them wei
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from muster.data.slots import Slots
 from muster.data.unrolls import CutEpisodes, make_slots, put_unroll
+from muster.envs.step_metrics import MetricSums, added
 from muster.framework import Task
 from muster.recipes.job import Job
 from muster.run import Checkpoint
@@ -29,6 +30,8 @@ class UnrollBatch:
     """The age of each unroll's weights, in versions."""
     waiting: int
     """Unrolls that had arrived when the batch was taken, besides its own."""
+    metrics: MetricSums = field(default_factory=dict)
+    """Sums of the environment's own metrics in the batch."""
 
 
 def actors_of(job: Job) -> range:
@@ -80,7 +83,8 @@ class OwnUnrolls:
         """Collect a batch."""
         found = [self._collector.collect(slot) for slot in self._unrolls]
         episodes = [each for unroll in found for each in unroll.episodes]
-        return UnrollBatch([each.cut for each in found], episodes, [0] * len(found), 0)
+        own = added(each.metrics for each in found)
+        return UnrollBatch([each.cut for each in found], episodes, [0] * len(found), 0, own)
 
     def learnt(self) -> None:
         """Do nothing: the actor uses the learner's weights."""
@@ -153,6 +157,7 @@ class ActorUnrolls:
             [episode for each in unrolls for episode in each.episodes],
             self._inbox.queue.lags(),
             len(self._inbox.queue),
+            added(each.metrics for each in unrolls),
         )
 
     def learnt(self) -> None:

@@ -13,13 +13,17 @@ from muster.engines.logs import say
 from muster.envs import UnknownEnvError, make_envs
 from muster.errors import OptionError, raised_at, summary
 from muster.framework import Parallel
+from muster.framework.signals import is_signal_exit
 from muster.jit import compiled_before
 from muster.nets.fused_kernels import act
 from muster.nets.threads import one_torch_thread
 from muster.recipes.algorithms import load, load_algorithm, nodes_of, program_of
+from muster.recipes.backbone import first_parts, save_start, with_backbone
 from muster.recipes.beforehand import check_beforehand
+from muster.recipes.clones import check_start, is_fitted
 from muster.recipes.completing import complete, limit_reached, unstarted
 from muster.recipes.env_options import WRAPPERS, setup_of
+from muster.recipes.eval_env import check_eval_env
 from muster.recipes.failure import RunError, keep_failure
 from muster.recipes.given import as_written
 from muster.recipes.graceful import StopRequest
@@ -70,28 +74,31 @@ def run_training(
 ) -> RunResult:
     """Train as `train` does; with `pacing`, only as far as a driver on another thread asks."""
     load_algorithm(algo)
-    plan = _plan(algo, env, as_written(options), config)
+    plan = plan_run(algo, env, as_written(options), config)
     algo, env, settings = plan.algo, plan.env, plan.settings
     check_beforehand(settings, is_new=plan.resumption is None)
+    if plan.resumption is None:
+        settings = with_backbone(settings)
     load_model(settings.config.model)
     WRAPPERS.load(settings.options.wrapper)
     try:
         # Report mistakes before anything is written.
-        agent, backend = _try_out(algo, env, settings)
+        agent, backend = try_out(algo, env, settings)
     except UnknownEnvError as error:
         raise error.to_try("muster.train({!r}, {!r})", algo) from None
     HOOKS.load(settings.options.use)
-    own_code = None
-    if settings.on_nodes:
-        given = settings.options
-        own_code = OwnCode.of(algo, env, settings.config.model, given.use, given.wrapper)
+    own_code = own_code_of(plan)
     settings = replace(settings, options=replace(settings.options, backend=backend))
     plan = replace(plan, settings=settings)
     stop = StopRequest() if pacing is None else pacing.stop
-    start_from = None if plan.resumption else _policy_to_start_from(plan, agent)
+    start_from = None if plan.resumption else policy_to_start_from(plan, agent)
+    backbone = None if plan.resumption else settings.options.backbone
+    parts = None if backbone is None else first_parts(backbone, agent)
     with stop.listening(), one_torch_thread(), _open_run(plan) as run:
         if plan.resumption is not None:
-            start_from = _checkpoint_to_resume(run, plan)
+            start_from = checkpoint_to_resume(run, plan)
+        if parts is not None:
+            start_from = save_start(run, parts, {"algo": algo, "env": env})
         if start_from is not None:
             agent.load_parts({"policy": start_from.parts["policy"]})  # raises if it does not fit
         if plan.resumption is not None:
@@ -119,7 +126,7 @@ def run_training(
 
 def _train_in(
     run: RunDirectory,
-    plan: "_Plan",
+    plan: "RunPlan",
     job: Job,
     agent: Any,
     start_from: Checkpoint | None,
@@ -134,8 +141,8 @@ def _train_in(
         for line in _first_lines(plan, run, start_from, reached):
             say(line)
         if os.isatty(2) and not compiled_before(act):
-            say("compiling for this processor, 10 to 30 s; later runs find what was compiled")
-    run.write_config(_to_write(plan, start_from))
+            say("compiling for this processor, 10 to 30 s; later runs reuse the compiled code")
+    run.write_config(to_write(plan, start_from))
     try:
         if reached is not None and start_from is not None:
             result = complete(job, run, agent, start_from, reached, stop)
@@ -175,7 +182,7 @@ def resume(
 
 
 @dataclass(frozen=True)
-class _Plan:
+class RunPlan:
     """The run to train: a new one, or a resumed one."""
 
     algo: str
@@ -184,26 +191,27 @@ class _Plan:
     resumption: Resumption | None = None
 
 
-def _plan(
+def plan_run(
     algo: str | None, env: str | None, options: dict[str, Any], config: str | Path | None
-) -> _Plan:
+) -> RunPlan:
+    """Return the plan of a run from names, options and a file. Raises OptionError."""
     for name, value, example in (("algo", algo, "ppo"), ("env", env, "CartPole-v1")):
         if not isinstance(value, str | None):
             raise OptionError(
                 f"{name}={value!r:.80} is not possible",
-                "files of a run hold names: they say what to go on with, and what to play",
+                "files of a run hold names, by which it is resumed and played",
                 f'{name}="{example}", or a name that you register',
             )
     if _is_resume(algo, env, options, config):
         found = plan_resume(algo, env, options, config)
-        return _Plan(found.saved.algo, found.saved.env, found.settings, found)
+        return RunPlan(found.saved.algo, found.saved.env, found.settings, found)
     if algo is None or env is None:
         raise OptionError(
-            f"muster.train does not say which {'algorithm' if algo is None else 'environment'}",
-            "only a run that is resumed knows its own",
+            f"muster.train needs an {'algorithm' if algo is None else 'environment'}",
+            "only a resumed run already has one",
             'muster.train("ppo", "CartPole-v1")',
         )
-    return _Plan(algo, env, resolve(algo, env, options, config))
+    return RunPlan(algo, env, resolve(algo, env, options, config))
 
 
 def _is_resume(
@@ -215,7 +223,7 @@ def _is_resume(
 
 
 def _first_lines(
-    plan: _Plan, run: RunDirectory, start_from: Checkpoint | None, reached: str | None
+    plan: RunPlan, run: RunDirectory, start_from: Checkpoint | None, reached: str | None
 ) -> Iterator[str]:
     """Yield the directory of the run, how it resumes, and the meaning of a range of workers."""
     asked = range_of(plan.settings.options.workers)
@@ -228,9 +236,9 @@ def _first_lines(
     yield from plan.resumption.lines(start_from.step)
     if reached is not None:
         what = f"{start_from.step:,} steps" if reached == "steps" else "target"
-        yield f"it has reached its {what}: only its evaluation and result are completed"
+        yield f"the run has reached its {what}: muster only completes its evaluation and result"
     elif plan.settings.options.save_replay and plan.settings.config.lacks_replay(start_from.parts):
-        yield f"{shown(start_from.path)} is without replay: it begins with an empty one"
+        yield f"{shown(start_from.path)} has no replay: the run begins with an empty one"
 
 
 def _run(recipe: Any, job: Job, run: RunDirectory, stop: StopRequest) -> RunResult:
@@ -240,11 +248,12 @@ def _run(recipe: Any, job: Job, run: RunDirectory, stop: StopRequest) -> RunResu
         with stop.left_to_nodes() if job.on_nodes else nullcontext():
             result = recipe(job, run, stop)
     except (KeyboardInterrupt, SystemExit) as error:
-        if not job.on_nodes and not stop.is_requested():  # raised by the user's code
+        asked = stop.is_requested() or is_signal_exit(error)
+        if not job.on_nodes and not asked:  # raised by the user's code
             raise RunError(
                 f"the run ended with {summary(error)}",
-                f"it comes from {raised_at(error)}, and no signal came",
-                "ctx.finish = True, which ends a run well; or an exception of another kind",
+                f"it comes from {raised_at(error)}, and there was no signal",
+                "ctx.finish = True, which ends a run normally; or raise another exception",
             ) from error
         saved = run.read_result() if job.on_nodes else None
         left = None if saved is None else RunResult.from_json(saved)
@@ -259,8 +268,23 @@ def _run(recipe: Any, job: Job, run: RunDirectory, stop: StopRequest) -> RunResu
     return replace(result, policy=load_policy(last, model=job.cfg.model, env=job.env))
 
 
-def _try_out(algo: str, env: str, settings: Settings) -> tuple[Any, Any]:
+def own_code_of(plan: RunPlan) -> OwnCode | None:
+    """Return the code that nodes need; None if there are no nodes."""
+    if not plan.settings.on_nodes:
+        return None
+    options = plan.settings.options
+    envs = tuple(each for each in (plan.env, options.eval_env) if each is not None)
+    return OwnCode.of(plan.algo, envs, plan.settings.config.model, options.use, options.wrapper)
+
+
+def try_out(algo: str, env: str, settings: Settings, prepare: bool = True) -> tuple[Any, Any]:
     """Validate combinations of settings; return an agent, and the environment's backend.
+
+    Args:
+        algo: Name of the algorithm.
+        env: Id of the environment.
+        settings: Settings of the run.
+        prepare: Whether to start what nodes need, while this process makes the agent.
 
     Raises:
         OptionError: Settings contradict each other.
@@ -271,8 +295,9 @@ def _try_out(algo: str, env: str, settings: Settings) -> tuple[Any, Any]:
         spaces = envs.single_observation_space, envs.single_action_space
         backend = envs.backend
     settings.config.check_actions(spaces[1])
+    check_eval_env(env, settings.options, spaces)
     check_memory(settings, *spaces)
-    if settings.on_nodes:  # nodes load torch while this process does
+    if settings.on_nodes and prepare:  # nodes load torch while this process does
         where = settings.options
         warm = nodes_of(algo, isinstance(spaces[1], gym.spaces.Box))
         Parallel.prepare(warm, engine=where.engine, address=where.address)
@@ -282,7 +307,7 @@ def _try_out(algo: str, env: str, settings: Settings) -> tuple[Any, Any]:
     return agent, backend
 
 
-def _open_run(plan: _Plan) -> RunDirectory:
+def _open_run(plan: RunPlan) -> RunDirectory:
     options = plan.settings.options
     if plan.resumption is not None:
         assert options.run_dir is not None
@@ -290,7 +315,7 @@ def _open_run(plan: _Plan) -> RunDirectory:
     return RunDirectory.create(options.run_dir, plan.env, plan.algo, options.seed)
 
 
-def _to_write(plan: _Plan, start_from: Checkpoint | None) -> dict[str, Any]:
+def to_write(plan: RunPlan, start_from: Checkpoint | None) -> dict[str, Any]:
     """Return the content of `config.yaml`: all settings that a resumed run needs."""
     options = asdict(plan.settings.options)
     for name in ("run_dir", "resume", "quiet"):
@@ -302,22 +327,28 @@ def _to_write(plan: _Plan, start_from: Checkpoint | None) -> dict[str, Any]:
     return written
 
 
-def _policy_to_start_from(plan: _Plan, agent: Any) -> Checkpoint | None:
+def policy_to_start_from(plan: RunPlan, agent: Any) -> Checkpoint | None:
+    """Load the checkpoint whose policy a new run begins with; None if it begins with none."""
     path = plan.settings.options.from_checkpoint
     if path is None:
         return None
     run = RunDirectory.open(path)
-    checkpoint = _checked(run, plan, is_same_env=False)
-    check_spaces(run, plan.env, agent)
+    if not is_fitted(saved_config(run)):
+        checkpoint = _checked(run, plan, is_same_env=False)
+        check_spaces(run, plan.env, agent)
+        return checkpoint
+    checkpoint = run.checkpoints.load(run.checkpoint or run.best.path())
+    spaces = agent.obs_space, agent.action_space
+    check_start(checkpoint, run.path, plan.algo, plan.settings.config, spaces)
     return checkpoint
 
 
-def _checkpoint_to_resume(run: RunDirectory, plan: _Plan) -> Checkpoint:
+def checkpoint_to_resume(run: RunDirectory, plan: RunPlan) -> Checkpoint:
     """Load the checkpoint to resume from. Raises OptionError if that is impossible."""
     if run.checkpoint is not None and run.checkpoint.parent != run.checkpoints.path:
         raise OptionError(
             f"{run.checkpoint} cannot be resumed",
-            "the best policy is kept to be played, without what training goes on with",
+            "the best checkpoint holds only the policy, without the state that training needs",
             f"muster resume {run.path}, or --from-checkpoint {run.checkpoint} for a new run",
         )
     start_from = _checked(run, plan)
@@ -326,19 +357,19 @@ def _checkpoint_to_resume(run: RunDirectory, plan: _Plan) -> Checkpoint:
     return start_from
 
 
-def _check_total(plan: _Plan, last: Checkpoint) -> None:
+def _check_total(plan: RunPlan, last: Checkpoint) -> None:
     """Raise OptionError if the run has already passed the new total of steps."""
     asked, done = plan.settings.options.env_steps, int(last.counters["env_step"])
     changed = plan.resumption is not None and "env_steps" in plan.resumption.changes
     if changed and asked is not None and asked < done:
         raise OptionError(
             f"env_steps={asked} is not possible: the run has done {done:,}",
-            "it is the new total, with the steps from before",
+            "env_steps is the new total, including the steps so far",
             f"env_steps={2 * done}",
         )
 
 
-def _checked(run: RunDirectory, plan: _Plan, is_same_env: bool = True) -> Checkpoint:
+def _checked(run: RunDirectory, plan: RunPlan, is_same_env: bool = True) -> Checkpoint:
     """Load a checkpoint of `run`. Raises OptionError if it belongs to something else."""
     checkpoint = run.checkpoints.load(run.checkpoint)
     saved = (checkpoint.meta.get("algo"), checkpoint.meta.get("env"))
@@ -353,7 +384,7 @@ def _checked(run: RunDirectory, plan: _Plan, is_same_env: bool = True) -> Checkp
         raise OptionError(
             f"the policy in {checkpoint.path} is of the model {model!r:.80}",
             f"this run's model is {mine!r:.80}; "
-            "a run's own files do not choose it, because it may be code",
+            "the files of a run cannot choose it, because it may be code",
             f"--model {model:.80}" if model else "leave --model out",
         )
     return checkpoint

@@ -19,6 +19,7 @@ from muster.errors import OptionError, TaskError
 from muster.framework.signals import SignalExit, Signals
 from muster.nets.threads import one_torch_thread
 from muster.recipes.algorithms import load_algorithm, make_agent
+from muster.recipes.eval_env import eval_backend, eval_setup
 from muster.recipes.paced_run import PacedRun
 from muster.recipes.policy import LoadedPolicy
 from muster.recipes.result import RunResult
@@ -155,7 +156,7 @@ class Trainer:
         return LoadedPolicy(agent, begun.obs_space, job.env, job.options.backend, setup=job.setup)
 
     def evaluate(self, episodes: int = 20, seed: int | None = None) -> Evaluation:
-        """Play episodes greedily with the policy as it is now, in this process.
+        """Play episodes greedily with the policy as it is now, in this process (`eval_env` holds).
 
         Training is not affected, and the result is not written to the run's metrics.
 
@@ -165,14 +166,17 @@ class Trainer:
         """
         check_whole("episodes", episodes, high=1_000_000)
         policy = self.policy
-        if seed is None:
-            result, ready = self._run.result, self._run.ready
-            seed = ready.job.options.seed if ready else result.seed if result else 0
+        setup, backend, usual = policy.setup, policy.backend, 0
+        if self._run.ready is not None:
+            job = self._run.ready.job
+            setup, backend = eval_setup(job.env, job.options), eval_backend(job.options)
+            usual = job.options.seed
+        elif self._run.result is not None:
+            usual = self._run.result.seed
+        seed = usual if seed is None else seed
         check_whole("seed", seed, low=0)
         with one_torch_thread():
-            return evaluate_policy(
-                policy.agent, policy.setup, episodes, seed, backend=policy.backend
-            )
+            return evaluate_policy(policy.agent, setup, episodes, seed, backend=backend)
 
     def save(self, path: str | Path | None = None) -> Path:
         """Save a checkpoint, and return its path.

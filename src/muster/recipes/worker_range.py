@@ -40,7 +40,7 @@ def check_workers(value: object) -> None:
         return
     raise OptionError(
         f"workers={value!r:.80} is not possible",
-        f"it is a whole number from 0 to {MOST_WORKERS}, or a range such as 4..16",
+        f"it must be a whole number from 0 to {MOST_WORKERS}, or a range such as 4..16",
         "workers=4..16" if ".." in str(value) else "workers=4",
     )
 
@@ -71,13 +71,13 @@ def _check_range(text: str, low: int, high: int) -> None:
     if low > high:
         raise OptionError(
             f"workers={text} is not possible",
-            f"the least comes first, and {low} is more than {high}",
+            f"the lower number comes first, and {low} is more than {high}",
             f"workers={high}..{low}",
         )
     if low == 0:
         raise OptionError(
             f"workers={text} is not possible",
-            "0 is this process alone, which no other joins; a range begins with 1 or more",
+            "0 means this process alone; a range begins with 1 or more",
             f"workers={min(3, high) or 3}..{max(3, high)}",
         )
     if high > MOST_WORKERS:

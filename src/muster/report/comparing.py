@@ -59,10 +59,8 @@ class Comparison:
             counts = f"{len(self.a.returns)} and {len(self.b.returns)} seeds"
             return f"too few seeds to conclude: {counts}, and {ENOUGH} of each are needed"
         if low > 0 or high < 0:
-            return (
-                f"{'A' if low > 0 else 'B'} is better: the interval of the difference leaves out 0"
-            )
-        return "no difference is shown: its interval holds 0"
+            return f"{'A' if low > 0 else 'B'} is better: the interval of the difference excludes 0"
+        return "no difference is shown: its interval contains 0"
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -91,7 +89,7 @@ def compare(
     """
     if score not in ("final", "best"):
         raise OptionError(
-            f"score={score!r:.80} is not possible", "it is final or best", 'score="final"'
+            f"score={score!r:.80} is not possible", "it must be final or best", 'score="final"'
         )
     first, second = (_found(each) for each in (a, b))
     shared = {run.path.resolve() for run in first} & {run.path.resolve() for run in second}
@@ -130,7 +128,7 @@ def _one_env(found: list[RunSummary]) -> str:
         return envs[0]
     raise OptionError(
         f"runs of different environments cannot be compared: {', '.join(envs[:5])}",
-        "a return of one says nothing about a return of another",
+        "returns of different environments are not comparable",
         f"only runs of {envs[0]}",
     )
 
@@ -143,7 +141,7 @@ def _side(found: list[RunSummary], score: str, seed: int) -> Side:
         if run.status in ("running", "failed"):
             left_out.append(f"{run.name}: {run.status}")
         elif value is None:
-            left_out.append(f"{run.name}: it has no evaluation")
+            left_out.append(f"{run.name}: no evaluation")
         else:
             counted.append(run)
             returns.append(value)

@@ -47,7 +47,9 @@ def runs(
     if best is None:
         return chosen
     if type(best) is not int or best < 1:
-        raise OptionError(f"best={best!r} is not possible", "it is how many to show", "best=3")
+        raise OptionError(
+            f"best={best!r} is not possible", "it must be the number of runs to show", "best=3"
+        )
     by_return = sorted(chosen, key=lambda run: _score(run.best_return))
     return by_return[-best:]
 

@@ -123,11 +123,11 @@ class _News:
         with self._mutex:
             run = read_run(self.path)
             if run.writer is None:
-                return "Nobody is training this run."
+                return "No process is training this run."
             if self._asked == run.writer.nonce:
-                return "The run was asked to stop already; it saves first."
+                return "The run was already asked to stop; it saves first."
             if ask_to_stop(self.path) is None:
-                return "Nobody is training this run."
+                return "No process is training this run."
             self._asked = run.writer.nonce
             return "The run was asked to save and stop."
 

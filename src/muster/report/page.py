@@ -42,7 +42,11 @@ def write_report(*places: str | Path, out: str | Path = "report.html") -> Path:
         OptionError: There are no runs, too many, or the file cannot be written.
     """
     if not places:
-        raise OptionError("a report of no runs", "it is about runs or folders", "runs/first")
+        raise OptionError(
+            "a report needs at least one run",
+            "a report is about runs, or folders of runs",
+            "runs/first",
+        )
     runs = find_runs(*places)
     if len(runs) > MOST_RUNS:
         raise OptionError(
@@ -58,7 +62,7 @@ def write_report(*places: str | Path, out: str | Path = "report.html") -> Path:
     except OSError as error:
         raise OptionError(
             f"{shown(path)} could not be written: {error.strerror}",
-            "its folder is not there, or may not be written to",
+            "its folder does not exist, or is not writable",
             "--out report.html",
         ) from error
     return path
@@ -76,8 +80,8 @@ def _check_out(path: Path) -> None:
         ours = False
     if not ours:
         raise OptionError(
-            f"{shown(path)} is there, and is not a report",
-            "a report takes the place of an older report only",
+            f"{shown(path)} exists, and is not a report",
+            "a report replaces only an older report",
             "--out with another name",
         )
 

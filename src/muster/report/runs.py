@@ -233,7 +233,7 @@ def _evaluations(path: Path, problems: list[str]) -> tuple[list[float], int | No
     if curves.passed_over:
         problems.append(f"metrics.jsonl: {curves.passed_over} lines cannot be read")
     if curves.partial:
-        problems.append("metrics.jsonl: it is too large, so only parts of it are read")
+        problems.append("metrics.jsonl: too large, so only parts of it are read")
     steps = curves.axes["env_step"]
     if not len(steps):
         return [], None, None
@@ -247,7 +247,7 @@ def _config(path: Path, problems: list[str]) -> dict[str, Any]:
     try:
         return yaml_text.load(data.decode()) if problem is None else _lacking(problem, problems)
     except UnicodeDecodeError:
-        return _lacking("config.yaml: it is no text", problems)
+        return _lacking("config.yaml: not a text file", problems)
     except OptionError as error:
         return _lacking(f"config.yaml: {error.args[0]}", problems)
 
@@ -261,7 +261,7 @@ def _json(path: Path, problems: list[str]) -> dict[str, Any]:
         content = json.loads(data)
     except (ValueError, RecursionError):
         content = None
-    return content if type(content) is dict else _lacking(f"{path.name}: it is no JSON", problems)
+    return content if type(content) is dict else _lacking(f"{path.name}: not JSON", problems)
 
 
 def _lacking(problem: str, problems: list[str]) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def returns(groups: Sequence[SeedGroup]) -> Html:
         edges = "one run has none" if interval is None else " to ".join(map(chart.short, interval))
         rows.append([group.env, _key(group), len(scores), _short(float(iqm(scores))), edges])
     if not rows:
-        return tag("p", "No run was evaluated yet.", class_="soft")
+        return tag("p", "No run has been evaluated yet.", class_="soft")
     titles = ["env", "group", "runs", "IQM of the final return", "95 % interval"]
     return table(titles, rows, right=(2, 3), label="returns")
 
@@ -105,8 +105,8 @@ def timing(runs: Sequence[RunSummary]) -> Html | None:
     if not pieces:
         return None
     meaning = (
-        "eta: trained steps of those that these cores could make at the most. "
-        "rho: of those that the bare environments make."
+        "eta: trained steps, as a share of the most that these cores could do. "
+        "rho: as a share of what the bare environments do."
     )
     said = tag("p", meaning, class_="soft")
     return joined([tag("h2", "Where the time went"), said, tag("div", *pieces, class_="cards")])
@@ -169,7 +169,9 @@ def films(runs: Sequence[RunSummary]) -> Html | None:
 def commands(runs: Sequence[RunSummary]) -> Html:
     """Return the commands that made the runs."""
     written = "\n".join(line[:2000] for run in runs for line in run.commands()[:20])
-    return joined([tag("h2", "To make them again"), tag("pre", written or "not known", tabindex=0)])
+    return joined(
+        [tag("h2", "To repeat these runs"), tag("pre", written or "not known", tabindex=0)]
+    )
 
 
 def table(

@@ -124,7 +124,7 @@ def _checked(scores: ArrayLike) -> Scores:
     if array.size == 0 or array.ndim == 0 or not np.isfinite(array).all():
         raise OptionError(
             f"{array.size} scores of shape {array.shape} have no statistics",
-            "there are none, or NaN or infinity is among them",
+            "there are no scores, or some are NaN or infinite",
             "one finite number for each run",
         )
     return array
@@ -143,7 +143,9 @@ def _resampled(scores: Scores, rng: np.random.Generator) -> Scores:
 def _percentiles(found: Scores, confidence: float) -> Scores:
     if not 0 < confidence < 1:
         raise OptionError(
-            f"confidence={confidence!r} is not possible", "it is between 0 and 1", "confidence=0.95"
+            f"confidence={confidence!r} is not possible",
+            "it must be between 0 and 1",
+            "confidence=0.95",
         )
     tail = 50 * (1 - confidence)
     edges: Scores = np.percentile(found, [tail, 100 - tail], axis=0)

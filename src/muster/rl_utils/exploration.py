@@ -21,12 +21,12 @@ def get_epsilon_greedy_fn(
     for name, value in (("start", start), ("end", end)):
         if not 0 <= value <= 1:
             raise OptionError(
-                f"{name}={value!r} is not possible", "it is a probability", f"{name}=0.1"
+                f"{name}={value!r} is not possible", "it must be a probability", f"{name}=0.1"
             )
     if not (decay > 0 and math.isfinite(decay)):
         raise OptionError(
             f"decay={decay!r} is not possible",
-            "it is a positive number of environment steps",
+            "it must be a positive number of environment steps",
             "decay=10_000",
         )
     if type == "exp":

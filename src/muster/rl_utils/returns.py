@@ -83,7 +83,9 @@ def n_step(
         terminated step; and k [T], the number of steps in each sum.
     """
     if n < 1:
-        raise OptionError(f"n={n!r} is not possible", "it counts steps, from one on", "n=3")
+        raise OptionError(
+            f"n={n!r} is not possible", "it must be a number of steps, 1 or more", "n=3"
+        )
     total = np.zeros_like(reward)
     discount = np.ones_like(reward)
     steps = np.zeros(len(reward), np.int64)

@@ -54,7 +54,7 @@ class BestCheckpoint:
         if not math.isfinite(score):
             raise OptionError(
                 f"the score of the best checkpoint is {score}",
-                "nothing can be better or worse than that",
+                "no score can be better or worse than that",
                 "a finite score, such as the mean return of an evaluation",
             )
         path = self._store.save(step, parts, counters, {**meta, _SCORE: score})
@@ -79,7 +79,7 @@ class BestCheckpoint:
         if not isinstance(score, float):
             raise CheckpointError(
                 f"{best.path} has no score",
-                "it is not what muster writes as the best checkpoint",
+                "muster did not write it as the best checkpoint",
                 f"rm -r {best.path}",
             )
         return score

@@ -135,7 +135,7 @@ class CheckpointStore:
         if found is None:
             raise CheckpointError(
                 f"there is no checkpoint in {self.path}",
-                "the run was stopped before it saved one, or it is not this directory",
+                "the run was stopped before it saved one, or this is not its directory",
                 f"rm -r {shlex.quote(str(self.path.parent))}, and start the run again",
             )
         return found
@@ -222,7 +222,7 @@ class CheckpointStore:
                 f"{what}: {error}",
                 "the disk or its quota is full"
                 if error.errno in _NO_ROOM
-                else "the file system refused it, so it is not safely on the disk",
+                else "the file system reported an error, so the checkpoint may not be on the disk",
                 f"make room, or check the disk under {self.path}; older checkpoints are untouched",
             ) from error
 
@@ -242,7 +242,7 @@ class CheckpointStore:
                 return path
             if self._pointer() == name:  # otherwise a writer has just replaced it
                 break
-        error = damaged(self.path / _LAST, f"points at {path.name}, which is not there")
+        error = damaged(self.path / _LAST, f"points at {path.name}, which does not exist")
         raise self._with_offer(error, path)
 
     def _pointer(self) -> str | None:
@@ -282,9 +282,7 @@ class CheckpointStore:
             others.sort(key=lambda path: _step_of(path.name) > _step_of(bad.name))
         offer = next((path for path in others if store._is_good(path)), None)
         if offer is not None:
-            fix = (
-                f"--from-checkpoint {shlex.quote(str(offer))}, the newest earlier one that is good"
-            )
+            fix = f"--from-checkpoint {shlex.quote(str(offer))}, the newest intact one"
         return type(error)(what, why, fix, offer=offer)
 
 
@@ -299,8 +297,8 @@ def _prepare(
         if file is None or len(parts) > manifests.MAX_PARTS:
             raise CheckpointError(
                 f"{part!r} cannot be saved",
-                "a part's name gives its file a name: letters, digits, - and _, at most 64; and "
-                f"there are at most {manifests.MAX_PARTS} parts",
+                "a part's name is also a file name: letters, digits, - and _, at most 64; and "
+                f"a checkpoint has at most {manifests.MAX_PARTS} parts",
                 'parts={"policy": agent.state_dict(), ...}',
             )
         state[part], arrays = split(tree, part)

@@ -190,8 +190,8 @@ def in_use(
     kill = "" if pid is None else f" (kill {pid}{there})"
     return RunLockedError(
         f"{directory} is in use: {who}, is writing to it",
-        "a run has one writer, or checkpoints and metrics of two would be mixed",
-        f"wait for it or stop it{kill}, or give another --run-dir",
+        "a run has one writer, because checkpoints and metrics of two would be mixed",
+        f"wait for that process or stop it{kill}, or give another --run-dir",
         pid=pid,
     )
 
@@ -202,9 +202,9 @@ def check_claim(directory: Path, nonce: str) -> None:
     if holder is None or holder.nonce == nonce:
         return
     raise RunDirectoryError(
-        f"{directory} belongs to another writer now: {holder}",
-        "this one gave no sign of life for a minute, and was taken for dead",
-        f"muster resume {directory}, when the other one has ended",
+        f"{directory} now belongs to another writer: {holder}",
+        "this process showed no sign of life for a minute, and was taken for dead",
+        f"muster resume {directory}, when the other writer has ended",
     )
 
 

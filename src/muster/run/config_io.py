@@ -41,12 +41,12 @@ def to_yaml(config: object) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         raise OptionError(
             f"a {type(config).__name__} cannot be written as YAML: {error}",
-            "a configuration holds numbers, words, lists and further configurations",
-            "take the object out of the configuration",
+            "a configuration holds numbers, strings, lists and nested configurations",
+            "remove the object from the configuration",
         ) from error
     if not isinstance(plain, dict):
         raise OptionError(
-            f"a {type(config).__name__} is no configuration",
+            f"a {type(config).__name__} is not a configuration",
             "a configuration is a dataclass object or a dict",
             "to_yaml(cfg)",
         )
@@ -84,7 +84,7 @@ def from_dict(data: Mapping[str, Any], cls: type[T]) -> T:
             f"{what}: {problem}",
             f"{_at(data, key)!r:.80} is of another type or out of range"
             if key
-            else "a key is missing, or has a value that cannot be",
+            else "a key is missing, or has an invalid value",
             _example(cls, key),
         ) from error
 
@@ -92,7 +92,7 @@ def from_dict(data: Mapping[str, Any], cls: type[T]) -> T:
 def _encode(value: object) -> object:
     if isinstance(value, Path):
         return str(value)
-    raise TypeError(f"{type(value).__name__} has no plain form")
+    raise TypeError(f"{type(value).__name__} cannot be written as plain values")
 
 
 def _decode(kind: type, value: Any) -> Any:

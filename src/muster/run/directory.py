@@ -16,7 +16,6 @@ import math
 import os
 import shlex
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,16 +25,27 @@ import numpy as np
 from muster.run import config_io
 from muster.run.best import FOLDER, BestCheckpoint
 from muster.run.checkpoint import CheckpointStore
-from muster.run.claim import LOCK, WRITER, Claim, check_claim, claim_of, in_use, living_writer
+from muster.run.claim import LOCK, Claim, check_claim, claim_of
 from muster.run.errors import RunDirectoryError
 from muster.run.files import read_regular, write_atomic
 from muster.run.machine import describe_machine
-from muster.run.names import check_inside, checked_path, safe_name
+from muster.run.names import checked_path
+from muster.run.new_run import (
+    CHECKPOINTS,
+    FOLDERS,
+    content_of,
+    make_default,
+    make_given,
+    not_made,
+    taken,
+)
 from muster.run.reading import NAME
 from muster.spelling import nearest
 
-_CHECKPOINTS = "checkpoints"
-_FOLDERS = ("logs", "tb", _CHECKPOINTS)
+START = "start"
+"""Folder of the weights that a run began with, if another run's went into them."""
+_INNER = (FOLDER, START)
+"""Folders among the checkpoints that hold checkpoints themselves."""
 _MAX_READ = 16 << 20
 
 
@@ -55,8 +65,8 @@ class RunDirectory:
     def __init__(self, path: Path, claim: Claim | None, checkpoint: Path | None = None) -> None:
         self.path = path
         self.checkpoint = checkpoint
-        self.checkpoints = CheckpointStore(path / _CHECKPOINTS, check_writable=self.check_writable)
-        self.best = BestCheckpoint(path / _CHECKPOINTS, check_writable=self.check_writable)
+        self.checkpoints = CheckpointStore(path / CHECKPOINTS, check_writable=self.check_writable)
+        self.best = BestCheckpoint(path / CHECKPOINTS, check_writable=self.check_writable)
         self.logs = path / "logs"
         self.tb = path / "tb"
         self.metrics = path / "metrics.jsonl"
@@ -90,14 +100,14 @@ class RunDirectory:
             OptionError: The path is invalid.
         """
         if path is None:
-            place = _make_default(Path(os.path.abspath(root)), env_id, algo, seed)
+            place = make_default(Path(os.path.abspath(root)), env_id, algo, seed)
         else:
             place = checked_path(path)
-            _make_given(place)
+            make_given(place)
         claim = _claimed(place)
         try:
-            if _content(place):  # another process was faster
-                raise _taken(place)
+            if content_of(place):  # another process was faster
+                raise taken(place)
             run = cls(place, claim)
             run.note_start(argv)
         except BaseException:
@@ -122,13 +132,13 @@ class RunDirectory:
         checkpoint: Path | None = None
         place = given
         if NAME.fullmatch(given.name):
-            folder = given.parent.parent if given.parent.name == FOLDER else given.parent
-            if folder.name == _CHECKPOINTS:
+            folder = given.parent.parent if given.parent.name in _INNER else given.parent
+            if folder.name == CHECKPOINTS:
                 checkpoint, place = given, folder.parent
         if not _is_run(place):
             raise RunDirectoryError(
                 f"there is no run in {place}",
-                "it is not there" if not place.exists() else "it has no config.yaml",
+                "it does not exist" if not place.exists() else "it has no config.yaml",
                 _near(place)
                 or "a directory runs/<env>/<algo>/<date-time>-<seed>, or a checkpoint in it",
             )
@@ -158,18 +168,18 @@ class RunDirectory:
         Args:
             argv: The command for `command.txt`; default `sys.argv`.
         """
-        for name in _FOLDERS:
+        for name in FOLDERS:
             folder = self.path / name
             if folder.is_symlink():
                 raise RunDirectoryError(
                     f"{folder} is a symbolic link",
-                    "what a run writes stays in its directory",
+                    "a run writes only inside its directory",
                     f"rm {shlex.quote(str(folder))}",
                 )
             try:
                 folder.mkdir(exist_ok=True)
             except OSError as error:
-                raise _unmade(folder, error) from error
+                raise not_made(folder, error) from error
         machine = describe_machine()
         before = self._read_json("env.json")
         if before is not None:  # a run resumed elsewhere records every machine
@@ -188,7 +198,7 @@ class RunDirectory:
         file = self.path / "config.yaml"
         data = self._read(file.name)
         if data is None:
-            raise _unreadable(file, "it is not there")
+            raise _unreadable(file, "it does not exist")
         try:
             return data.decode()
         except UnicodeDecodeError as error:
@@ -212,7 +222,7 @@ class RunDirectory:
         if result is None and os.path.lexists(self.path / "result.json"):
             raise RunDirectoryError(
                 f"{self.path / 'result.json'} holds no result",
-                "it is not what muster writes",
+                "muster did not write the file",
                 f"muster eval {shlex.quote(str(self.path))}",
             )
         return result
@@ -236,8 +246,8 @@ class RunDirectory:
         nonce = self._nonce
         if nonce is None:
             raise RunDirectoryError(
-                f"{self.path} was opened to read, or is closed",
-                "a run is written to by the one process that has claimed it",
+                f"{self.path} was opened for reading, or is closed",
+                "only the process that has claimed a run may write to it",
                 "RunDirectory.open(path, writable=True)",
             )
         check_claim(self.path, nonce)
@@ -283,86 +293,9 @@ class RunDirectory:
         except OSError as error:
             raise RunDirectoryError(
                 f"{path} could not be written: {error}",
-                "the disk is full, or the directory may not be written to",
+                "the disk is full, or the directory is not writable",
                 f"df {shlex.quote(str(self.path))}",
             ) from error
-
-
-def _make_default(root: Path, env_id: str, algo: str, seed: int) -> Path:
-    parent = root / safe_name(env_id) / safe_name(algo)
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        check_inside(parent, root)
-        stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{safe_name(str(seed))}"
-        number = 1
-        while True:
-            path = parent / (stem if number == 1 else f"{stem}-{number}")
-            try:
-                path.mkdir(mode=0o700)  # private; its owner may grant access later
-                return path
-            except FileExistsError:  # another run started in the same second
-                number += 1
-    except OSError as error:
-        raise _unmade(parent, error) from error
-
-
-def check_new(path: str | Path) -> Path:
-    """Return the absolute path if a new run can begin there; raise otherwise. Creates nothing.
-
-    Raises:
-        RunDirectoryError: The directory is not empty, or is a link.
-        RunLockedError: Another process is writing there.
-    """
-    path = checked_path(path)
-    if path.is_symlink():
-        raise RunDirectoryError(
-            f"{path} is a symbolic link",
-            "what a run writes stays in its directory",
-            f"--run-dir {shlex.quote(str(path.resolve()))}, if that is meant",
-        )
-    if path.is_dir() and _content(path):
-        # Only read the claim: acquiring it to find out would exclude others for that moment.
-        writer = living_writer(path)
-        raise _taken(path) if writer is None else in_use(path, writer)
-    return path
-
-
-def _make_given(path: Path) -> None:
-    check_new(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir(mode=0o700, exist_ok=True)  # another run may begin at the same moment
-    except OSError as error:
-        raise _unmade(path, error) from error
-
-
-def _unmade(path: Path, error: OSError) -> RunDirectoryError:
-    return RunDirectoryError(
-        f"{path} could not be made: {error.strerror}",
-        "a file is in the way, or the directory above may not be written to",
-        "--run-dir with another path",
-    )
-
-
-def _taken(path: Path) -> RunDirectoryError:
-    quoted = shlex.quote(str(path))
-    return RunDirectoryError(
-        f"{path} is not empty",
-        "a new run does not write into a directory that has files",
-        f"muster resume {quoted}, or another --run-dir",
-    )
-
-
-def _content(path: Path) -> list[str]:
-    """Return the entries of a directory, without claims and leftovers of a run killed at start."""
-    left = (LOCK, WRITER, ".env.json.partial")
-    # A claim also writes `.writer.json.<hex>` briefly, to read the clock or to move a record.
-    names = [
-        name for name in os.listdir(path) if name not in left and not name.startswith(f"{WRITER}.")
-    ]
-    folders = [name for name in _FOLDERS if (path / name).is_dir()]
-    empty = [name for name in folders if not any((path / name).iterdir())]
-    return [name for name in names if name not in empty]
 
 
 def _near(path: Path) -> str | None:
@@ -372,7 +305,7 @@ def _near(path: Path) -> str | None:
     except OSError:
         return None
     near = nearest(path.name, runs)
-    return None if near is None else f"{path.parent / near}, which is there"
+    return None if near is None else f"{path.parent / near}, which exists"
 
 
 def _is_run(path: Path) -> bool:
@@ -384,7 +317,7 @@ def _claimed(path: Path) -> Claim:
     try:
         claim.acquire()
     except OSError as error:
-        raise _unmade(path / LOCK, error) from error
+        raise not_made(path / LOCK, error) from error
     return claim
 
 

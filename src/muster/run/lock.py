@@ -71,7 +71,7 @@ class FileLock:
         holder = f"process {pid}" if pid is not None else "another process"
         return RunLockedError(
             f"{self.path.parent} is in use: {holder} is writing to it",
-            "a run has one writer, or checkpoints and metrics of two would be mixed",
+            "a run has one writer, because checkpoints and metrics of two would be mixed",
             f"wait for it or stop it{f' (kill {pid})' if pid is not None else ''}, "
             "or give another --run-dir",
             pid=pid,

@@ -109,7 +109,7 @@ def from_bytes(data: bytes) -> Manifest:
         )
     check_seal(data)
     if body.keys() != _KINDS.keys():
-        raise ValueError("has other keys than a manifest has")
+        raise ValueError("has keys that a manifest does not have")
     for key, kind in _KINDS.items():
         if type(body[key]) is not kind:
             raise ValueError(f"has a {key!r} that is not of type {kind.__name__}")
@@ -130,7 +130,7 @@ def _files(listed: dict[str, Any], state: dict[str, Any]) -> dict[str, FileEntry
         raise ValueError(f"has more than {MAX_PARTS} parts")
     names = {part_file(part) for part in state}
     if None in names:
-        raise ValueError("has a part whose name is none")
+        raise ValueError("has a part with an invalid name")
     entries = {}
     for name, entry in listed.items():
         # File names derive from the parts only: no directory, no `..`, no other suffix.

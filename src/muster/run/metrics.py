@@ -56,7 +56,7 @@ class MetricsWriter:
         if os.path.lexists(self.path) and not stat.S_ISREG(os.lstat(self.path).st_mode):
             raise RunDirectoryError(
                 f"{self.path} is not a regular file",
-                "metrics are lines of a file of their own",
+                "metrics are written to a regular file",
                 f"ls -l {self.path}, and move it away",
             )
         self._mutex = threading.Lock()
@@ -66,8 +66,9 @@ class MetricsWriter:
             self._kept = _keep_until(self.path, resume_from)
         elif self.path.exists() and self.path.stat().st_size:
             raise RunDirectoryError(
-                f"{self.path} is there already",
-                "a new run has no metrics yet, and a resumed one must know where it goes on",
+                f"{self.path} already exists",
+                "a new run has no metrics yet, and a resumed run must say where its metrics "
+                "continue",
                 "MetricsWriter(run, resume_from=checkpoint.step)",
             )
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -138,7 +139,7 @@ class MetricsWriter:
             before = self._kept.steps.get(name, 0)
             if step < before:
                 raise OptionError(
-                    f"{name!r} is reported for env_step {step} after it was for {before}",
+                    f"{name!r} is reported for env_step {step} after env_step {before}",
                     "the steps of a metric never go back, or its curve would have two values",
                     "the env_step at which it was measured, in order",
                 )
@@ -157,7 +158,7 @@ class MetricsWriter:
             os.ftruncate(self._fd, self._size)
             raise RunDirectoryError(
                 f"{self.path} could not be written: {error}",
-                "the disk or its quota is full, or gone",
+                "the disk or its quota is full, or the disk is lost",
                 f"df {self.path.parent}",
             ) from error
         self._size += len(line)
@@ -200,7 +201,7 @@ def _number(name: object, value: Any) -> float:
     if not isinstance(name, str) or not name or name in _OWN:
         raise OptionError(
             f"{name!r} cannot be the name of a metric",
-            f"a name is a word, and not one of {', '.join(_OWN)}",
+            f"a name must be a word, and not one of {', '.join(_OWN)}",
             '{"train/loss": 0.1}',
         )
     if hasattr(value, "item"):  # NumPy and torch numbers

@@ -27,8 +27,8 @@ def safe_name(text: str) -> str:
     name = _HARMLESS.sub("_", text).lstrip(".-")
     if not name.strip("_."):
         raise OptionError(
-            f"{text!r} gives no name for a directory",
-            "nothing is left of it but dots, dashes and signs",
+            f"{text!r} cannot be turned into the name of a directory",
+            "it has only dots, dashes and special characters",
             "--run-dir runs/my-run",
         )
     if len(name) > _LONGEST:
@@ -60,6 +60,6 @@ def check_inside(path: Path, root: Path) -> None:
     if not path.resolve().is_relative_to(root.resolve()):
         raise RunDirectoryError(
             f"{path} is not inside {root}",
-            f"a link on the way leads to {path.resolve()}",
-            "--run-dir with that path, if it is meant",
+            f"a symbolic link on the path leads to {path.resolve()}",
+            "--run-dir with that path, if that is what you want",
         )

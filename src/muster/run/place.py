@@ -104,7 +104,7 @@ class CheckpointPlace:
                 self._clean_one(name)
         except OSError as error:
             warnings.warn(
-                f"what an earlier save left in {self.path} cannot be removed yet: {error}",
+                f"the remains of an earlier save in {self.path} cannot be removed yet: {error}",
                 MusterWarning,
                 stacklevel=2,
             )

@@ -108,7 +108,7 @@ def check_finite(arrays: dict[str, np.ndarray[Any, Any]], shown: str) -> None:
             bad = int(array.size - np.count_nonzero(np.isfinite(array)))
             raise NonFiniteStateError(
                 f"{shown}: {name!r} holds {bad} of {array.size} numbers that are NaN or infinite",
-                "training diverged, and a policy like that must not replace a good one",
+                "training diverged, and such a policy must not replace a good one",
                 "the last good checkpoint, with a lower lr or a smaller max_grad_norm",
             )
 

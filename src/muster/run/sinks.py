@@ -108,8 +108,8 @@ def check_wandb() -> None:
 
 def _no_wandb() -> OptionError:
     return OptionError(
-        "metrics should go to Weights & Biases, but the package wandb is not there",
-        "it is not installed with muster, as few need it",
+        "metrics should go to Weights & Biases, but the package wandb is not installed",
+        "muster does not install it, because few users need it",
         install("wandb"),
     )
 
@@ -141,8 +141,8 @@ class WandbSink:
         except Exception as error:
             raise OptionError(
                 f"Weights & Biases does not start: {' '.join(str(error).split())}",
-                "it has no account to write to, or cannot be reached",
-                "wandb login, or WANDB_MODE=offline to send it later",
+                "there is no account to write to, or the server cannot be reached",
+                "wandb login, or WANDB_MODE=offline to send the metrics later",
             ) from error
         self._run.define_metric("*", step_metric="env_step")
 

@@ -52,7 +52,7 @@ def encode(arrays: dict[str, np.ndarray[Any, Any]], shown: str) -> Iterator[Buff
         raise CheckpointError(
             f"{shown} has {len(arrays)} arrays, whose names and shapes take {len(text)} bytes",
             f"{MAX_HEADER} bytes are the limit, so that a damaged file cannot fill the memory",
-            "stack what is of one shape into one array in state_dict()",
+            "stack arrays of one shape into one array in state_dict()",
         )
     return _pieces(struct.pack("<Q", len(text)) + text, [arrays[name] for name in names])
 
@@ -109,5 +109,5 @@ def _check_header(data: bytes) -> None:
 def _no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     names = dict(pairs)
     if len(names) != len(pairs):
-        raise ValueError("a name is there twice")
+        raise ValueError("a name appears twice")
     return names

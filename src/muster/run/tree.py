@@ -65,7 +65,7 @@ def split_plain(tree: Tree, name: str) -> Tree:
     """Split a tree that may not contain arrays, such as the counters."""
     plain, arrays = split(tree, name)
     for path in arrays:
-        _refuse(f"{name}/{path}", arrays[path], "arrays belong into a part's state, not here")
+        _refuse(f"{name}/{path}", arrays[path], "arrays belong in a part's state, not here")
     return plain
 
 

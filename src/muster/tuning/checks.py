@@ -8,7 +8,7 @@ from muster.recipes.given import as_written
 from muster.recipes.own_modules import is_code
 from muster.shown import shown
 from muster.tuning.errors import TrialsFailedError
-from muster.tuning.space import FUNCTIONS
+from muster.tuning.space import FUNCTIONS, MAY_BE_CODE
 from muster.tuning.study import Study, StudyRecord
 
 
@@ -26,8 +26,9 @@ def refuse_if_all_failed(study: Study) -> None:
 def plain(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of all trials as plain values, and paths as absolute ones."""
     found = as_written(options)
-    if found.get("from_checkpoint") is not None:
-        found["from_checkpoint"] = os.path.abspath(found["from_checkpoint"])
+    for name in ("from_checkpoint", "backbone"):
+        if found.get(name) is not None:
+            found[name] = os.path.abspath(found[name])
     return {
         name: tuple(value) if isinstance(value, list) else value for name, value in found.items()
     }
@@ -36,12 +37,12 @@ def plain(options: dict[str, Any]) -> dict[str, Any]:
 def refuse_changes(changed: dict[str, Any], options: dict[str, Any]) -> None:
     """Reject options that a resumed study cannot change; the user's own code is named again."""
     names = [name for name, value in changed.items() if value is not None]
-    names += [name for name in options if name not in ("model", *FUNCTIONS)]
+    names += [name for name in options if name not in (*MAY_BE_CODE, *FUNCTIONS)]
     if names:
         raise OptionError(
-            f"a study that is resumed cannot be told {names[0]}",
-            "its settings are those of its directory, or trials could not be compared",
-            "only jobs and quiet beside resume, or a new study",
+            f"a resumed study does not accept {names[0]}",
+            "its settings come from its directory, so that trials can be compared",
+            "only jobs and quiet together with resume, or a new study",
         )
 
 
@@ -53,25 +54,26 @@ def check_same(
         if here is not None and here != there:
             raise OptionError(
                 f"the study is of {name} {there!r:.80}, not of {here!r:.80}",
-                "a study that is resumed has its own",
+                "a resumed study has its own",
                 "muster tune --resume DIR, without algorithm and environment",
             )
         if is_code(there) and here is None:
             raise _names_code(there)
     tried = [record.options, *(trial.settings for trial in record.trials)]
-    models = {each.get("model") for each in tried}
+    named = {each.get(name) for each in tried for name in MAY_BE_CODE}
     if "model" in record.space:
-        models |= set(record.space["model"].samples)
+        named |= set(record.space["model"].samples)
     functions = [each for name in FUNCTIONS for each in record.options.get(name) or ()]
-    mine = {options.get("model"), *(each for name in FUNCTIONS for each in options.get(name) or ())}
-    for code in [*sorted(str(each) for each in models if is_code(each)), *functions]:
+    mine = {options.get(name) for name in MAY_BE_CODE}
+    mine |= {each for name in FUNCTIONS for each in options.get(name) or ()}
+    for code in [*sorted(str(each) for each in named if is_code(each)), *functions]:
         if code not in mine:
             raise _names_code(code)
 
 
 def _names_code(code: str) -> OptionError:
     return OptionError(
-        f"the study runs code of your own, {code!r:.80}",
-        "a file may come from anybody, so it cannot say which code is run",
+        f"the study runs your own code, {code!r:.80}",
+        "a file can come from anyone, so it must not choose the code that runs",
         "name it again: muster tune ALGO ENV --resume DIR --model ... --use ... --wrapper ...",
     )

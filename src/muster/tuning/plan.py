@@ -15,6 +15,7 @@ from muster.envs import UnknownEnvError
 from muster.errors import OptionError
 from muster.recipes.algorithms import ENTRY_POINTS, is_registered
 from muster.recipes.beforehand import check_beforehand, check_env
+from muster.recipes.clones import is_fitted
 from muster.recipes.options import MOST_SEED
 from muster.recipes.own_modules import is_code
 from muster.recipes.saved import saved_config
@@ -140,7 +141,7 @@ def _what_to_try(
         )
     if grid is None and (space is None or search == "grid"):
         raise SpaceError(
-            "the study does not say what to try",
+            "the study has nothing to try",
             "a grid names values, a space names ranges",
             "--grid lr=0.01,0.001" if search in (None, "grid") else "--space lr=log:1e-5:1e-2",
         )
@@ -188,7 +189,7 @@ def _check_algorithm(algo: str) -> None:
     if is_registered(algo) and not is_code(algo) and not packaged:
         raise OptionError(
             f"the algorithm {algo!r} is registered in this process only",
-            "trials are processes of their own, which import it",
+            "trials are separate processes, which must import it",
             'muster.tune("my_module:my_algorithm", ...)',
         )
 
@@ -224,6 +225,8 @@ def _check_settings(record: StudyRecord) -> None:
 
 def _check_checkpoint(path: str, record: StudyRecord) -> None:
     saved = saved_config(RunDirectory.open(path))
+    if is_fitted(saved):  # each trial checks its own network
+        return
     there = saved.get("algo"), saved.get("env")
     if there != (record.algo, record.env):
         raise OptionError(

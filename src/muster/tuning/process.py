@@ -17,7 +17,7 @@ from muster.report.runs import read_run
 from muster.run import RunDirectory
 from muster.run.claim import living_writer
 from muster.shown import shown
-from muster.tuning.space import FUNCTIONS
+from muster.tuning.space import FUNCTIONS, MAY_BE_CODE
 from muster.tuning.study import Study, StudyTrial
 
 COMMAND = (sys.executable, "-m", "muster.tuning.child")
@@ -113,7 +113,7 @@ def _words(study: Study, trial: StudyTrial, directory: Path) -> Iterator[str]:
     options = {**record.options, **trial.settings}
     yield from ("train", record.algo, record.env)
     if _can_be_resumed(directory):
-        code = {name: options.get(name) for name in ("model", *FUNCTIONS)}
+        code = {name: options.get(name) for name in (*MAY_BE_CODE, *FUNCTIONS)}
         given = {name: value for name, value in code.items() if value and _names_code(value)}
         yield from as_words({**given, "run_dir": str(directory), "resume": True, "quiet": True})
         return

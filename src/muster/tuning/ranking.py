@@ -10,7 +10,7 @@ from muster.report.statistics import Interval, bootstrap, iqm
 from muster.run.config_io import to_yaml
 from muster.tuning.conduct import seed_of
 from muster.tuning.progress import settings_text
-from muster.tuning.space import FUNCTIONS
+from muster.tuning.space import FUNCTIONS, MAY_BE_CODE
 from muster.tuning.study import StudyRecord, StudyTrial
 
 CONFIRMED = 5
@@ -113,7 +113,7 @@ def best_config(record: StudyRecord, best: dict[str, Any]) -> str:
     kept = {
         name: value
         for name, value in options.items()
-        if name not in FUNCTIONS and not (name == "model" and is_code(value))
+        if name not in FUNCTIONS and not (name in MAY_BE_CODE and is_code(value))
     }
     return to_yaml({"algo": record.algo, "env": record.env, **kept})
 

@@ -130,8 +130,8 @@ def check_optuna() -> None:
     """Raise OptionError if Optuna is not installed, without importing it."""
     if importlib.util.find_spec("optuna") is None:
         raise OptionError(
-            "search=tpe needs Optuna, which is not here",
-            "the package is an extra of muster; grid and random search need none",
+            "search=tpe needs Optuna, which is not installed",
+            "Optuna is an extra of muster; grid and random search do not need it",
             install("tune"),
         )
 

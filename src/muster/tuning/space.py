@@ -28,11 +28,14 @@ MOST_TRIALS = 10_000
 
 FUNCTIONS = ("use", "wrapper")
 """Options that name the user's own functions: a study's file never makes them run."""
+MAY_BE_CODE = ("model", "eval_env")
+"""Options that name something that is known here, or code of the user as `module:name`."""
 
 NOT_TUNED = frozenset(
     {"env_steps", "stop_at", "seconds", "seed", "engine", "address", "resources", "run_dir"}
     | {"resume", "from_checkpoint", "eval_every", "eval_episodes", "eval_max_steps", "quiet"}
     | {"eval_seconds", "checkpoint_every", "save_replay", "wandb", *FUNCTIONS}
+    | {"eval_env", "eval_env_kwargs"}
 )
 """Options that control how a run is executed or judged, not how it learns: same in all trials."""
 
@@ -93,14 +96,14 @@ def words_to_space(words: Sequence[str], where: str) -> dict[str, str]:
         name = name.lstrip("-").replace("-", "_")
         if not equals or not name or not text:
             raise SpaceError(
-                f"the {where} has {word!r:.80}, which is no option with values",
+                f"the {where} has {word!r:.80}, which is not an option with values",
                 "an option is followed by = and its values, without a space",
                 _example(where, name or "lr"),
             )
         if name in found:
             raise SpaceError(
                 f"the {where} has {name} twice",
-                "all values of an option stand together",
+                "give all values of an option at once",
                 f"--{where} {name}={found[name]},{text}",
             )
         found[name] = text
@@ -121,7 +124,7 @@ def read_space(algo: str, given: Mapping[str, Any], where: str) -> Space:
     if not isinstance(given, Mapping) or not given:
         raise SpaceError(
             f"the {where} is empty",
-            "it names the options to try, and their values",
+            "it must name the options to try, and their values",
             _example(where, "lr"),
         )
     flat = all_options(algo)
@@ -132,13 +135,14 @@ def read_space(algo: str, given: Mapping[str, Any], where: str) -> Space:
         if name in NOT_TUNED:
             raise SpaceError(
                 f"{name} cannot be in the {where}",
-                "it says how runs are made and judged, which is the same for all trials",
+                "it determines how runs are made and evaluated, which must be the same for all "
+                "trials",
                 f"--{str(name).replace('_', '-')} beside it; seeds are the study's own",
             )
         if name not in known:
             near = nearest(str(name), known)
             raise SpaceError(
-                f"the {where} has {name!r:.80}, which is no option of {algo}",
+                f"the {where} has {name!r:.80}, which is not an option of {algo}",
                 f"the nearest is {near!r}" if near else f"see muster train {algo} --help",
                 _example(where, near or "lr"),
             )
@@ -169,7 +173,7 @@ def _one(name: str, given: Any, hint: Any, where: str) -> Choices | Span:
     if not isinstance(given, Sequence):
         raise SpaceError(
             f"the {where} has {given!r:.80} for {name}",
-            "it is a text such as log:1e-5:1e-2, or a list of values",
+            "it must be a string such as log:1e-5:1e-2, or a list of values",
             _example(where, name),
         )
     values = [tuple(each) if isinstance(each, list) else each for each in given]
@@ -180,12 +184,14 @@ def _one(name: str, given: Any, hint: Any, where: str) -> Choices | Span:
 def _choices(name: str, values: list[Any], where: str) -> Choices:
     if not values:
         raise SpaceError(
-            f"the {where} has no value for {name}", "each option has some", _example(where, name)
+            f"the {where} has no value for {name}",
+            "each option needs at least one",
+            _example(where, name),
         )
     if len({repr(each) for each in values}) < len(values):
         raise SpaceError(
             f"the {where} has a value of {name} twice",
-            "two trials would be of the same settings",
+            "two trials would have the same settings",
             "each value once; --confirm repeats the best with other seeds",
         )
     return Choices(tuple(values))
@@ -205,7 +211,7 @@ def _span(name: str, text: str, hint: Any, where: str) -> Span:
         raise _wrong(name, text, "a range has two ends: LOW:HIGH, or log:LOW:HIGH", where)
     low, high = (_read(name, end, hint, where) for end in ends)
     if low is None or high is None or not low < high or not math.isfinite(high - low):
-        raise _wrong(name, text, "its first end is below its second one", where)
+        raise _wrong(name, text, "its first end must be below its second one", where)
     if log and low <= 0:
         raise _wrong(name, text, "orders of magnitude begin above 0", where)
     return Span(low, high, log, _plain_kind(hint) is int)
@@ -228,11 +234,11 @@ def _read(name: str, word: str, hint: Any, where: str) -> Any:
     if get_origin(kind) is Literal:
         if word in get_args(kind):
             return word
-        raise _wrong(name, word, f"it is one of {', '.join(get_args(kind))}", where)
+        raise _wrong(name, word, f"it must be one of {', '.join(get_args(kind))}", where)
     if kind is bool:
         switch = {"true": True, "false": False}.get(word.lower())
         if switch is None:
-            raise _wrong(name, word, "it is true or false", where)
+            raise _wrong(name, word, "it must be true or false", where)
         return switch
     if kind in (int, float):
         with contextlib.suppress(ValueError, OverflowError):
@@ -241,7 +247,7 @@ def _read(name: str, word: str, hint: Any, where: str) -> Any:
                 return number
             if number.is_integer():
                 return int(word) if word.lstrip("-").isdigit() else int(number)
-        raise _wrong(name, word, f"it is a {'whole ' * (kind is int)}number", where)
+        raise _wrong(name, word, f"it must be a {'whole ' * (kind is int)}number", where)
     return word
 
 

@@ -178,7 +178,7 @@ def read_study(path: Path) -> StudyRecord:
     except FileNotFoundError:
         raise StudyError(
             f"there is no study in {path}",
-            f"it has no {FILE}" if path.is_dir() else "it is not there",
+            f"it has no {FILE}" if path.is_dir() else "it does not exist",
             "muster tune --resume tunes/<env>/<algo>/<date-time>",
         ) from None
     except OSError as error:
@@ -189,11 +189,11 @@ def read_study(path: Path) -> StudyRecord:
     except (msgspec.MsgspecError, ValueError, RecursionError, TypeError) as error:
         raise _damaged(file, " ".join(str(error).split())[:200]) from error
     if record.format != FORMAT:
-        raise _damaged(file, f"it is of format {record.format}, and this muster reads {FORMAT}")
+        raise _damaged(file, f"it has format {record.format}, and this muster reads {FORMAT}")
     keys = {(trial.number, trial.repeat) for trial in record.trials}
     low = min((min(key) for key in keys), default=0)
     if len(keys) < len(record.trials) or low < 0:
-        raise _damaged(file, "a trial is there twice, or has a number below 0")
+        raise _damaged(file, "a trial appears twice, or has a number below 0")
     for trial in record.trials:
         trial.settings = {name: as_tuple(value) for name, value in trial.settings.items()}
     record.options = {name: as_tuple(value) for name, value in record.options.items()}
@@ -255,7 +255,7 @@ def _claimed(path: Path) -> Claim:
         raise RunLockedError(
             error.args[0],
             "a study has one process that starts its trials",
-            "wait for it, or stop it: it saves, and can be resumed",
+            "wait for that process, or stop it: it saves, and can be resumed",
             pid=error.pid,
         ) from None
     except OSError as error:
@@ -271,5 +271,5 @@ def _damaged(file: Path, why: str) -> StudyError:
     return StudyError(
         f"{file} is damaged",
         why,
-        f"the runs are whole: muster runs {file.parent}",
+        f"the runs are intact: muster runs {file.parent}",
     )

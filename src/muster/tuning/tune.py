@@ -84,8 +84,8 @@ def tune(
             return _conduct(study, jobs, quiet)
     if algo is None or env is None:
         raise OptionError(
-            f"muster.tune does not say which {'algorithm' if algo is None else 'environment'}",
-            "only a study that is resumed knows its own",
+            f"muster.tune needs an {'algorithm' if algo is None else 'environment'}",
+            "only a resumed study already has one",
             'muster.tune("ppo", "CartPole-v1", grid={"lr": [0.01, 0.001]})',
         )
     check_algorithm(algo, f"muster tune {{}} {env}")
@@ -117,7 +117,7 @@ def _conduct(study: Study, jobs: int | None, quiet: bool) -> TuneResult:
         progress.say(f"study directory: {shown(study.path)}, {at_once} trials at a time")
         done = sum(trial.ended for trial in record.trials)
         if done:
-            progress.say(f"{done} trials have ended before, and are not repeated")
+            progress.say(f"{done} trials have already ended, and are not repeated")
         conductor = Conductor(study, at_once, total, stop, progress)
         try:
             conductor.search(searcher_of(study))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from muster.data import StepBlock
 from muster.data.obs import at, concatenated, map_obs, put
 from muster.envs import Episode, VectorEnv
+from muster.envs.step_metrics import MetricSums
 from muster.errors import OptionError
 from muster.workers.actor import Actor, StepRows
 
@@ -45,7 +46,9 @@ class Collector:
     def __init__(self, policy: ExploringPolicy, envs: VectorEnv, steps: int = 1) -> None:
         if steps < 1:
             raise OptionError(
-                f"steps={steps!r} is not possible", "it is a number of steps", "steps=1"
+                f"steps={steps!r} is not possible",
+                "it must be a number of steps, 1 or more",
+                "steps=1",
             )
         self.envstep = 0
         """Environment steps so far, of all environments together."""
@@ -130,6 +133,10 @@ class Collector:
         """Return the episodes that ended since the last call."""
         ended, self._episodes = self._episodes, []
         return ended
+
+    def take_metrics(self) -> MetricSums:
+        """Return the sums of the environments' own metrics since the last call."""
+        return self._envs.take_metrics()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that determines the next step, as plain values and arrays."""

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from muster.envs import Episode, VectorEnv, make_envs
 from muster.errors import MusterError, MusterWarning, OptionError
 from muster.framework.node import advance
 from muster.seeding import derive_seed
+from muster.workers.recorder import EpisodeRecorder
 
 MOST_ENVS = 20
 """Maximum number of environments that one evaluation steps at once."""
@@ -75,6 +77,7 @@ def evaluate_policy(
     abandon: Callable[[], bool] | None = None,
     max_steps: int = MOST_STEPS,
     seconds: float | None = None,
+    recorder: EpisodeRecorder | None = None,
     **env_kwargs: Any,
 ) -> Evaluation:
     """Play `episodes` episodes greedily in new environments and return the result.
@@ -92,6 +95,7 @@ def evaluate_policy(
         max_steps: An episode that reaches this length counts with its return so far, and its
             environment plays no further episodes.
         seconds: No step begins after this time; None for no limit.
+        recorder: Records the episodes that count.
         **env_kwargs: Arguments of each environment; and `backend`, as for `make_envs`.
 
     Raises:
@@ -100,7 +104,9 @@ def evaluate_policy(
     """
     if episodes < 1:
         raise OptionError(
-            f"episodes={episodes!r} is not possible", "a mean needs one at least", "episodes=20"
+            f"episodes={episodes!r} is not possible",
+            "a mean needs at least one episode",
+            "episodes=20",
         )
     count = max(n for n in range(1, min(episodes, MOST_ENVS) + 1) if episodes % n == 0)
     until = math.inf if seconds is None else time.monotonic() + seconds
@@ -114,12 +120,17 @@ def evaluate_policy(
             if abandon is not None and abandon():
                 raise EvaluationAbandoned(
                     f"the evaluation of {episodes} episodes was abandoned",
-                    "it was asked to stop; a mean of the episodes so far would prefer short ones",
+                    "it was asked to stop; a mean of the episodes so far would be biased towards "
+                    "short ones",
                     "evaluate_policy(policy, env, episodes) again",
                 )
             advance()
             action = policy.act(obs, first=first) if remembers else policy.act(obs)  # type: ignore[call-arg]
-            obs, _, ends, cuts, info = envs.step(action)
+            before = obs
+            obs, reward, ends, cuts, info = envs.step(action)
+            if recorder is not None:
+                final = info["final_obs"]
+                recorder.note(before, action, reward, ends, cuts, final, games.playing)
             first = ends | cuts
             games.note(info["episodes"], envs)
         return games.evaluation(envs.env_id, seconds)
@@ -149,6 +160,11 @@ class _Games:
         """Whether an environment has episodes left to play."""
         return bool(self._playing.any())
 
+    @property
+    def playing(self) -> NDArray[np.bool_]:
+        """Which environments have episodes left to play."""
+        return self._playing
+
     def note(self, ended: list[Episode], envs: VectorEnv) -> None:
         """Record one step of all environments, and the episodes that ended with it."""
         self._lengths += 1
@@ -168,7 +184,7 @@ class _Games:
         if not played:
             raise EvaluationUnfinished(
                 f"no evaluation of {env_id!r} in {seconds:g} s",
-                "not one episode of every environment ended in that time",
+                "some environments finished no episode in that time",
                 "a larger --eval-seconds, or an environment with a time limit",
             )
         if self._cut:
@@ -180,7 +196,7 @@ class _Games:
             total = len(self._returns) * self._each
             self._warn(
                 f"in {seconds:g} s the evaluation of {env_id!r} came to "
-                f"{played * len(self._returns)} of {total} episodes: its mean is of those"
+                f"{played * len(self._returns)} of {total} episodes: its mean is over those"
             )
         return Evaluation.of(tuple(value for each in self._returns for value in each[:played]))
 

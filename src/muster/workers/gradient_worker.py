@@ -82,14 +82,14 @@ class GradientWorker:
             env_step: Environment steps of all workers so far, for the schedules of the loss.
         """
         agent, slots = self.agent, self._slots
-        cut, episodes = self.collector.collect()
+        cut, episodes, metrics = self.collector.collect()
         started = time.perf_counter()
         value_what_follows(agent.net, slots, [cut], self.collector.memory)
         agent.prepare(slots, slots.reward, slice(0, self.plan.envs))
         terms = agent.terms(env_step, self.steps)
         agent.gradient(self._rollout, self._rows, terms, self._gradient, self._stats)
         self.learn_seconds += time.perf_counter() - started
-        ended = EndedEpisodes.of(episodes)
+        ended = EndedEpisodes.of(episodes, metrics)
         # Copies, because they may wait to be sent while the next ones are computed.
         gradient, stats = self._gradient.copy(), self._stats.copy()
         return Contribution(gradient, stats, self.steps, ended, agent.train_iter)

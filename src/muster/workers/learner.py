@@ -69,7 +69,7 @@ class Learner:
         if self._save is None:
             raise TaskError(
                 "this learner does not know how to save",
-                "it was made without",
+                "it was made without save=",
                 "Learner(policy, save=lambda: store.save(...))",
             )
         self._save()

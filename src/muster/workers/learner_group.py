@@ -151,9 +151,9 @@ class LearnerGroup:
             member, behind = self._member_after(updates - 1), 1
         if member is None:
             raise TaskError(
-                f"no member of the team knows update {updates}",
-                "the machines that did are lost",
-                "--resume, which goes on from the last checkpoint",
+                f"no member of the team has update {updates}",
+                "the machines that had it are lost",
+                "--resume, which continues from the last checkpoint",
             )
         self._become(member, updates - behind)
         sums = self._team["sums"][(updates - behind) % 2, member].copy()

@@ -21,6 +21,7 @@ from muster.flow import Team
 from muster.nets.normalizer import ObsNorm
 from muster.rl_utils.moments import Moments, running_returns
 from muster.seeding import generator
+from muster.workers import metric_table
 from muster.workers.actor import Actor
 from muster.workers.episode_log import WINDOW, EndedEpisodes
 from muster.workers.step_views import ActGroup, step_views
@@ -37,6 +38,7 @@ def book_fields(plan: SlotPlan, normalizer: ObsNorm | None) -> Fields:
     return {
         "books": ((2, plan.slots, OBS + 2 * width), np.float64),
         "ended_returns": ((2, plan.slots, WINDOW), np.float64),
+        "env_metrics": ((2, plan.slots, metric_table.SIZE), metric_table.ROW),
     }
 
 
@@ -53,6 +55,7 @@ def ended_in(team: Team, loop: int) -> EndedEpisodes:
         sum(counts),
         float(books[:, RETURN_SUM].sum()),
         float(books[:, LENGTH_SUM].sum()),
+        metric_table.read_all(team["env_metrics"][loop % 2]),
     )
 
 
@@ -90,6 +93,10 @@ class Rollouts:
         self._team = team
         self._books: Array = team["books"]
         self._returns: Array = team["ended_returns"]
+        self._metrics: Array = team["env_metrics"]
+        # An earlier worker may have written there, and what it wrote has to be replaced.
+        self._tells = any(map(metric_table.read_all, self._metrics))
+        self._metric_rows = [1] * plan.slots
         self._slots = slots_in(plan, team)
         # A network whose rows depend on their neighbours computes each slot separately.
         whole = [self._columns]
@@ -160,6 +167,8 @@ class Rollouts:
         mine = slice(self._mine.start, self._mine.stop)
         self._team.show("books", (loop % 2, mine))
         self._team.show("ended_returns", (loop % 2, mine))
+        for slot in self._mine if self._tells else ():
+            self._team.show("env_metrics", (loop % 2, slot, slice(self._metric_rows[slot])))
         self.show_standing(loop + 1)
 
     def show_standing(self, loop: int) -> None:
@@ -218,6 +227,10 @@ class Rollouts:
             book[LENGTH_SUM] = sum(length for _, _, length in own)
             last = [return_ for _, return_, _ in own[-WINDOW:]]
             self._returns[page, slot, : len(last)] = last
+            noted = self._envs.take_metrics(first, first + plan.width)
+            self._tells = self._tells or bool(noted)
+            if self._tells:
+                self._metric_rows[slot] = metric_table.write(self._metrics[page, slot], noted)
             self._note_rewards(loop, slots, columns, book)
             self._note_observations(slots, columns, book)
 

@@ -20,9 +20,11 @@ from muster.algos.in_step import InStepAgent
 from muster.data.slots import Fields, SlotPlan
 from muster.data.standing import Standing, columns_of
 from muster.envs import make_envs
+from muster.envs.step_metrics import MetricSums
 from muster.errors import TaskError
 from muster.flow import Team
 from muster.flow.team import members
+from muster.workers import metric_table
 from muster.workers.ahead import Ahead
 from muster.workers.episode_log import SIZE
 from muster.workers.learner_group import LearnerGroup
@@ -58,6 +60,7 @@ def slot_fields(agent: InStepAgent, plan: SlotPlan, workers: int) -> Fields:
         "decision": ((2,), np.int64),
         "started": ((3,), np.float64),
         "episode_log": ((2, SIZE), np.float64),
+        "metric_log": ((2, metric_table.SIZE), metric_table.ROW),
         "acting": ((2, agent.weights.vector.size if agent.cfg.lag else 0), np.float32),
     }
 
@@ -213,6 +216,15 @@ class SlotWorker:
         self.team["episode_log"][loops % 2] = state
         self.team.show("episode_log", loops % 2)
 
+    def metrics_noted(self, loops: int) -> MetricSums:
+        """Return the env's own metrics that were not written yet after `loops` rollouts."""
+        return metric_table.read(self.team["metric_log"][loops % 2])
+
+    def note_metrics(self, loops: int, sums: MetricSums) -> None:
+        """Keep the env's own metrics that were not written yet after `loops` rollouts."""
+        rows = metric_table.write(self.team["metric_log"][loops % 2], sums)
+        self.team.show("metric_log", (loops % 2, slice(rows)))
+
     def close(self) -> None:
         """Close the environments."""
         if self._ahead is not None:  # the run has failed
@@ -298,9 +310,9 @@ class SlotWorker:
         """Prepare this worker to continue where a worker on another machine stopped."""
         if self.agent.cfg.lag:
             raise TaskError(
-                "a worker that collects ahead cannot go on on another machine",
-                "what was under way there is lost",
-                "--lag 0, or --resume, which goes on from the last checkpoint",
+                "a worker that collects ahead cannot continue on another machine",
+                "the steps in progress on its machine are lost",
+                "--lag 0, or --resume, which continues from the last checkpoint",
             )
         if self.is_first:  # by the clock of this machine
             self.team["started"][0] = self.started
@@ -310,10 +322,11 @@ class SlotWorker:
         self.group.restore_start(loop)
         self.group.note_start(loop)
         self._stand_at(loop)
-        books = self.team["books"][loop % 2, self._slots]
-        known = books.copy()
+        books = [self.team[name][loop % 2, self._slots] for name in ("books", "env_metrics")]
+        known = [each.copy() for each in books]
         self.rollouts.collect(loop)
         # Environments that cannot be restored now behave differently; all members have used the old
         # books.
-        books[:] = known
+        for book, before in zip(books, known, strict=True):
+            book[:] = before
         self._collected = loop

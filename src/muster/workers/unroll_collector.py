@@ -17,6 +17,7 @@ from muster.data.obs import at, concatenated, put
 from muster.data.slots import SlotPlan, Slots
 from muster.data.unrolls import CutEpisodes
 from muster.envs import VectorEnv
+from muster.envs.step_metrics import MetricSums
 from muster.seeding import generator
 from muster.workers.actor import Actor
 from muster.workers.step_views import ActGroup, step_views
@@ -66,6 +67,8 @@ class Collected(NamedTuple):
     cut: CutEpisodes
     episodes: list[tuple[float, float]]
     """Return and length of each episode that ended in the unroll."""
+    metrics: MetricSums
+    """Sums of the environment's own metrics in the unroll."""
 
 
 class UnrollCollector:
@@ -132,7 +135,7 @@ class UnrollCollector:
         self.actor.fill(views.rows, choose, ended)
         self._unrolls += 1
         self.env_step += slots.plan.steps * slots.plan.width
-        return Collected(self._cut_episodes(cut), episodes)
+        return Collected(self._cut_episodes(cut), episodes, self._envs.take_metrics())
 
     @property
     def memory(self) -> tuple[Array, ...]:

@@ -144,7 +144,8 @@ class UnrollOutbox:
 
     def send(self, columns: Any, collected: Any, weights: Weights) -> bool:
         """Send the unroll that began with these weights; return False if the run finished first."""
-        cut, episodes = collected
+        cut, episodes, metrics = collected
+        version, session, begun = weights.version, self._session, self._begun
         return self._channel.put(
-            SentUnroll(columns, cut, episodes, weights.version, self._session, self._begun)
+            SentUnroll(columns, cut, episodes, version, session, begun, metrics)
         )

@@ -202,8 +202,8 @@ class UnrollQueue:
         due = self._numbers.get(source, 0 if session == self.session else number - 1) + 1
         if number != due:
             raise TaskError(
-                f"unroll {number} of actor {actor} came where {due} was due",
-                "each is learnt from exactly once, and in order; one was lost or sent twice",
+                f"unroll {number} of actor {actor} arrived when {due} was expected",
+                "each unroll is used exactly once, and in order; one was lost or sent twice",
                 "report it",
             )
         self._numbers[source] = number

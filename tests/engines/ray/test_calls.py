@@ -47,9 +47,9 @@ def test_a_call_that_never_finds_room_ends_the_run_in_three_lines(calls, monkeyp
     disk = ", nor on the disk that it spills to" if kind.__name__ == "OutOfDiskError" else ""
     assert str(ended.value).splitlines() == [
         "an object store of the Ray cluster is full",
-        f"  why: what nodes send each other found no room in it for 0.25 s{disk}",
-        "  try: ray memory, which shows who fills it; with room again, the same command with "
-        "--resume",
+        f"  why: messages between nodes found no room in it for 0.25 s{disk}",
+        "  try: ray memory, which shows who fills it; when there is room again, the same command "
+        "with --resume",
     ]
 
 

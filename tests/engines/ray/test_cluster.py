@@ -81,7 +81,7 @@ with joined() as again:
 """
     said = ray_head.driver(PRELUDE + code, ray_head.address).splitlines()
     assert said[0] == "ours"  # Ray's own handler would have ended the process
-    assert said[1].startswith("address='127.0.0.1:1' is another Ray cluster")
+    assert said[1].startswith("address='127.0.0.1:1' is a different Ray cluster")
     assert said[-1] == ray_head.address
 
 
@@ -89,7 +89,7 @@ def test_a_cluster_that_wants_a_token_is_not_joined_without_one(ray_head, withou
     with pytest.raises(OptionError) as refused:
         look_at(ray_head.address)
     said = three_lines(refused.value)
-    assert "wants a token, and there is none" in said and "RAY_AUTH_TOKEN" in said
+    assert "requires a token, and none is set" in said and "RAY_AUTH_TOKEN" in said
 
 
 def test_a_wrong_token_is_refused_with_the_name_of_where_it_came_from(ray_head, without_token):
@@ -206,7 +206,7 @@ client.internal_kv_put(b"CLUSTER_METADATA", changed.encode(), True, namespace=b"
     "address", ["", "6379", "head", ":6379", "head:", "head:x", "head:0", "head:70000", "auto"]
 )
 def test_what_is_no_address_is_refused(address):
-    with pytest.raises(OptionError, match="is no address of a Ray cluster"):
+    with pytest.raises(OptionError, match="is not an address of a Ray cluster"):
         look_at(address)
 
 
@@ -224,7 +224,7 @@ def test_nobody_at_an_address_is_noticed_at_once():
         with pytest.raises(OptionError, match="no Ray cluster at") as refused:
             look_at(address)
         assert time.monotonic() - started < 3
-    assert "nobody listens" in three_lines(refused.value)
+    assert "nothing listens" in three_lines(refused.value)
 
 
 def test_what_listens_and_is_no_ray_is_refused_in_time(monkeypatch):
@@ -232,7 +232,9 @@ def test_what_listens_and_is_no_ray_is_refused_in_time(monkeypatch):
     started = time.monotonic()
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
-        pytest.raises(OptionError, match="is no Ray cluster that can be joined") as refused,
+        pytest.raises(
+            OptionError, match="is not a Ray cluster that this program can join"
+        ) as refused,
     ):
         look_at(f"127.0.0.1:{silent.getsockname()[1]}")
     assert time.monotonic() - started < 6
@@ -244,7 +246,7 @@ def test_a_machine_that_is_no_node_of_the_cluster_is_told_to_become_one(monkeypa
     monkeypatch.setattr(cluster, "_asked", lambda address: {**found, "is_node": False})
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"127.0.0.1:{listening.getsockname()[1]}"
-        with pytest.raises(OptionError, match="is no node") as refused:
+        with pytest.raises(OptionError, match="is not a node") as refused:
             look_at(address)
     assert f"ray start --address={address}" in three_lines(refused.value)
 

@@ -67,7 +67,7 @@ def test_a_run_ends_in_three_lines_when_a_server_of_its_cluster_is_killed(
         f"killed {victim}",
         "the Ray cluster of this run is lost",
         f"  why: Ray's {victim} on this machine has ended: it failed, or was killed",
-        "  try: the same command with --resume, which goes on from the last checkpoint",
+        "  try: the same command with --resume, which continues from the last checkpoint",
         "left: []",
     ], done.stdout
     assert done.returncode == 0
@@ -132,6 +132,6 @@ def test_a_start_that_ray_never_returns_from_ends_the_process_in_three_lines(ray
     assert done.returncode == 1 and done.stdout == "killed\n"
     assert done.stderr.splitlines()[-3:] == [
         "muster: a Ray cluster on this machine could not be started",
-        "  why: Ray's gcs_server ended while it began: it failed, or was killed",
-        "  try: the same command again; with --resume if the run is one that had begun",
+        "  why: Ray's gcs_server ended during its start: it failed, or was killed",
+        "  try: the same command again; with --resume if the run had already begun",
     ]

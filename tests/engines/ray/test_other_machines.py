@@ -58,15 +58,15 @@ def test_a_machine_that_cannot_run_nodes_is_named_with_the_fix(tmp_path, kind):
     if kind == "none":
         wanted = [
             f"muster: the machine {where} has no muster",
-            "  why: nodes of this program are to run there, and need it",
-            f"  try: {install} there, in the Python that runs Ray; look into {log}",
+            "  why: nodes of this program will run there, and need muster",
+            f"  try: {install} there, in the Python that runs Ray; see {log}",
         ]
     else:
         wanted = [
             f"muster: the machine {where} has muster 0.0.9; "
             f"the program that started it has muster {__version__}",
-            "  why: what nodes send each other is only understood between equal versions",
-            f"  try: {install} on every machine of the cluster; look into {log}",
+            "  why: nodes understand each other only if their versions are equal",
+            f"  try: {install} on every machine of the cluster; see {log}",
         ]
     assert said.splitlines() == wanted
     assert run.returncode == 1

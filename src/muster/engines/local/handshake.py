@@ -125,7 +125,7 @@ def _check_same(magic: bytes, protocol: int, version: bytes, known: Secrets) -> 
         raise HandshakeError(
             f"a node runs muster {theirs} (protocol {protocol}), this one {ours} "
             f"(protocol {PROTOCOL})",
-            "nodes of one run have to be of one version",
+            "all nodes of a run must have the same version",
             f"pip install muster-rl=={ours} for both",
         )
 

@@ -21,7 +21,7 @@ def check(launch: Launch) -> None:
     if not hasattr(os, "memfd_create"):
         raise OptionError(
             f"the local engine does not run on {sys.platform}",
-            "it needs Linux: memory without names, and the kernel's word when a parent dies",
+            "it needs Linux: memfd, and a signal when the parent process dies",
             "run serially, or on Linux",
         )
     size = len(launch.places)
@@ -30,7 +30,7 @@ def check(launch: Launch) -> None:
     if soft != resource.RLIM_INFINITY and soft < needed:
         if hard != resource.RLIM_INFINITY and hard < needed:
             raise OptionError(
-                f"{size} nodes need {needed} open files, and this process may have {hard}",
+                f"{size} nodes need {needed} open files, and the limit of this process is {hard}",
                 "each node has pipes to its parent and links to the others",
                 f"ulimit -n {needed}, or fewer nodes",
             )
@@ -45,7 +45,7 @@ def _check_processes(size: int) -> None:
     if left is not None and left.amount < needed:
         raise OptionError(
             f"{size} nodes need {needed} processes and threads",
-            f"there can be {left.amount} more: {left.by}",
+            f"only {left.amount} more can be started: {left.by}",
             "fewer nodes (--workers), or a higher limit",
         )
 

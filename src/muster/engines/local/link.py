@@ -221,7 +221,9 @@ class Link:
         if header.new_block:
             if not self._fds:
                 raise frames.FrameError(
-                    "a block came without its memory", "no descriptor was sent with it", "report it"
+                    "a block arrived without its memory",
+                    "no descriptor was sent with it",
+                    "report it",
                 )
             self._mapped.add(header.block, self._fds.popleft())
         view = self._mapped.view(header.block)

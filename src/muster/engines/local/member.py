@@ -128,15 +128,15 @@ class LocalMember(Member):
         """Return the reason for a SIGKILL, to complete the sentence of the exit status."""
         now = memory_kills()
         if now is None or self._memory_kills is None:
-            return ", from outside: maybe by the system, for lack of memory"
+            return ", sent from outside: maybe by the system, which was out of memory"
         if now > self._memory_kills:
-            return ", by the system for lack of memory (it counted an oom_kill)"
+            return ", sent by the system, which was out of memory (it counted an oom_kill)"
         return ""
 
     def _release(self) -> None:
         self.kill()
         for each in self._process.wait().left:
-            self.keep(f"muster: {self.place.name} had left a process running: {each}; it was ended")
+            self.keep(f"muster: {self.place.name} left a process running: {each}; muster ended it")
         self._process.close()
 
 

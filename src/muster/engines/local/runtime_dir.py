@@ -45,8 +45,8 @@ def _usual_root() -> Path:
         if os.access(root, os.W_OK) and len(os.fsencode(root)) <= _LONGEST_ROOT:
             return root
     raise OptionError(
-        f"there is no place for the sockets of a run: {tempfile.gettempdir()!r:.200}",
-        f"it must be a folder that can be written to, of at most {_LONGEST_ROOT} characters",
+        f"the sockets of a run cannot be created in {tempfile.gettempdir()!r:.200}",
+        f"it must be a writable folder with a path of at most {_LONGEST_ROOT} characters",
         "export TMPDIR=/tmp",
     )
 

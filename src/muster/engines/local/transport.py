@@ -183,9 +183,9 @@ class LocalTransport:
         """Return the memory that all nodes of this machine share."""
         if self._memory is None:
             raise TaskError(
-                "what the nodes of this run had in common is lost",
-                "every machine, or Ray actor, that had it has died",
-                "go on from the last checkpoint: muster train ... --resume --run-dir RUN",
+                "the memory that the nodes of this run share is lost",
+                "every machine, or Ray actor, that had a copy has died",
+                "resume from the last checkpoint: muster train ... --resume --run-dir RUN",
             )
         return self._memory.view(size)
 

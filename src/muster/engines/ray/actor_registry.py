@@ -209,9 +209,9 @@ class ActorRegistry:
             if count < most:
                 if not last:
                     raise TaskError(
-                        f"what {self.places[node].name} published last is lost",
-                        "the machines that had it are gone",
-                        "--resume, which goes on from the last checkpoint",
+                        f"the last publication of {self.places[node].name} is lost",
+                        "all machines that had a copy are lost",
+                        "--resume, which continues from the last checkpoint",
                     )
                 call_until_answered(partial(self._node_actors[other].copy.remote, *last[0]))
         return next(other for other in known)
@@ -237,8 +237,8 @@ class ActorRegistry:
         except ray.exceptions.GetTimeoutError:
             raise OptionError(
                 f"{self.places[node].name} has no machine",
-                f"in {seconds:g} s there was none with room for {dict(self._needs[node])}",
-                "a larger cluster, or fewer nodes; ray status shows who has what",
+                f"in {seconds:g} s no machine had room for {dict(self._needs[node])}",
+                "a larger cluster, or fewer nodes; ray status shows who uses what",
             ) from None
         except ray.exceptions.RayError as error:
             if _is_of_the_machine(error):

@@ -77,6 +77,7 @@ def _no_room(error: Exception) -> ClusterError:
     disk = ", nor on the disk that it spills to" if has_spilled else ""
     return ClusterError(
         "an object store of the Ray cluster is full",
-        f"what nodes send each other found no room in it for {_ROOM_SECONDS:g} s{disk}",
-        "ray memory, which shows who fills it; with room again, the same command with --resume",
+        f"messages between nodes found no room in it for {_ROOM_SECONDS:g} s{disk}",
+        "ray memory, which shows who fills it; when there is room again, the same command with "
+        "--resume",
     )

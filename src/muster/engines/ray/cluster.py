@@ -101,9 +101,9 @@ def joined(address: str | None = None, num_cpus: int | None = None) -> Iterator[
         present = str(ray.get_runtime_context().gcs_address)
         if address is not None and not _is_same(ray, address, present):
             raise OptionError(
-                f"address={address!r} is another Ray cluster than the one that is joined",
+                f"address={address!r} is a different Ray cluster from the one in use",
                 f"this process is connected to {present} already",
-                f"leave address away, or ray.shutdown() before, to change to {address}",
+                f"leave address out, or call ray.shutdown() first, to change to {address}",
             )
         yield Joined(present, is_own=False)
         return
@@ -134,9 +134,10 @@ def look_at(address: str) -> About:
     _check_cluster_versions(address, found)
     if not found["is_node"]:
         raise OptionError(
-            f"this machine is no node of the Ray cluster at {address}",
-            "a program reaches a cluster through a node on its own machine, and none is here",
-            f"ray start --address={address} --num-cpus=0, then the same again",
+            f"this machine is not a node of the Ray cluster at {address}",
+            "a program reaches a cluster through a node on its own machine, and this machine has "
+            "none",
+            f"ray start --address={address} --num-cpus=0, then the same command again",
         )
     return About(
         address=address,
@@ -153,15 +154,15 @@ def _parsed(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     if "://" in address:
         raise OptionError(
-            f"address={address!r} is one of Ray Client",
-            "it sends every call through a proxy, at a tenth of the speed",
+            f"address={address!r} is an address of Ray Client",
+            "Ray Client sends every call through a proxy, at a tenth of the speed",
             f"address='{address.partition('://')[2].rpartition(':')[0] or 'HOST'}:6379', the port "
             "of ray start --head, on a machine of the cluster",
         )
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 2**16:
         raise OptionError(
-            f"address={address!r:.200} is no address of a Ray cluster",
-            "it is HOST:PORT of its head, as ray start --head prints it",
+            f"address={address!r:.200} is not an address of a Ray cluster",
+            "it must be HOST:PORT of the cluster's head, as ray start --head prints it",
             "address='127.0.0.1:6379'",
         )
     return host.strip("[]"), int(port)
@@ -171,11 +172,11 @@ def _check_listens(address: str, host: str, port: int) -> None:
     try:
         socket.create_connection((host, port), _TCP_SECONDS).close()
     except socket.gaierror:
-        why = f"no machine is known by the name {host}"
+        why = f"the host name cannot be resolved: {host}"
     except TimeoutError:
-        why = f"nothing answered in {_TCP_SECONDS:g} s: the machine is off, or a firewall between"
+        why = f"nothing answered in {_TCP_SECONDS:g} s: the machine is off, or behind a firewall"
     except OSError as error:
-        why = f"nobody listens there ({error.strerror or error})"
+        why = f"nothing listens there ({error.strerror or error})"
     else:
         return
     raise OptionError(
@@ -198,13 +199,13 @@ def _asked(address: str) -> dict[str, Any]:
         said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return said
     except subprocess.TimeoutExpired:
-        what = f"in {_ASK_SECONDS:g} s it gave no answer that Ray understands"
+        what = f"in {_ASK_SECONDS:g} s it sent no answer that Ray understands"
     except (ValueError, IndexError):
-        what = f"asked, it said: {(done.stderr.strip().splitlines() or ['nothing'])[-1]:.200}"
+        what = f"it answered: {(done.stderr.strip().splitlines() or ['nothing'])[-1]:.200}"
     raise OptionError(
-        f"what listens at {address} is no Ray cluster that can be joined",
+        f"the service at {address} is not a Ray cluster that this program can join",
         what,
-        "the address that ray start --head printed; with ray status it is seen whether it is well",
+        "the address that ray start --head printed; ray status shows whether the cluster works",
     )
 
 
@@ -248,7 +249,7 @@ def _connected(ray: Any, about: About) -> Iterator[None]:
         stack.callback(let_go, ray)
         what = f"the Ray cluster at {about.address} could not be joined"
         fix = "ray status, with the same RAY_AUTH_TOKEN, on this machine"
-        late = ClusterError(what, f"it let us wait for {_JOIN_SECONDS:g} s", fix)
+        late = ClusterError(what, f"it did not answer for {_JOIN_SECONDS:g} s", fix)
         until = time.monotonic() + _JOIN_SECONDS
         stuck = never_stuck(lambda: late if time.monotonic() > until else None)
         here = loopback() if about.loopback_only else contextlib.nullcontext()

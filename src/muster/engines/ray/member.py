@@ -105,7 +105,7 @@ class RayMember(Member):
             if relay.node_actor is None:  # it waits for room: there is no actor to ask
                 self._in(0.0, self._end_node_actor, relay)
             self._in(_KILL_SECONDS, self._end_node_actor, relay)
-            self._in(2 * _KILL_SECONDS, relay.give_up, "Ray does not say what became of it")
+            self._in(2 * _KILL_SECONDS, relay.give_up, "Ray does not say how it ended")
         if relay.node_actor is not None:
             with contextlib.suppress(ray.exceptions.RayError):
                 relay.node_actor.kill.remote(self.place.incarnation)

@@ -29,7 +29,7 @@ from muster.errors import ClusterError, MusterError, OptionError
 _STORE_BYTES = 2**30
 _LEAST_STORE_BYTES = 80 * 2**20
 """Ray rejects less than 75 MiB."""
-_AGAIN = "the same command again, once the machine has less to do; uptime shows how busy it is"
+_AGAIN = "the same command again, when the machine is less busy; uptime shows its load"
 _RAYS = "r"
 """One letter, because a socket path has at most 107 characters; the longest ids make 105."""
 
@@ -92,7 +92,7 @@ def _refusal(ray: Any, error: Exception) -> MusterError:
     return OptionError(
         what,
         f"Ray says: {said:.300}",
-        "python -c 'import ray; ray.init(\"local\")', which shows more of it",
+        "python -c 'import ray; ray.init(\"local\")', which shows the whole message",
     )
 
 

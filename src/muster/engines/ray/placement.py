@@ -114,13 +114,13 @@ def _nothing() -> Any:
 def _not_placed(nodes: int, seconds: float, is_own: bool) -> MusterError:
     if is_own:
         return NotPlacedError(
-            f"the Ray cluster of this run does not place its {nodes} nodes",
+            f"the Ray cluster of this run did not place its {nodes} nodes",
             f"it has room for them, and did not reserve it in {seconds:g} s",
             "the same command again",
         )
     return OptionError(
         f"there is no room for {nodes} nodes",
-        f"others have it, or Ray holds it for nobody after a lost call; it was not free in "
-        f"{seconds:g} s",
-        "ray status, which shows who has what; ray stop and ray start free what nobody has",
+        "other programs use the room, or Ray still reserves it after a lost call; it was not free "
+        f"after {seconds:g} s",
+        "ray status, which shows who uses what; ray stop and ray start free what no program uses",
     )

@@ -131,7 +131,7 @@ class Relay:
         try:
             self.node_actor = self._registry.actor_of(node)
             if self.unwanted:
-                self._ended("it was ended before it began")
+                self._ended("it was ended before it started")
                 return
             told = ProcessSetup(
                 self._place,

@@ -273,7 +273,7 @@ class _Route:
                 return True
             except ray.exceptions.RayError as error:
                 if not isinstance(error, ray.exceptions.ActorDiedError):
-                    _log.warning("a node actor does not take what is published: %s", error)
+                    _log.warning("a node actor does not accept a publication: %s", error)
                     ray.kill(self._node_actors[0], no_restart=True)
                 self._node_actors.pop(0)
                 self._begun = None
@@ -300,7 +300,7 @@ class _Route:
         self._connect_from = time.monotonic() + self._wait
         self._wait = min(4 * self._wait, _MOST_SECONDS)
         _log.warning(
-            "the socket to %s:%d fails (%s): what is published goes by Ray calls, which is slower",
+            "the socket to %s:%d fails (%s): publications use Ray calls, which are slower",
             self._machine.host,
             self._machine.port,
             error,

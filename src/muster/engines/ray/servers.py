@@ -63,6 +63,6 @@ class Servers:
             return None
         return ClusterError(
             "a Ray cluster on this machine could not be started",
-            f"Ray's {name} ended while it began: it failed, or was killed",
-            "the same command again; with --resume if the run is one that had begun",
+            f"Ray's {name} ended during its start: it failed, or was killed",
+            "the same command again; with --resume if the run had already begun",
         )

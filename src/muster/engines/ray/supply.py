@@ -169,8 +169,8 @@ def patience() -> float | None:
         seconds = -1.0
     if not 0 <= seconds < math.inf:
         raise OptionError(
-            f"{_WAIT_VARIABLE}={text!r:.80} is no time",
-            "it is the number of seconds to wait for resources of a Ray cluster",
+            f"{_WAIT_VARIABLE}={text!r:.80} is not a time",
+            "it must be the number of seconds to wait for resources of a Ray cluster",
             f"export {_WAIT_VARIABLE}=600",
         )
     return seconds

@@ -11,6 +11,7 @@ from muster.errors import MusterWarning, OptionError
 _VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 _GROUP_OR_OTHERS_READ = 0o044
 _GROUP_OR_OTHERS_PASS = 0o011
+_EXPORT = "export RAY_AUTH_TOKEN=..., as ray get-auth-token prints it on the cluster's head"
 _warned: set[Path] = set()
 
 
@@ -26,22 +27,22 @@ def check_token(address: str, found: Mapping[str, Any]) -> None:
     """
     mode = os.environ.get("RAY_AUTH_MODE", "").lower()
     if found["token"] == "none" and (found["auth"] or mode == "token"):
-        whose = f"the Ray cluster at {address} wants" if found["auth"] else "RAY_AUTH_MODE wants"
+        whose = f"the Ray cluster at {address}" if found["auth"] else "RAY_AUTH_MODE"
         raise OptionError(
-            f"{whose} a token, and there is none",
-            "neither RAY_AUTH_TOKEN nor RAY_AUTH_TOKEN_PATH is set, and no file ~/.ray/auth_token",
-            "export RAY_AUTH_TOKEN=... with what ray get-auth-token prints on the cluster's head",
+            f"{whose} requires a token, and none is set",
+            "RAY_AUTH_TOKEN and RAY_AUTH_TOKEN_PATH are not set, and ~/.ray/auth_token is missing",
+            _EXPORT,
         )
     if found["token"] == "wrong":
         source = next(filter(os.environ.get, _VARIABLES), "the file ~/.ray/auth_token")
         raise OptionError(
             f"the Ray cluster at {address} refuses our token",
-            f"the one from {source} is not the cluster's",
-            "export RAY_AUTH_TOKEN=... with what ray get-auth-token prints on the cluster's head",
+            f"the token from {source} is not the cluster's",
+            _EXPORT,
         )
     if found["auth"] and mode not in ("", "token"):
         raise OptionError(
-            f"the Ray cluster at {address} wants a token, which RAY_AUTH_MODE={mode} keeps back",
+            f"the Ray cluster at {address} requires a token; RAY_AUTH_MODE={mode} sends none",
             "Ray sends its token only in the mode token",
             "export RAY_AUTH_MODE=token",
         )

@@ -59,14 +59,14 @@ def check_versions(
     if not theirs.get("muster"):
         raise OptionError(
             f"{where} has no muster",
-            "nodes of this program are to run there, and need it",
+            "nodes of this program will run there, and need muster",
             f"{_install(mine, other)} there, in the Python that runs Ray",
         )
     have = ", ".join(f"{name} {theirs.get(name) or '(none)'}" for name in other)
     want = ", ".join(f"{name} {mine[name]}" for name in other)
     raise OptionError(
         f"{where} has {have}; the program that started it has {want}",
-        "what nodes send each other is only understood between equal versions",
+        "nodes understand each other only if their versions are equal",
         f"{_install(mine, other)} on every machine of the cluster",
     )
 

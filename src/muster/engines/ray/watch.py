@@ -29,7 +29,7 @@ _LOOK_EVERY = 1.0
 _LISTENS_SECONDS = 3.0
 _ANSWER_SECONDS = 5.0
 _AGAIN = "start the cluster again, then the same command with --resume"
-_AGAIN_OWN = "the same command with --resume, which goes on from the last checkpoint"
+_AGAIN_OWN = "the same command with --resume, which continues from the last checkpoint"
 
 T = TypeVar("T")
 
@@ -164,7 +164,7 @@ class ClusterWatch:
                 (is_alive,) = client.check_alive([here], timeout=_ANSWER_SECONDS)
                 self._silent = 0.0
                 if not is_alive and not self._closing.is_set():
-                    self._lose("its head counts this machine as lost")
+                    self._lose("its head considers this machine lost")
                     return
 
     def _lose_server(self, name: str) -> None:
