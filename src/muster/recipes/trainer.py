@@ -19,7 +19,6 @@ from muster.errors import OptionError, TaskError
 from muster.framework.signals import SignalExit, Signals
 from muster.nets.threads import one_torch_thread
 from muster.recipes.algorithms import load_algorithm, make_agent
-from muster.recipes.eval_env import eval_backend, eval_setup
 from muster.recipes.paced_run import PacedRun
 from muster.recipes.policy import LoadedPolicy
 from muster.recipes.result import RunResult
@@ -27,7 +26,7 @@ from muster.recipes.resuming import refuse_code, saved_run
 from muster.recipes.saved import refuse_env_of_a_file, saved_config
 from muster.recipes.step_result import StepResult
 from muster.run import RunDirectory
-from muster.run.directory import check_new
+from muster.run.new_run import check_new
 from muster.shown import shown
 from muster.workers import Evaluation, evaluate_policy
 
@@ -169,7 +168,7 @@ class Trainer:
         setup, backend, usual = policy.setup, policy.backend, 0
         if self._run.ready is not None:
             job = self._run.ready.job
-            setup, backend = eval_setup(job.env, job.options), eval_backend(job.options)
+            setup, backend = job.eval_setup, job.eval_backend
             usual = job.options.seed
         elif self._run.result is not None:
             usual = self._run.result.seed
