@@ -33,6 +33,7 @@ def test_the_public_names_are_these():
         "StepWrapper",
         "Task",
         "TaskError",
+        "Trainer",
         "__version__",
         "compare",
         "export",

@@ -50,6 +50,9 @@ class Ears:
     def replaced(self, total: int) -> None:
         """Hear how many nodes were replaced."""
 
+    def heard_driver(self, message: object) -> None:
+        """Hear the process that started the run."""
+
     def told_to_finish(self, finish: Finish) -> None:
         """Hear the end."""
 

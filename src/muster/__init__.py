@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from muster.recipes.algorithms import register_algorithm
     from muster.recipes.policy import load_policy
     from muster.recipes.train import resume, train
+    from muster.recipes.trainer import Trainer
     from muster.report.comparing import compare
     from muster.report.listing import runs
     from muster.tuning.seeds import train_seeds
@@ -48,6 +49,7 @@ __all__ = [
     "StepWrapper",
     "Task",
     "TaskError",
+    "Trainer",
     "__version__",
     "compare",
     "export",
@@ -88,6 +90,7 @@ _HOMES = {
     "muster.recipes.algorithms": ("register_algorithm",),
     "muster.recipes.policy": ("load_policy",),
     "muster.recipes.train": ("resume", "train"),
+    "muster.recipes.trainer": ("Trainer",),
     "muster.report.comparing": ("compare",),
     "muster.report.listing": ("runs",),
     "muster.tuning.seeds": ("train_seeds",),

@@ -1,5 +1,6 @@
-"""Tables of plain text that fit the terminal, whatever the names of files contain."""
+"""Tables of text that fit a terminal or a notebook, whatever the names of files contain."""
 
+import html
 import math
 import shutil
 from collections.abc import Sequence
@@ -43,6 +44,21 @@ def lines(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]
         .rstrip()
         for row in rows
     ]
+
+
+def as_text(pairs: Sequence[tuple[str, str]]) -> str:
+    """Return names and values as lines with aligned columns."""
+    return "\n".join(lines([(name, harmless(value)) for name, value in pairs]))
+
+
+def as_html(pairs: Sequence[tuple[str, str]]) -> str:
+    """Return names and values as a small table, for a notebook."""
+    rows = (
+        f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+        f"<td style='text-align:left'>{html.escape(harmless(value))}</td></tr>"
+        for name, value in pairs
+    )
+    return f"<table>{''.join(rows)}</table>"
 
 
 def short_number(value: float | None) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from muster.errors import MusterError
+from muster.framework.driver import DriverLink
 from muster.framework.labels import Labels
 from muster.framework.node import Finish, Place, Use
 
@@ -60,6 +61,8 @@ class Launch:
     """Resources reserved for each node, by node id, if the engine can reserve them."""
     address: str | None
     """Address of the cluster, for an engine that runs on one; None for the engine's default."""
+    driver: DriverLink | None = None
+    """Messages between the caller and node 0; None if there are none."""
 
 
 class Engine(Protocol):
@@ -132,6 +135,9 @@ class Receiver(Protocol):
     def told_to_finish(self, finish: Finish) -> None:
         """The run has to end."""
 
+    def heard_driver(self, message: object) -> None:
+        """The process that started the run has sent this node a message."""
+
 
 class Transport(Protocol):
     """Connects a node to the others."""
@@ -152,6 +158,9 @@ class Transport(Protocol):
 
     def finishing(self, by: str) -> None:
         """Tell the supervisor that this node ends the run."""
+
+    def tell_driver(self, message: object) -> None:
+        """Send a message to the process that started the run."""
 
     def advance(self) -> None:
         """Count progress of the main thread."""

@@ -41,6 +41,13 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
+class ToDriver:
+    """A message of the program to the process that started it."""
+
+    message: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Returned:
     """`main` returned."""
 
@@ -106,6 +113,13 @@ class Replaced:
     """This many nodes of the run have been replaced so far."""
 
     total: int
+
+
+@dataclass(frozen=True, slots=True)
+class FromDriver:
+    """A message to the program from the process that started it."""
+
+    message: Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,17 +24,20 @@ from muster.engines.orders import (
     AtRun,
     End,
     Finishing,
+    FromDriver,
     Gone,
     Listening,
     Present,
     Raised,
     Replaced,
     Returned,
+    ToDriver,
 )
 from muster.engines.progress import LOOPING, SAVING, STARTING, WAITING, ProgressPage, Watch
 from muster.engines.rendezvous import Rendezvous
 from muster.engines.stop_signals import signals_as_bytes
 from muster.errors import MusterError, NodeError
+from muster.framework.driver import DriverLink, StopSignal
 from muster.framework.node import Finish
 
 _LEAVING = 2.0
@@ -82,10 +86,15 @@ class Supervisor:
 
     def run(self) -> list[Any]:
         """Run the program to its end."""
-        with signals_as_bytes() as signals:
+        driver = self._launch.driver
+        waking = nullcontext() if driver is None else driver.waking()
+        with signals_as_bytes() as signals, waking as calls:
             if signals is not None:
-                heard = partial(self._heard_signal, signals)
+                heard = partial(self._heard_signals, signals)
                 self._selector.register(signals, selectors.EVENT_READ, heard)
+            if driver is not None and calls is not None:
+                asked = partial(self._heard_driver, driver, calls)
+                self._selector.register(calls, selectors.EVENT_READ, asked)
             try:
                 if self._alarm is not None:
                     fd = self._alarm.fileno()
@@ -159,6 +168,9 @@ class Supervisor:
             self._all_finish = True
             self._finish(Finish(order.by), tell=False)
             self._elastic.pass_on(self._end_order(), sender=member)
+        elif isinstance(order, ToDriver):
+            if self._launch.driver is not None:
+                self._launch.driver.deliver(order.message)
         elif isinstance(order, Returned):
             self._works_again(member)
             member.outcome, member.done_at = order, time.monotonic()
@@ -382,16 +394,28 @@ class Supervisor:
 
     # ---- signals
 
-    def _heard_signal(self, reader: socket.socket) -> None:
-        """Ask the nodes to finish at the first signal; kill them at the second."""
+    def _heard_signals(self, reader: socket.socket) -> None:
         for number in reader.recv(64):
-            if self._signal is not None:
-                self._abandoned = True
-                self._finish(Finish(signal.Signals(number).name, number), tell=False)
-                for member in self._members:
-                    member.kill()
-            else:
-                self._signal = number
-                if self._finishing is None:
-                    self._all_finish = len(self._launch.on_signal) == len(self._members)
-                self._finish(Finish(signal.Signals(number).name, number), tell=True)
+            self._heard_signal(number)
+
+    def _heard_driver(self, driver: DriverLink, reader: socket.socket) -> None:
+        """Pass the driver's messages on to node 0; obey its signals."""
+        reader.recv(4096)
+        for message in driver.take():
+            if isinstance(message, StopSignal):
+                self._heard_signal(message.number)
+            elif self._members[0].listening:
+                self._members[0].tell(FromDriver(message))
+
+    def _heard_signal(self, number: int) -> None:
+        """Ask the nodes to finish at the first signal; kill them at the second."""
+        if self._signal is not None:
+            self._abandoned = True
+            self._finish(Finish(signal.Signals(number).name, number), tell=False)
+            for member in self._members:
+                member.kill()
+        else:
+            self._signal = number
+            if self._finishing is None:
+                self._all_finish = len(self._launch.on_signal) == len(self._members)
+            self._finish(Finish(signal.Signals(number).name, number), tell=True)

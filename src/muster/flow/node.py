@@ -1,5 +1,7 @@
 """`ProgramNode`: connects the tasks, channels and servers of this process to other nodes."""
 
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -30,6 +32,8 @@ class ProgramNode:
         self._on_finish: list[Callable[[], None]] = []
         self._is_gathering = False
         self._opened = 0
+        self._from_driver: deque[object] = deque()
+        self._driver_spoke = threading.Condition()
 
     def open_task(self, events: Events, finish: Callable[[Finish], None]) -> NodeTaskLink:
         """Connect a task to its counterparts: the n-th task of each node belongs together."""
@@ -107,6 +111,18 @@ class ProgramNode:
         """Within this block the node writes to disk, and is not ended for being slow."""
         return self._transport.saving()
 
+    def tell_driver(self, message: object) -> None:
+        """Send a message to the process that started the run."""
+        self._transport.tell_driver(message)
+
+    def hear_driver(self, wait: bool) -> object | None:
+        """Return the driver's next message; None if there is none, or if the run has to end."""
+        if wait:
+            self._transport.wait_for(
+                self._driver_spoke, lambda: bool(self._from_driver) or self.finish is not None, None
+            )
+        return self._from_driver.popleft() if self._from_driver else None
+
     def on_finish(self, fn: Callable[[], None]) -> None:
         """Call `fn` when the run has to end; it must not block."""
         self._on_finish.append(fn)
@@ -122,6 +138,8 @@ class ProgramNode:
         """Wake all waiting threads, so that they check whether the run has to end."""
         for fn in self._on_finish:
             fn()
+        with self._driver_spoke:
+            self._driver_spoke.notify_all()
         self.dispatcher.wake_writers()
 
     # ---- from the transport
@@ -149,6 +167,12 @@ class ProgramNode:
     def replaced(self, total: int) -> None:
         """Record the total number of replaced nodes."""
         self.replacements = total
+
+    def heard_driver(self, message: object) -> None:
+        """Keep a message of the driver for the program."""
+        with self._driver_spoke:
+            self._from_driver.append(message)
+            self._driver_spoke.notify_all()
 
     def told_to_finish(self, finish: Finish) -> None:
         """Record that the run has to end, and tell every task."""

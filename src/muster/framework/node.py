@@ -140,6 +140,16 @@ class Node(Protocol):
     def saving(self) -> AbstractContextManager[None]:
         """Within this block the node may write for any length of time without counting as hung."""
 
+    def tell_driver(self, message: object) -> None:
+        """Send a message to the process that started the run."""
+
+    def hear_driver(self, wait: bool) -> object | None:
+        """Return the driver's next message; None if there is none, or if the run has to end.
+
+        Args:
+            wait: Wait for a message, for any length of time.
+        """
+
 
 _current: Node | None = None
 _entering = threading.Lock()

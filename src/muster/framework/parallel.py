@@ -13,9 +13,10 @@ from typing import Any
 from muster.container import whole_cores
 from muster.errors import OptionError
 from muster.framework import topology as topologies
+from muster.framework.driver import DriverLink
 from muster.framework.labels import environment_labels, parse_labels
 from muster.framework.node import Place, current_node
-from muster.framework.sendable_main import check_main
+from muster.framework.sendable_main import sendable
 from muster.spelling import nearest
 
 ENGINES = {"local": "muster.engines.local", "ray": "muster.engines.ray"}
@@ -66,6 +67,7 @@ class Parallel:
         address: str | None = None,
         quiet: bool = False,
         on_signal: str | int | Sequence[str | int] | None = None,
+        driver: DriverLink | None = None,
     ) -> Callable[..., list[Any]]:
         """Return a function that runs `main(*args, **kwargs)` on every node.
 
@@ -102,6 +104,7 @@ class Parallel:
             on_signal: The nodes that a SIGINT, SIGTERM or SIGHUP asks to finish, by role or node
                 id; all by default. The other nodes keep running, so that these can use them while
                 they save, and end when the first of these ends the run.
+            driver: Messages between the caller, on another thread, and node 0.
         """
         _check_choice("topology", topology, topologies.TOPOLOGIES)
         _check_choice("engine", engine, tuple(ENGINES))
@@ -126,6 +129,7 @@ class Parallel:
             "address": _address(address, engine),
             "quiet": quiet,
             "on_signal": _signalled(on_signal, role_of),
+            "driver": driver,
         }
 
         def run(main: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
@@ -135,7 +139,7 @@ class Parallel:
                     "a node cannot start nodes of its own",
                     "call it where the program begins, not in main",
                 )
-            check_main(main, args, kwargs)
+            main, args, kwargs = sendable(main, args, kwargs)
             logs = None if log_dir is None else Path(log_dir).resolve()
             if logs is not None:
                 logs.mkdir(parents=True, exist_ok=True)

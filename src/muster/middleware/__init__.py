@@ -15,7 +15,7 @@ from muster.middleware.gradients import (
 )
 from muster.middleware.guard import GuardError, check_state, guard, guarded
 from muster.middleware.nodes import act, judge, push_weights, receive, serve
-from muster.middleware.record import checkpoint, log_metrics
+from muster.middleware.record import checkpoint, count_episodes, log_metrics, write_line
 from muster.middleware.stop import stop_after
 from muster.middleware.together import agree, collect_rollout, learn
 from muster.middleware.unrolls import (
@@ -38,6 +38,7 @@ __all__ = [
     "collect_unrolls",
     "compute_gradient",
     "contribute",
+    "count_episodes",
     "evaluate",
     "guard",
     "guarded",
@@ -52,4 +53,5 @@ __all__ = [
     "stop_after",
     "take_gradients",
     "train",
+    "write_line",
 ]

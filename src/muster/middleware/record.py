@@ -1,4 +1,8 @@
-"""`checkpoint` and `log_metrics`: save the state, and write the metrics of a loop."""
+"""`checkpoint` and `log_metrics`: save the state, and write the metrics of a loop.
+
+A loop has at most one line of metrics. `write_line` writes it before its turn, for a checkpoint
+that is saved before its turn.
+"""
 
 from collections.abc import Callable, Generator
 
@@ -6,6 +10,9 @@ from muster.framework import Context, Middleware
 from muster.framework.node import elastic_nodes, replacements
 from muster.run import MetricsWriter
 from muster.workers.episode_log import EpisodeLog
+
+_WRITTEN = "line_written"
+"""Key of a loop whose line is written."""
 
 
 def checkpoint(save: Callable[[Context], object], every: int) -> Middleware:
@@ -51,28 +58,47 @@ def log_metrics(
     def _log_metrics(ctx: Context) -> Generator[None, None, None]:
         before = ctx.get("env_step", 0)
         yield
-        if "episodes" in ctx:
-            episodes.add(ctx.episodes)
-        metrics = ctx.setdefault("metrics", {})
-        metrics.update(episodes.window())
+        count_episodes(ctx, episodes)
         # Only the counters decide, so a resumed run and a replaced worker write the same lines.
         due = any(_crossed(before, ctx.env_step, steps) for steps in (every, checkpoint_every))
         if due or before == 0 or "evaluation" in ctx or ctx.finish:
-            metrics.update(episodes.take())
-            own = {**episodes.take_metrics(), **ctx.pop("logged", {})}
-            if own:
-                metrics.update(own)
-                ctx.own_metrics = own
-            replaced = replacements()
-            if replaced is not None:
-                metrics["nodes/replaced"] = replaced
-            metrics.update({f"nodes/{role}": here for role, here in elastic_nodes().items()})
-            if metrics:
-                writer.write(ctx.env_step, metrics, train_iter=ctx.train_iter)
+            write_line(ctx, writer, episodes)
         if note is not None:
             note(ctx)
 
     return _log_metrics
+
+
+def count_episodes(ctx: Context, episodes: EpisodeLog) -> None:
+    """Count the episodes that ended in this loop, once."""
+    if "episodes" in ctx:
+        episodes.add(ctx.pop("episodes"))
+    ctx.setdefault("metrics", {}).update(episodes.window())
+
+
+def write_line(ctx: Context, writer: MetricsWriter, episodes: EpisodeLog) -> None:
+    """Write the line of metrics of this loop, unless it is written.
+
+    Args:
+        ctx: The context of the loop.
+        writer: Receives the metrics.
+        episodes: Has counted the episodes of the loop.
+    """
+    if ctx.get(_WRITTEN):
+        return
+    ctx[_WRITTEN] = True
+    metrics = ctx.metrics
+    metrics.update(episodes.take())
+    own = {**episodes.take_metrics(), **ctx.pop("logged", {})}
+    if own:
+        metrics.update(own)
+        ctx.own_metrics = own
+    replaced = replacements()
+    if replaced is not None:
+        metrics["nodes/replaced"] = replaced
+    metrics.update({f"nodes/{role}": here for role, here in elastic_nodes().items()})
+    if metrics:
+        writer.write(ctx.env_step, metrics, train_iter=ctx.train_iter)
 
 
 def _crossed(before: int, now: int, every: int) -> bool:

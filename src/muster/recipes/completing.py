@@ -1,7 +1,8 @@
-"""A resumed run that has reached its limit is completed without further training.
+"""Runs that end without training: their limit was reached before, or their driver closed them.
 
-Such a run was killed between its last checkpoint and its result, or had already ended. It lacks
-only the last evaluation and `result.json`; its policy stays the same to the bit.
+A resumed run that has reached its limit was killed between its last checkpoint and its result, or
+had already ended. It lacks only the last evaluation and `result.json`; its policy stays the same to
+the bit. A `Trainer` that is closed before its first step leaves a result without an evaluation.
 """
 
 import time
@@ -10,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from muster.errors import MusterWarning
+from muster.recipes.gate import CLOSED
 from muster.recipes.graceful import StopRequest
 from muster.recipes.job import Job
 from muster.recipes.keeping import EVALUATED, keep_best
@@ -61,18 +63,51 @@ def complete(
     if known is not None:
         return replace(known, policy=agent)
     started = time.monotonic()
-    asked = range_of(job.options.workers)
     evaluation = _evaluated(job, agent, stop)
     if evaluation is not None:
         _write_down(job, run, last, evaluation)
+    seconds = time.monotonic() - started
+    return _result(job, run, agent, last, stopped_by, stop, evaluation, seconds)
+
+
+def unstarted(
+    job: Job, run: RunDirectory, agent: Any, last: Checkpoint | None, stop: StopRequest
+) -> RunResult:
+    """Return the result of a run that its driver has closed before the first step.
+
+    Args:
+        job: The job of the run.
+        run: The run's directory.
+        agent: Has the policy that the run would have begun with.
+        last: The checkpoint that it would have begun from; None for a new policy.
+        stop: Tells whether a signal has asked the run to end.
+    """
+    resumed = last if job.options.resume else None  # else only the policy is from there
+    known = _known_result(run, agent.policy_sha256()) if resumed is not None else None
+    if known is not None:
+        return replace(known, policy=agent)
+    return _result(job, run, agent, resumed, CLOSED, stop)
+
+
+def _result(
+    job: Job,
+    run: RunDirectory,
+    agent: Any,
+    last: Checkpoint | None,
+    stopped_by: str,
+    stop: StopRequest,
+    evaluation: Evaluation | None = None,
+    seconds: float = 0.0,
+) -> RunResult:
+    asked = range_of(job.options.workers)
     return RunResult(
         algo=job.algo,
         env=job.env,
         seed=job.options.seed,
         workers=job.workers,
-        env_steps=last.counters["env_step"],
-        train_iter=last.counters["train_iter"],
-        seconds=time.monotonic() - started,
+        env_steps=0 if last is None else last.counters["env_step"],
+        train_iter=0 if last is None else last.counters["train_iter"],
+        seconds=seconds,
         env_steps_per_s=0.0,
         eval_return_mean=evaluation.mean if evaluation else None,
         eval_return_std=evaluation.std if evaluation else None,

@@ -63,13 +63,17 @@ class StopRequest:
         """
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        if self.signal is not None:
+        if self.signal is not None and self._before:
             signal.raise_signal(self.signal)
         try:
             yield
         finally:
             for number in self._before:
                 signal.signal(number, self._note)
+
+    def request(self, number: int) -> None:
+        """Ask the run to end as after this signal, from another thread."""
+        self.signal = number
 
     def is_requested(self) -> bool:
         """Whether a signal arrived."""

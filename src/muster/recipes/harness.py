@@ -3,6 +3,7 @@
     record:    progress -> checkpoint -> metrics and sinks
     evaluate:  here, or on a separate node -> best checkpoint, target
     limit:     guard -> steps, seconds -> signals
+    pace:      the gate of a `Trainer`, if there is one (recipes/gate.py)
 
 A program makes one harness in each of its processes, and calls these methods in the order of its
 loop. Only one process writes the run's files, and only that process records and evaluates.
@@ -11,10 +12,12 @@ loop. Only one process writes the run's files, and only that process records and
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol, Self
 
 from muster import middleware
 from muster.framework import Context, Task
+from muster.recipes.gate import RunGate, post_of
 from muster.recipes.graceful import StopRequest
 from muster.recipes.hooks import hooks_of
 from muster.recipes.job import Job, result_of
@@ -89,6 +92,10 @@ class Harness:
         self._best = self.run.best.score()
         self._writer: MetricsWriter | None = None
         self._evaluator: Evaluator | None = None
+        self._note: Callable[[Context], object] = lambda ctx: None
+        self._metrics_every = 1
+        self._gate: RunGate | None = None
+        self._saved: tuple[int, Path] | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -113,6 +120,7 @@ class Harness:
             note: Called in each loop after its episodes were counted.
         """
         options = self._job.options
+        self._note, self._metrics_every = note or self._note, every
         sinks = metric_sinks(self.run, options)
         writer = self._stack.enter_context(
             MetricsWriter(self.run, resume_from=resume_from, sinks=sinks)
@@ -164,7 +172,8 @@ class Harness:
         """Run the task, and return its result."""
         with middleware.guarded(self._task, self.run.checkpoints.last):
             ctx = self._task.run(end=end)
-        result = result_of(self._job, ctx, self._agent, self._started, self._first_step)
+        paused = 0.0 if self._gate is None else self._gate.paused
+        result = result_of(self._job, ctx, self._agent, self._started, self._first_step, paused)
         return replace(result, stop_signal=self.stop.signal)
 
     def finish(self, result: RunResult) -> RunResult:
@@ -176,17 +185,44 @@ class Harness:
         return result
 
     def _use_hooks(self) -> None:
-        """Add the user's middleware: its way back runs after evaluation and before metrics."""
+        """Add the user's middleware: its way back runs after evaluation and before metrics.
+
+        The gate comes after all of them, when this loop can still be made the last.
+        """
+        if self._job.paced:
+            # One rollout and its updates; where a loop is smaller, up to the next line of metrics.
+            in_step = self._job.cfg.PROGRAM == "in_step"
+            self._gate = RunGate(
+                post_of(self._job, self.stop),
+                1 if in_step else self._metrics_every,
+                self._save_now,
+                lambda: self._agent.parts()["policy"],
+                self.episodes,
+                self.stop,
+            )
+            self._task.use(self._gate.middleware())
         for hook in hooks_of(self._job.options.use):
             self._task.use(hook)
 
-    def _save(self, ctx: Context) -> None:
+    def _save(self, ctx: Context) -> Path:
+        if self._saved is not None and self._saved[0] == ctx.total_step:
+            return self._saved[1]  # the driver asked for it in this loop
         learned = self._agent.parts()
         middleware.check_state(learned)
         parts = {**learned, **self._state(ctx)}
         store = self.run.checkpoints
-        store.save(ctx.env_step, parts, counters_of(ctx), meta_of(self._job, ctx))
+        path = store.save(ctx.env_step, parts, counters_of(ctx), meta_of(self._job, ctx))
         store.prune()
+        self._saved = ctx.total_step, path
+        return path
+
+    def _save_now(self, ctx: Context) -> Path:
+        """Save before the turn of the checkpoint; as always, after the line of metrics."""
+        assert self._writer is not None
+        middleware.count_episodes(ctx, self.episodes)
+        middleware.write_line(ctx, self._writer, self.episodes)
+        self._note(ctx)
+        return self._save(ctx)
 
     def _save_best(self, ctx: Context) -> None:
         mean = ctx.evaluation.mean

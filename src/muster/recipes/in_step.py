@@ -74,14 +74,17 @@ def main(job: Job, stop: StopRequest | None = None) -> RunResult:
     )
     speed = Speed(InStepWork(worker, job), job, worker.env_steps(worker.rollout))
 
+    def loops_until(ctx: Context) -> int:
+        return int(ctx.env_step) // worker.env_steps(1)
+
     def state(ctx: Context) -> dict[str, Any]:
-        rollouts = worker.state_dict(ctx.env_step // worker.env_steps(1))
+        rollouts = worker.state_dict(loops_until(ctx))
         middleware.check_state(rollouts)
         return {"rollouts": rollouts}
 
     def note(ctx: Context) -> None:
-        worker.note_episodes(ctx.rollout, harness.episodes.state)
-        worker.note_metrics(ctx.rollout, harness.episodes.metrics)
+        worker.note_episodes(loops_until(ctx), harness.episodes.state)
+        worker.note_metrics(loops_until(ctx), harness.episodes.metrics)
 
     with (
         Task() as task,

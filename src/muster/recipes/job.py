@@ -11,6 +11,7 @@ from muster.devices import device_in_turn
 from muster.envs import VectorEnv, make_envs
 from muster.envs.setup import EnvSetup
 from muster.framework import Context
+from muster.framework.driver import DriverLink
 from muster.framework.node import elastic_nodes_away, nodes_here, replacements
 from muster.recipes.algorithms import make_agent
 from muster.recipes.env_options import setup_of
@@ -55,6 +56,10 @@ class Job:
     """Code that nodes cannot import; None if there are no nodes."""
     handed: Checkpoint | None = None
     """The state to start from, if rank 0 has handed it over: then there is no file."""
+    paced: bool = False
+    """Whether the run waits at a gate for its driver, a `Trainer`."""
+    driver: DriverLink | None = None
+    """The link to that driver; nodes have one of their own, to the process that started them."""
 
     @property
     def elastic(self) -> WorkerRange | None:
@@ -84,7 +89,7 @@ class Job:
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the configuration by value if its class is in a script: nodes cannot import it."""
-        return {**self.__dict__, "cfg": cloudpickle.dumps(self.cfg)}
+        return {**self.__dict__, "cfg": cloudpickle.dumps(self.cfg), "driver": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore what was sent."""
@@ -122,6 +127,7 @@ class Job:
             "address": options.address,
             "quiet": options.quiet,
             "resources": parse_resources(options.resources) or None,
+            "driver": self.driver,
         }
 
     def make_learner(
@@ -189,7 +195,9 @@ def first_parts_of(checkpoint: Checkpoint) -> dict[str, Any]:
     return {name: checkpoint.parts[name] for name in names}
 
 
-def result_of(job: Job, ctx: Context, agent: Hashed, started: float, first_step: int) -> RunResult:
+def result_of(
+    job: Job, ctx: Context, agent: Hashed, started: float, first_step: int, paused: float = 0.0
+) -> RunResult:
     """Return the result of a run.
 
     Args:
@@ -198,8 +206,9 @@ def result_of(job: Job, ctx: Context, agent: Hashed, started: float, first_step:
         agent: The trained agent.
         started: When this process began, by `time.monotonic`.
         first_step: Environment steps made before `started`.
+        paused: Seconds in which the run waited for its driver.
     """
-    seconds = time.monotonic() - started
+    seconds = time.monotonic() - started - paused
     evaluation = ctx.get("evaluation")
     asked = range_of(job.options.workers)
     return RunResult(

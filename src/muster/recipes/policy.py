@@ -165,6 +165,18 @@ def load_policy(
     return LoadedPolicy(agent, spaces, env, envs.backend, checkpoint, setup)
 
 
+def env_of_run(run: RunDirectory) -> tuple[str, EnvSetup | str, str]:
+    """Return the environment of a run: its id, the argument for `make_envs`, and its backend.
+
+    Raises:
+        OptionError: The run's files name code that this process has not loaded.
+    """
+    config = saved_config(run)
+    env = _env_of(config, run.path)
+    setup = setup_of(env, _env_options(config, None, run.path))
+    return env, setup, _backend_of(config)
+
+
 @dataclass(frozen=True)
 class _EnvOptions:
     """The environment options in a run's file."""

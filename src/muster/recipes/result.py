@@ -4,6 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from muster.columns import as_html, as_text
+from muster.shown import shown
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -30,7 +33,8 @@ class RunResult:
     eval_episodes: int
     policy_sha256: str
     stopped_by: str
-    """`target`, `steps`, `time`, `episodes`, `hook` or `signal`."""
+    """`target`, `steps`, `time`, `episodes`, `hook` or `signal`; `closed` if a `Trainer` was closed
+    before a limit was reached."""
     run_dir: Path
     policy: Any = field(repr=False)
     """The trained policy: `policy.act(obs)` for a batch of observations."""
@@ -66,6 +70,27 @@ class RunResult:
 
         return read_curves(self.run_dir / "metrics.jsonl").columns()
 
+    def __str__(self) -> str:
+        return as_text(self._rows())
+
+    def _repr_html_(self) -> str:
+        """Return the result as a short table, for a notebook."""
+        return as_html(self._rows())
+
+    def _rows(self) -> list[tuple[str, str]]:
+        returns = "not evaluated"
+        if self.eval_return_mean is not None:
+            spread = "" if self.eval_return_std is None else f" +- {self.eval_return_std:.1f}"
+            returns = f"{self.eval_return_mean:.1f}{spread}, {self.eval_episodes} episodes"
+        return [
+            ("run", f"{self.algo} on {self.env}, seed {self.seed}, {self.workers} workers"),
+            ("steps", f"{self.env_steps:,}, {self.train_iter:,} updates"),
+            ("time", f"{self.seconds:.1f} s, {self.env_steps_per_s:,.0f} steps/s"),
+            ("return", returns),
+            ("stopped by", self.stopped_by),
+            ("directory", shown(self.run_dir)),
+        ]
+
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> "RunResult | None":
         """Return the result that was written to `result.json`, without its policy.
@@ -79,5 +104,5 @@ class RunResult:
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of `result.json`."""
-        shown = {name: value for name, value in self.__dict__.items() if name != "policy"}
-        return {**shown, "run_dir": str(self.run_dir)}
+        saved = {name: value for name, value in self.__dict__.items() if name != "policy"}
+        return {**saved, "run_dir": str(self.run_dir)}

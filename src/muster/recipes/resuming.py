@@ -150,14 +150,7 @@ def plan_with(
         refuse_env_of_a_file(saved.env, saved.path)
     told = {**({} if file is None else read_file(file, saved.algo, saved.env)), **given}
     _check_fixed(saved, told)
-    if is_code(saved.options.get("model")) and told.get("model") is None:
-        refuse_code_of_a_file(saved.options["model"], saved.path)
-    if told.get("use") is None:
-        HOOKS.refuse_of_a_file(tuple(saved.options.get("use", ())), saved.path)
-    if told.get("wrapper") is None:
-        WRAPPERS.refuse_of_a_file(tuple(saved.options.get("wrapper", ())), saved.path)
-    if told.get("eval_env") is None and saved.options.get("eval_env") is not None:
-        refuse_env_of_a_file(saved.options["eval_env"], saved.path, "eval_env")
+    refuse_code(saved, told)
     settings = resolve(saved.algo, saved.env, told, base=saved.options)
     before = resolve(saved.algo, saved.env, {}, base=saved.options)
     changes = {
@@ -166,6 +159,18 @@ def plan_with(
         if name not in OF_THE_COMMAND and before.value(name) != settings.value(name)
     }
     return Resumption(saved, settings, changes)
+
+
+def refuse_code(saved: SavedRun, told: Mapping[str, Any]) -> None:
+    """Raise OptionError if the run's file names code that the caller does not name, too."""
+    if is_code(saved.options.get("model")) and told.get("model") is None:
+        refuse_code_of_a_file(saved.options["model"], saved.path)
+    if told.get("use") is None:
+        HOOKS.refuse_of_a_file(tuple(saved.options.get("use", ())), saved.path)
+    if told.get("wrapper") is None:
+        WRAPPERS.refuse_of_a_file(tuple(saved.options.get("wrapper", ())), saved.path)
+    if told.get("eval_env") is None and saved.options.get("eval_env") is not None:
+        refuse_env_of_a_file(saved.options["eval_env"], saved.path, "eval_env")
 
 
 def _check_same(saved: SavedRun, algo: str | None, env: str | None) -> None:

@@ -29,7 +29,7 @@ from muster.recipes.job import Job
 from muster.workers.limits import Calibration, Limits, Split, waited_for_a_core
 from muster.workers.slot_worker import SlotWorker
 
-_APART = ("_evaluate", "_checkpoint")
+_APART = ("_evaluate", "_checkpoint", "_gate")
 """Middleware whose time does not count as training."""
 _WAITING = ("_receive", "_receive_unrolls", "_take_gradients")
 """Middleware that waits for others."""

@@ -21,7 +21,7 @@ from muster.recipes.algorithms import load, load_algorithm, nodes_of, program_of
 from muster.recipes.backbone import first_parts, save_start, with_backbone
 from muster.recipes.beforehand import check_beforehand
 from muster.recipes.clones import check_start, is_fitted
-from muster.recipes.completing import complete, limit_reached
+from muster.recipes.completing import complete, limit_reached, unstarted
 from muster.recipes.env_options import WRAPPERS, setup_of
 from muster.recipes.eval_env import check_eval_env
 from muster.recipes.failure import RunError, keep_failure
@@ -33,7 +33,9 @@ from muster.recipes.join_options import as_rank, check_alone, split_join
 from muster.recipes.joining import hosting
 from muster.recipes.memory import check_memory, check_shared_memory
 from muster.recipes.models import load_model
+from muster.recipes.other_env import check_spaces
 from muster.recipes.own_code import OwnCode
+from muster.recipes.pacing import Pacing
 from muster.recipes.policy import LoadedPolicy, load_policy
 from muster.recipes.progress import name_of_terminal
 from muster.recipes.ranks import as_recipe, common_settings, to_hand_over
@@ -63,10 +65,27 @@ def train(
             not given comes from the file, else from the preset for this environment, else from the
             defaults; in a resumed run, from the run.
     """
+    return run_training(algo, env, config, options)
+
+
+def run_training(
+    algo: str | None,
+    env: str | None,
+    config: str | Path | None,
+    options: dict[str, Any],
+    pacing: Pacing | None = None,
+) -> RunResult:
+    """Train as `train` does; with `pacing`, only as far as a driver on another thread asks."""
     load_algorithm(algo)
     joined, options = split_join(as_written(options))
     if joined is not None:
         check_alone(options)
+        if pacing is not None:
+            raise OptionError(
+                "a Trainer cannot join ranks",
+                "the other ranks would wait for every step of this one",
+                "muster.train(..., join=..., rank=..., world=...)",
+            )
         if not joined.leads:
             from muster.recipes.following import follow
 
@@ -90,7 +109,7 @@ def train(
     own_code = None if joined is not None else own_code_of(plan)
     settings = settings.on_backend(backend)
     plan = replace(plan, settings=settings.with_processes_of(plan.settings))
-    stop = StopRequest()
+    stop = StopRequest() if pacing is None else pacing.stop
     start_from = None if plan.resumption else policy_to_start_from(plan, agent)
     backbone = None if plan.resumption else settings.options.backbone
     parts = None if backbone is None else first_parts(backbone, agent)
@@ -118,31 +137,10 @@ def train(
             terminal=name_of_terminal(),
             start_from=None if start_from is None else str(start_from.path),
             own_code=own_code,
+            paced=pacing is not None,
+            driver=None if pacing is None else pacing.link,
         )
-        reached = None
-        if plan.resumption is not None and start_from is not None:
-            reached = limit_reached(job, start_from)
-        if not settings.options.quiet:
-            for line in _first_lines(plan, run, start_from, reached):
-                say(line)
-            if os.isatty(2) and not compiled_before(act):
-                say("compiling for this processor, 10 to 30 s; later runs reuse the compiled code")
-        written = to_write(plan, start_from)
-        run.write_config(written)
-        if ranks is not None:
-            ranks.start(to_hand_over(job, written, start_from, reached))
-        try:
-            if reached is not None and start_from is not None:
-                result = complete(job, run, agent, start_from, reached, stop)
-            else:
-                run.forget_result()
-                recipe = program_of(algo) if ranks is None else as_recipe(ranks)
-                result = _run(recipe, job, run, stop)
-        except Exception as error:
-            keep_failure(error, run)
-            raise
-        result = replace(result, stop_signal=stop.signal)
-        run.write_result(result.as_json())
+        result = _train_in(run, plan, job, agent, start_from, stop, pacing, ranks)
     return with_policy(result, agent, settings)
 
 
@@ -154,6 +152,46 @@ def with_policy(result: RunResult, agent: Any, settings: Settings) -> RunResult:
     backend = settings.options.backend
     policy = LoadedPolicy(result.policy, agent.obs_space, result.env, backend, setup=setup)
     return replace(result, policy=policy)
+
+
+def _train_in(
+    run: RunDirectory,
+    plan: "RunPlan",
+    job: Job,
+    agent: Any,
+    start_from: Checkpoint | None,
+    stop: StopRequest,
+    pacing: Pacing | None,
+    ranks: Any,
+) -> RunResult:
+    """Train in an open run directory, and write the result."""
+    reached = None
+    if plan.resumption is not None and start_from is not None:
+        reached = limit_reached(job, start_from)
+    if not job.options.quiet:
+        for line in _first_lines(plan, run, start_from, reached):
+            say(line)
+        if os.isatty(2) and not compiled_before(act):
+            say("compiling for this processor, 10 to 30 s; later runs reuse the compiled code")
+    written = to_write(plan, start_from)
+    run.write_config(written)
+    if ranks is not None:
+        ranks.start(to_hand_over(job, written, start_from, reached))
+    try:
+        if reached is not None and start_from is not None:
+            result = complete(job, run, agent, start_from, reached, stop)
+        elif pacing is not None and not pacing.wait_to_begin(job, agent, start_from):
+            result = unstarted(job, run, agent, start_from, stop)
+        else:
+            run.forget_result()
+            recipe = program_of(job.algo) if ranks is None else as_recipe(ranks)
+            result = _run(recipe, job, run, stop)
+    except Exception as error:
+        keep_failure(error, run)
+        raise
+    result = replace(result, stop_signal=stop.signal)
+    run.write_result(result.as_json())
+    return result
 
 
 def resume(
@@ -331,7 +369,9 @@ def policy_to_start_from(plan: RunPlan, agent: Any) -> Checkpoint | None:
         return None
     run = RunDirectory.open(path)
     if not is_fitted(saved_config(run)):
-        return _checked(run, plan)
+        checkpoint = _checked(run, plan, is_same_env=False)
+        check_spaces(run, plan.env, agent)
+        return checkpoint
     checkpoint = run.checkpoints.load(run.checkpoint or run.best.path())
     spaces = agent.obs_space, agent.action_space
     check_start(checkpoint, run.path, plan.algo, plan.settings.config, spaces)
@@ -364,11 +404,11 @@ def _check_total(plan: RunPlan, last: Checkpoint) -> None:
         )
 
 
-def _checked(run: RunDirectory, plan: RunPlan) -> Checkpoint:
+def _checked(run: RunDirectory, plan: RunPlan, is_same_env: bool = True) -> Checkpoint:
     """Load a checkpoint of `run`. Raises OptionError if it belongs to something else."""
     checkpoint = run.checkpoints.load(run.checkpoint)
     saved = (checkpoint.meta.get("algo"), checkpoint.meta.get("env"))
-    if saved != (plan.algo, plan.env):
+    if saved[0] != plan.algo or (is_same_env and saved[1] != plan.env):
         raise OptionError(
             f"{checkpoint.path} is of {saved[0]} on {saved[1]}",
             f"this run is {plan.algo} on {plan.env}",

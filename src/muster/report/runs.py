@@ -46,7 +46,8 @@ class RunSummary:
     """All of `config.yaml` except algorithm, environment, seed and history."""
     status: Status
     """`running`: a process writes to it. `finished`: it reached a limit or its target. `stopped`: a
-    signal ended it cleanly. `failed`: it has no result, and no process works on it."""
+    signal, or the program of its `Trainer`, ended it cleanly. `failed`: it has no result, and no
+    process works on it."""
     stopped_by: str | None
     env_steps: int | None
     seconds: float | None
@@ -217,7 +218,7 @@ def _status(result: dict[str, Any], writer: RunWriter | None) -> Status:
         return "running"
     if not result:
         return "failed"
-    return "stopped" if result.get("stopped_by") == "signal" else "finished"
+    return "stopped" if result.get("stopped_by") in ("signal", "closed") else "finished"
 
 
 def _evaluations(path: Path, problems: list[str]) -> tuple[list[float], int | None, float | None]:

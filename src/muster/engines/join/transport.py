@@ -130,6 +130,9 @@ class JoinTransport:
     def finishing(self, by: str) -> None:
         """Do nothing: there is no supervisor."""
 
+    def tell_driver(self, message: object) -> None:
+        """Do nothing: no process has started the ranks, so none waits for a message."""
+
     def advance(self) -> None:
         """Count progress of the main thread."""
         self._pulse.advance()

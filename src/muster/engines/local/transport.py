@@ -19,6 +19,7 @@ from muster.engines.orders import (
     AtRun,
     End,
     Finishing,
+    FromDriver,
     Go,
     Gone,
     Listening,
@@ -26,6 +27,7 @@ from muster.engines.orders import (
     Present,
     Publish,
     Replaced,
+    ToDriver,
 )
 from muster.engines.progress import LOOPING, OUTSIDE, SAVING, WAITING, ProgressRow
 from muster.errors import TaskError
@@ -130,6 +132,10 @@ class LocalTransport:
         """Tell the supervisor that this node ends the run."""
         self.tell(Finishing(by))
 
+    def tell_driver(self, message: object) -> None:
+        """Send a message to the process that started the run."""
+        self.tell(ToDriver(message))
+
     def looping(self, is_looping: bool) -> None:
         """Record that the main thread enters or leaves `Task.run`."""
         self._unwaited = LOOPING if is_looping else OUTSIDE
@@ -227,6 +233,8 @@ class LocalTransport:
             self._receiver.replaced(order.total)
         elif isinstance(order, End):
             self._receiver.told_to_finish(order.finish)
+        elif isinstance(order, FromDriver):
+            self._receiver.heard_driver(order.message)
         else:
             raise TypeError(f"the parent said {order!r}")
 

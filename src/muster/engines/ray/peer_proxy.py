@@ -149,6 +149,9 @@ class PeerProxy:
     def told_to_finish(self, finish: Finish) -> None:
         """Not called by a link hub."""
 
+    def heard_driver(self, message: object) -> None:
+        """Not called by a link hub."""
+
     # ---- to the other node actor
 
     def _add(self, what: "Delivery | _Linked | _Lost") -> None:

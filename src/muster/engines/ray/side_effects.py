@@ -6,6 +6,7 @@ Every block here leaves the process as it found it.
 import atexit
 import contextlib
 import importlib
+import logging
 import os
 import signal
 import sys
@@ -168,14 +169,24 @@ def loopback() -> Iterator[None]:
             os.environ[_LOOPBACK_ENV] = had
 
 
+def _is_not_about_sigterm(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith("SIGTERM handler is not set")
+
+
 @contextlib.contextmanager
 def our_signals() -> Iterator[None]:
     """Keep this process's handler of SIGTERM, which `ray.init` replaces by `sys.exit(15)`.
 
-    A SIGTERM that arrives meanwhile is raised again afterwards.
+    A SIGTERM that arrives meanwhile is raised again afterwards. On another thread Ray replaces
+    nothing, and its warning that it does not is left out.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        log = logging.getLogger("ray._private.worker")
+        log.addFilter(_is_not_about_sigterm)
+        try:
+            yield
+        finally:
+            log.removeFilter(_is_not_about_sigterm)
         return
     ours = signal.getsignal(signal.SIGTERM)
     came = False
