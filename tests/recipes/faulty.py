@@ -192,7 +192,8 @@ def command(algo, run_dir, workers, **options):
 
 def environment(fault=None, **more):
     here = str(Path(__file__).parent)
-    environ = {**os.environ, "PYTHONPATH": here, **more}
+    path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+    environ = {**os.environ, "PYTHONPATH": path, **more}
     if fault is not None:
         environ[VARIABLE] = json.dumps(asdict(fault))
     return environ
