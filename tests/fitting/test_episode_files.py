@@ -274,7 +274,7 @@ def ruin(path, how):
     [
         ("cut", "cannot be read"),
         ("no file", "has no main_data.hdf5"),
-        ("no metadata", "does not say what its observation_space is"),
+        ("no metadata", "does not describe its observation_space"),
         ("an episode less", "has 5 episodes, and its metadata say 6"),
         ("a link", "actions is a link"),
         ("texts", "no rows of numbers"),

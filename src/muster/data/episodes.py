@@ -111,7 +111,7 @@ def check_room(path: str | Path) -> None:
     if place.exists() and not (place.is_dir() and not any(place.iterdir())):
         raise OptionError(
             f"there is something in {place} already",
-            "recorded episodes get a directory of their own",
+            "recorded episodes need a separate directory",
             f"another directory, or rm -r {place}",
         )
 
@@ -156,7 +156,7 @@ def _episodes(columns: Mapping[str, Any]) -> Iterator[RecordedEpisode]:
     if any(len(part) != total + len(steps) for part in parts.values()) or min(steps) < 1:
         raise ValueError("its observations do not fit the lengths of its episodes")
     if len(ended) != len(steps):
-        raise ValueError("it does not say of every episode how it ended")
+        raise ValueError("it does not record how every episode ended")
     start = 0
     for number, (length, terminated) in enumerate(zip(steps, ended, strict=True)):
         here = slice(start, start + length)

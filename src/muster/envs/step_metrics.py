@@ -98,7 +98,7 @@ class StepMetrics:
         if name in self._refused:
             return False
         if not isinstance(name, str) or not name or len(name.encode()) > LONGEST_NAME:
-            what = f"{name!r:.120} is no text of 1 to {LONGEST_NAME} bytes"
+            what = f"{name!r:.120} is not a string of 1 to {LONGEST_NAME} bytes"
             self._refuse(name, what)
         elif len(self._names) >= MOST_NAMES:
             self._refuse("more", f"there are more than {MOST_NAMES} names of metrics")

@@ -65,7 +65,7 @@ def _clone(model: str, checkpoint: Checkpoint) -> Clone:
         return Clone.of_meta(model, dict(checkpoint.meta["clone"]), str(checkpoint.meta["norm"]))
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
-            f"{checkpoint.path} does not say which network it is of",
+            f"{checkpoint.path} does not name its network",
             str(error).splitlines()[0],
             "the checkpoint that muster fit wrote",
         ) from error

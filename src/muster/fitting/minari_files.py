@@ -98,7 +98,7 @@ def _metadata(folder: Path, file: Any) -> dict[str, Any]:
 def _space(about: dict[str, Any], name: str) -> gym.Space[Any]:
     text = about.get(name)
     if not isinstance(text, str):
-        raise ValueError(f"it does not say what its {name} is")
+        raise ValueError(f"it does not describe its {name}")
     return space_from_json(json.loads(text))
 
 

@@ -36,7 +36,7 @@ def policy_of_clone(checkpoint: Checkpoint, path: Path) -> tuple[str, PPOConfig]
 
     Raises:
         RunDirectoryError: The run is of a classifier.
-        CheckpointError: The checkpoint does not say which network it is of.
+        CheckpointError: The checkpoint does not name its network.
     """
     about = _about(checkpoint, path)
     model = checkpoint.meta.get("model")
@@ -46,7 +46,7 @@ def policy_of_clone(checkpoint: Checkpoint, path: Path) -> tuple[str, PPOConfig]
         return _PLAYER, PPOConfig(model=str(model), **chosen)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
-            f"{checkpoint.path} does not say which network it is of",
+            f"{checkpoint.path} does not name its network",
             str(error).splitlines()[0],
             "the checkpoint that muster fit wrote",
         ) from error

@@ -124,15 +124,15 @@ def train_seeds(
             if study.record.search != "seeds":
                 raise StudyError(
                     f"{shown(study.path)} is a study that tries several settings",
-                    "it goes on by trying the rest of them",
+                    "it is resumed as a study: muster tries the remaining settings",
                     f"muster tune --resume {shown(study.path)}",
                 )
             check_same(study.record, algo, env, given)
             return _conduct(study, jobs, quiet)
     if algo is None or env is None:
         raise OptionError(
-            f"train_seeds does not say which {'algorithm' if algo is None else 'environment'}",
-            "only runs that are resumed know their own",
+            f"train_seeds needs an {'algorithm' if algo is None else 'environment'}",
+            "only a resumed study already has one",
             'muster.train_seeds("ppo", "CartPole-v1", seeds=5)',
         )
     check_algorithm(algo, f"muster train {{}} {env} --seeds {seeds}")
