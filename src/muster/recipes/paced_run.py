@@ -168,7 +168,7 @@ class PacedRun:
         self.request_close(number)
         try:
             while not isinstance(message := self._next(), _Ended):
-                if isinstance(message, Arrived) and not message.is_last:
+                if number is None and isinstance(message, Arrived) and not message.is_last:
                     self._pacing.link.send(Close())
         except BaseException:  # a second Ctrl-C: whoever sends it does not want to wait
             for _ in range(2):
