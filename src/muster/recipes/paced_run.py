@@ -121,6 +121,9 @@ class PacedRun:
                 self._go_on()
             else:
                 self._begin(True)
+        elif not self._stands and self._wanted is not None:
+            # An interrupted step: Ctrl-C may have come between a message and its reading.
+            self._go_on()
         while True:
             if self._stands and self.report is not None:
                 if self._wanted is None or self.report.env_step >= self._wanted:
@@ -165,7 +168,7 @@ class PacedRun:
         self.request_close(number)
         try:
             while not isinstance(message := self._next(), _Ended):
-                if isinstance(message, Arrived) and not message.is_last:
+                if number is None and isinstance(message, Arrived) and not message.is_last:
                     self._pacing.link.send(Close())
         except BaseException:  # a second Ctrl-C: whoever sends it does not want to wait
             for _ in range(2):
@@ -215,7 +218,12 @@ class PacedRun:
                 message = self._pacing.link.receive(_TURN_S)
                 break
             except queue.Empty:
-                if not self._thread.is_alive() and not self.has_ended:
+                if self._thread.is_alive():
+                    continue
+                if self._pacing.ended is not None:  # the message was lost by Ctrl-C
+                    message = self._pacing.ended
+                    break
+                if not self.has_ended:
                     raise TaskError(
                         "the thread of this run has died",
                         "it left no result and no error",
@@ -248,4 +256,5 @@ def _train(
         ended = _Ended(run_training(algo, env, config, options, pacing))
     except BaseException as error:
         ended = _Ended(None, error)
+    pacing.ended = ended
     pacing.link.deliver(ended)

@@ -31,6 +31,8 @@ class Pacing:
         self.link = DriverLink()
         self.stop = StopRequest()
         """Takes the place of signals, which only the main thread receives."""
+        self.ended: object | None = None
+        """The last message of the run's thread."""
         self._begin: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
     def begin(self, is_wanted: bool) -> None:
