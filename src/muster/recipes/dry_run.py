@@ -29,15 +29,9 @@ from muster.recipes.job import Job
 from muster.recipes.memory import memory_needs, shared_memory_need
 from muster.recipes.models import load_model
 from muster.recipes.roles import with_range
-from muster.recipes.train import (
-    RunPlan,
-    checkpoint_to_resume,
-    own_code_of,
-    plan_run,
-    policy_to_start_from,
-    to_write,
-    try_out,
-)
+from muster.recipes.run_plan import RunPlan, own_code_of, plan_run, to_write
+from muster.recipes.starting_point import checkpoint_to_resume, policy_to_start_from
+from muster.recipes.train import try_out
 from muster.run import Checkpoint, RunDirectory
 from muster.run.claim import in_use, living_writer
 from muster.run.config_io import to_yaml

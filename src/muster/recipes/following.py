@@ -23,8 +23,9 @@ from muster.recipes.models import load_model
 from muster.recipes.ranks import as_recipe, common_settings, failures_kept
 from muster.recipes.result import RunResult
 from muster.recipes.resuming import plan_with, run_of_config
+from muster.recipes.run_plan import RunPlan, plan_run, to_write
 from muster.recipes.settings import Settings
-from muster.recipes.train import RunPlan, plan_run, to_write, try_out, with_policy
+from muster.recipes.train import try_out, with_policy
 from muster.run import Checkpoint
 
 _OF_RANK_0 = ("run_dir", "from_checkpoint", "resume")

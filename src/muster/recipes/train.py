@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from muster.nets.threads import one_torch_thread
 from muster.recipes.algorithms import load, load_algorithm, nodes_of, program_of
 from muster.recipes.backbone import first_parts, save_start, with_backbone
 from muster.recipes.beforehand import check_beforehand
-from muster.recipes.clones import check_start, is_fitted
 from muster.recipes.completing import complete, limit_reached, unstarted
 from muster.recipes.env_options import WRAPPERS, setup_of
 from muster.recipes.eval_env import check_eval_env
@@ -33,16 +32,14 @@ from muster.recipes.join_options import as_rank, check_alone, split_join
 from muster.recipes.joining import hosting
 from muster.recipes.memory import check_memory, check_shared_memory
 from muster.recipes.models import load_model
-from muster.recipes.other_env import check_spaces
-from muster.recipes.own_code import OwnCode
 from muster.recipes.pacing import Pacing
 from muster.recipes.policy import LoadedPolicy, load_policy
 from muster.recipes.progress import name_of_terminal
 from muster.recipes.ranks import as_recipe, common_settings, to_hand_over
 from muster.recipes.result import RunResult
-from muster.recipes.resuming import Resumption, plan_resume
-from muster.recipes.saved import HISTORY, saved_config
-from muster.recipes.settings import Settings, read_file, resolve
+from muster.recipes.run_plan import RunPlan, own_code_of, plan_run, to_write
+from muster.recipes.settings import Settings
+from muster.recipes.starting_point import checkpoint_to_resume, policy_to_start_from
 from muster.recipes.worker_range import range_of
 from muster.run import Checkpoint, RunDirectory
 from muster.shown import shown
@@ -156,7 +153,7 @@ def with_policy(result: RunResult, agent: Any, settings: Settings) -> RunResult:
 
 def _train_in(
     run: RunDirectory,
-    plan: "RunPlan",
+    plan: RunPlan,
     job: Job,
     agent: Any,
     start_from: Checkpoint | None,
@@ -216,47 +213,6 @@ def resume(
     return train(algo, env, config, run_dir=str(run), resume=True, **changes)
 
 
-@dataclass(frozen=True)
-class RunPlan:
-    """The run to train: a new one, or a resumed one."""
-
-    algo: str
-    env: str
-    settings: Settings
-    resumption: Resumption | None = None
-
-
-def plan_run(
-    algo: str | None, env: str | None, options: dict[str, Any], config: str | Path | None
-) -> RunPlan:
-    """Return the plan of a run from names, options and a file. Raises OptionError."""
-    for name, value, example in (("algo", algo, "ppo"), ("env", env, "CartPole-v1")):
-        if not isinstance(value, str | None):
-            raise OptionError(
-                f"{name}={value!r:.80} is not possible",
-                "files of a run hold names, by which it is resumed and played",
-                f'{name}="{example}", or a name that you register',
-            )
-    if _is_resume(algo, env, options, config):
-        found = plan_resume(algo, env, options, config)
-        return RunPlan(found.saved.algo, found.saved.env, found.settings, found)
-    if algo is None or env is None:
-        raise OptionError(
-            f"muster.train needs an {'algorithm' if algo is None else 'environment'}",
-            "only a resumed run already has one",
-            'muster.train("ppo", "CartPole-v1")',
-        )
-    return RunPlan(algo, env, resolve(algo, env, options, config))
-
-
-def _is_resume(
-    algo: str | None, env: str | None, options: dict[str, Any], config: str | Path | None
-) -> bool:
-    if "resume" in options or config is None or algo is None or env is None:
-        return options.get("resume") is True
-    return read_file(config, algo, env).get("resume") is True
-
-
 def _first_lines(
     plan: RunPlan, run: RunDirectory, start_from: Checkpoint | None, reached: str | None
 ) -> Iterator[str]:
@@ -303,15 +259,6 @@ def _run(recipe: Any, job: Job, run: RunDirectory, stop: StopRequest) -> RunResu
     return replace(result, policy=load_policy(last, model=job.cfg.model, env=job.env))
 
 
-def own_code_of(plan: RunPlan) -> OwnCode | None:
-    """Return the code that nodes need; None if there are no nodes."""
-    if not plan.settings.on_nodes:
-        return None
-    options = plan.settings.options
-    envs = tuple(each for each in (plan.env, options.eval_env) if each is not None)
-    return OwnCode.of(plan.algo, envs, plan.settings.config.model, options.use, options.wrapper)
-
-
 def try_out(algo: str, env: str, settings: Settings, prepare: bool = True) -> tuple[Any, Any]:
     """Validate combinations of settings; return an agent, and the environment's backend.
 
@@ -348,78 +295,3 @@ def _open_run(plan: RunPlan) -> RunDirectory:
         assert options.run_dir is not None
         return RunDirectory.open(options.run_dir, writable=True)
     return RunDirectory.create(options.run_dir, plan.env, plan.algo, options.seed)
-
-
-def to_write(plan: RunPlan, start_from: Checkpoint | None) -> dict[str, Any]:
-    """Return the content of `config.yaml`: all settings that a resumed run needs."""
-    options = asdict(plan.settings.options)
-    for name in ("run_dir", "resume", "quiet"):
-        del options[name]
-    written = {"algo": plan.algo, "env": plan.env, **options, **asdict(plan.settings.config)}
-    if plan.resumption is not None and start_from is not None:
-        written["from_checkpoint"] = plan.resumption.saved.from_checkpoint
-        written[HISTORY] = plan.resumption.history(start_from.step)
-    return written
-
-
-def policy_to_start_from(plan: RunPlan, agent: Any) -> Checkpoint | None:
-    """Load the checkpoint whose policy a new run begins with; None if it begins with none."""
-    path = plan.settings.options.from_checkpoint
-    if path is None:
-        return None
-    run = RunDirectory.open(path)
-    if not is_fitted(saved_config(run)):
-        checkpoint = _checked(run, plan, is_same_env=False)
-        check_spaces(run, plan.env, agent)
-        return checkpoint
-    checkpoint = run.checkpoints.load(run.checkpoint or run.best.path())
-    spaces = agent.obs_space, agent.action_space
-    check_start(checkpoint, run.path, plan.algo, plan.settings.config, spaces)
-    return checkpoint
-
-
-def checkpoint_to_resume(run: RunDirectory, plan: RunPlan) -> Checkpoint:
-    """Load the checkpoint to resume from. Raises OptionError if that is impossible."""
-    if run.checkpoint is not None and run.checkpoint.parent != run.checkpoints.path:
-        raise OptionError(
-            f"{run.checkpoint} cannot be resumed",
-            "the best checkpoint holds only the policy, without the state that training needs",
-            f"muster resume {run.path}, or --from-checkpoint {run.checkpoint} for a new run",
-        )
-    start_from = _checked(run, plan)
-    plan.settings.config.check_resume(start_from.parts, plan.settings.options.num_envs)
-    _check_total(plan, start_from)
-    return start_from
-
-
-def _check_total(plan: RunPlan, last: Checkpoint) -> None:
-    """Raise OptionError if the run has already passed the new total of steps."""
-    asked, done = plan.settings.options.env_steps, int(last.counters["env_step"])
-    changed = plan.resumption is not None and "env_steps" in plan.resumption.changes
-    if changed and asked is not None and asked < done:
-        raise OptionError(
-            f"env_steps={asked} is not possible: the run has done {done:,}",
-            "env_steps is the new total, including the steps so far",
-            f"env_steps={2 * done}",
-        )
-
-
-def _checked(run: RunDirectory, plan: RunPlan, is_same_env: bool = True) -> Checkpoint:
-    """Load a checkpoint of `run`. Raises OptionError if it belongs to something else."""
-    checkpoint = run.checkpoints.load(run.checkpoint)
-    saved = (checkpoint.meta.get("algo"), checkpoint.meta.get("env"))
-    if saved[0] != plan.algo or (is_same_env and saved[1] != plan.env):
-        raise OptionError(
-            f"{checkpoint.path} is of {saved[0]} on {saved[1]}",
-            f"this run is {plan.algo} on {plan.env}",
-            f"muster train {saved[0]} {saved[1]} ...",
-        )
-    model, mine = saved_config(run).get("model"), plan.settings.config.model
-    if model != mine:
-        raise OptionError(
-            f"the policy in {checkpoint.path} is of the model {model!r:.80}",
-            f"this run's model is {mine!r:.80}; "
-            "the files of a run cannot choose it, because it may be code",
-            f"--model {model:.80}" if model else "leave --model out",
-        )
-    return checkpoint
