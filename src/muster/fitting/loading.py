@@ -8,6 +8,7 @@ from muster.fitting.classifier import Classifier
 from muster.fitting.clone import Clone
 from muster.fitting.network import FittedNetwork
 from muster.fitting.options import FitOptions
+from muster.recipes.clones import no_network_named
 from muster.recipes.models import load_model, refuse_code_of_a_file
 from muster.run import Checkpoint, CheckpointError, RunDirectory
 
@@ -64,8 +65,4 @@ def _clone(model: str, checkpoint: Checkpoint) -> Clone:
     try:
         return Clone.of_meta(model, dict(checkpoint.meta["clone"]), str(checkpoint.meta["norm"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"{checkpoint.path} does not name its network",
-            str(error).splitlines()[0],
-            "the checkpoint that muster fit wrote",
-        ) from error
+        raise no_network_named(checkpoint, error) from error

@@ -45,11 +45,16 @@ def policy_of_clone(checkpoint: Checkpoint, path: Path) -> tuple[str, PPOConfig]
         chosen["hidden"] = tuple(chosen["hidden"])
         return _PLAYER, PPOConfig(model=str(model), **chosen)
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"{checkpoint.path} does not name its network",
-            str(error).splitlines()[0],
-            "the checkpoint that muster fit wrote",
-        ) from error
+        raise no_network_named(checkpoint, error) from error
+
+
+def no_network_named(checkpoint: Checkpoint, error: Exception) -> CheckpointError:
+    """Return the error for a fitted checkpoint from which no network can be built."""
+    return CheckpointError(
+        f"{checkpoint.path} does not name its network",
+        str(error).splitlines()[0],
+        "the checkpoint that muster fit wrote",
+    )
 
 
 def no_env_of_clone(path: Path) -> RunDirectoryError:
