@@ -103,6 +103,14 @@ def test_another_world_is_an_error_on_every_rank(meet):
     assert all("world=4" in told(error) and "world=3" in told(error) for error in errors.values())
 
 
+def test_a_rank_that_comes_after_a_mistake_learns_of_it_at_once(meet):
+    here = meet(3)
+    here.guest(2, world=4)
+    here.wait_for(2)
+    here.guest(1)
+    assert "rank 2 has world=4, rank 0 has world=3" in told(here.wait_for(3)[1])
+
+
 def test_a_rank_that_is_started_twice_is_an_error_on_every_rank(meet):
     here = meet(3)
     here.guest(1)

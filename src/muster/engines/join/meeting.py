@@ -79,6 +79,9 @@ class Host:
         self._refused: list[str] = []
         self._strangers = threading.BoundedSemaphore(_MOST_STRANGERS)
         self._begun = False
+        self._problem_found: MusterError | None = None
+        self._lock = threading.Lock()
+        """Held to decide whether a guest is still in time."""
         self._listener = _listening(terms)
         threading.Thread(target=self._accept, name="muster-join-host", daemon=True).start()
 
@@ -103,7 +106,8 @@ class Host:
                 self._news.put(guest)
                 self._end(problem)
             self._wires[guest.rank] = guest.wire
-        self._begun = True
+        with self._lock:
+            self._begun = True
         for wire in self._wires.values():
             with contextlib.suppress(OSError):  # the first frame that is awaited tells
                 wire.send(Kind.WELCOME)
@@ -130,7 +134,9 @@ class Host:
             wire.close()
 
     def _end(self, problem: MusterError) -> NoReturn:
-        """Tell everyone who is here what is wrong."""
+        """Tell everyone who is here what is wrong; `_receive` tells those who are about to be."""
+        with self._lock:
+            self._problem_found = problem
         for wire in (*self._wires.values(), *self._unread()):
             with contextlib.suppress(OSError):
                 wire.send(Kind.ABORT, error_text(problem))
@@ -182,10 +188,12 @@ class Host:
             return
         finally:
             self._strangers.release()
-        if not self._begun:
-            self._news.put(_Guest(asked.node, wire, hello))
-            return
-        late = OptionError(
+        with self._lock:
+            problem = self._problem_found
+            if not self._begun and problem is None:
+                self._news.put(_Guest(asked.node, wire, hello))
+                return
+        late = problem or OptionError(
             f"rank {asked.node} is too late for the run at {self._terms.address}",
             f"its {self._terms.world} ranks have met, and a run does not take another",
             "another port for another run, or start all ranks again",
