@@ -224,6 +224,13 @@ def test_a_contiguous_array_is_not_copied_and_a_strided_one_is():
     assert struct.unpack("<f", buffer[:4]) == (7.0,)
 
 
+def test_a_dtype_that_ml_dtypes_has_taught_numpy_still_travels_as_integers():
+    pytest.importorskip("ml_dtypes")
+    assert np.dtype("bfloat16").isbuiltin != 1
+    found = registry.tensor_dtypes.__wrapped__()  # as in a process that has imported it before
+    assert found == registry.tensor_dtypes() and found["bfloat16"][1] == np.int16
+
+
 @pytest.mark.parametrize("name", registry.TENSOR_DTYPES)
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
 def test_a_tensor_of_every_dtype_arrives_bit_equal(name):

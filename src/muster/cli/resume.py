@@ -20,7 +20,8 @@ is given besides is a change: it is checked, said and recorded.
 Seed, network, environments and slots cannot change. --env-steps is the new
 total.
 
---join HOST:PORT  as one of several ranks: docs/joining.md. Only rank 0 needs RUN
+--join HOST:PORT  as one of several ranks (docs/joining.md); only rank 0 needs
+                  RUN
 --env module:Id   needed where the environment is code of your own, and --model
                   module:Class, --algo module:name or --wrapper module:Name
                   likewise: a file does not decide which code is run

@@ -278,7 +278,9 @@ def numpy_unfolds() -> dict[int, Unfold]:
 def tensor_dtypes() -> dict[str, tuple[Any, Any, Any]]:
     """Return, by name: a torch dtype, the NumPy dtype of its bytes, and the dtype for a view first.
 
-    NumPy lacks bfloat16 and similar dtypes. Their bytes are sent as integers of the same size.
+    NumPy lacks bfloat16 and similar dtypes. Their bytes are sent as integers of the same size, also
+    where ml_dtypes, which JAX and ONNX import, has taught NumPy their names: torch does not convert
+    them, and another node may not know them.
     """
     import numpy as np
     import torch
@@ -290,8 +292,12 @@ def tensor_dtypes() -> dict[str, tuple[Any, Any, Any]]:
         if dtype is None:
             continue
         try:
-            table[name] = (dtype, np.dtype(name), None)
+            known = np.dtype(name)
         except TypeError:
+            known = None
+        if known is not None and known.isbuiltin == 1:
+            table[name] = (dtype, known, None)
+        else:
             carrier = carriers[dtype.itemsize]
             table[name] = (dtype, np.dtype(carrier), getattr(torch, carrier))
     return table
