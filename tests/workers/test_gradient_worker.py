@@ -58,7 +58,7 @@ def test_a_gradient_is_that_of_n_step_advantages(worker):
 
     worker.collector.collect = noting
     made = worker.contribute(0)
-    slots, ((cut, episodes),) = worker._slots, seen
+    slots, ((cut, episodes, _),) = worker._slots, seen
     assert slots.terminated.any() and slots.truncated.any() and len(episodes) == 2 * ENVS
     with torch.no_grad():
         value = model(torch.from_numpy(slots.obs.reshape(-1, 2)))[1].reshape(STEPS + 1, ENVS)
