@@ -74,13 +74,13 @@ def test_a_package_that_is_not_installed_is_named(monkeypatch, capsys):
 def test_a_module_with_its_id_is_imported_from_the_current_folder(tmp_path, monkeypatch):
     (tmp_path / "envs_here_17.py").write_text(
         "import gymnasium as gym\n"
-        "gym.register('Here-v0', 'gymnasium.envs.classic_control:CartPoleEnv', "
+        "gym.register('OnlyHere17-v0', 'gymnasium.envs.classic_control:CartPoleEnv', "
         "max_episode_steps=5)\n"
     )
     monkeypatch.chdir(tmp_path)
-    assert stepped("envs_here_17:Here-v0").single_action_space.n == 2
-    with pytest.raises(UnknownEnvError, match="Nearest: 'envs_here_17:Here-v0'"):
-        make_envs("envs_here_17:Heer-v0", backend="gymnasium")
+    assert stepped("envs_here_17:OnlyHere17-v0").single_action_space.n == 2
+    with pytest.raises(UnknownEnvError, match="Nearest: 'envs_here_17:OnlyHere17-v0'"):
+        make_envs("envs_here_17:OnlyHeer17-v0", backend="gymnasium")
 
 
 def test_old_generators_get_seeds_that_they_accept():
