@@ -43,7 +43,7 @@ def test_each_seed_has_the_policy_of_a_run_alone_and_all_have_statistics(tmp_pat
         (["--seeds", "3", "--num-envs", "0"], "--num-envs 0 is not possible", "--num-envs 1"),
         (["--seeds", "3", "--seed", "-1"], "--seed -1 is not possible", "--seed 1"),
         (["--seeds", "3", "--resume"], "--resume and --seeds contradict", "muster resume DIR"),
-        (["--seeds", "3", "--run-dir", "full"], "cannot be the directory", "another --out"),
+        (["--seeds", "3", "--run-dir", "full"], "cannot be the directory", "another --run-dir"),
     ],
 )
 def test_what_cannot_be_is_refused_and_nothing_is_written(words, what, fix, capsys, in_folder):

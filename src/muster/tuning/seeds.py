@@ -137,7 +137,7 @@ def train_seeds(
         )
     check_algorithm(algo, f"muster train {{}} {env} --seeds {seeds}")
     if run_dir is not None:
-        check_free(run_dir)
+        check_free(run_dir, "--run-dir", "muster resume")
     record = plan_seeds(algo, env, given, seeds, config)
     with Study.create(run_dir or _new_directory(algo, env, seeds), record) as study:
         return _conduct(study, jobs, quiet)

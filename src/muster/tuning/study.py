@@ -200,21 +200,29 @@ def read_study(path: Path) -> StudyRecord:
     return record
 
 
-def check_free(out: str | Path) -> Path:
-    """Return the absolute path if a study can begin there; raise otherwise. Creates nothing."""
+def check_free(
+    out: str | Path, option: str = "--out", resume: str = "muster tune --resume"
+) -> Path:
+    """Return the absolute path if a study can begin there; raise otherwise. Creates nothing.
+
+    Args:
+        out: The directory.
+        option: The option that names it, for messages.
+        resume: The command that continues a study, for messages.
+    """
     path = checked_path(out)
     if (path / FILE).exists():
         raise StudyError(
             f"there is a study in {path}",
             "a new one does not write into its directory",
-            f"muster tune --resume {path}, or another --out",
+            f"{resume} {path}, or another {option}",
         )
     try:
         taken = path.is_symlink() or (path.exists() and any(path.iterdir()))
     except OSError as error:
-        raise _no_place(path, error.strerror or str(error)) from error
+        raise _no_place(path, error.strerror or str(error), option) from error
     if taken:
-        raise _no_place(path, "it is a link, or not empty")
+        raise _no_place(path, "it is a link, or not empty", option)
     return path
 
 
@@ -263,8 +271,8 @@ def _claimed(path: Path) -> Claim:
     return claim
 
 
-def _no_place(path: Path, why: str) -> StudyError:
-    return StudyError(f"{path} cannot be the directory of a study", why, "another --out")
+def _no_place(path: Path, why: str, option: str = "--out") -> StudyError:
+    return StudyError(f"{path} cannot be the directory of a study", why, f"another {option}")
 
 
 def _damaged(file: Path, why: str) -> StudyError:
