@@ -16,11 +16,13 @@ PACKAGES = {"sb3": "stable-baselines3", "sbx": "sbx-rl", "sf": "sample-factory",
 """The distribution whose version a result has."""
 RATIOS = {
     "peers_ppo": "PPO, steps/s",
+    "peers_ppo_epyc": "PPO on a busy EPYC, steps/s",
     "peers_ppo_wide": "PPO with 64 environments, steps/s",
     "peers_ppo_solve": "PPO, seconds to a return of 475",
     "peers_pong": "PPO on Pong, steps/s",
     "peers_impala": "IMPALA, steps/s",
     "peers_dqn": "DQN, updates/s",
+    "peers_dqn_epyc": "DQN on a busy EPYC, updates/s",
     "peers_sac": "SAC, updates/s",
     "ray": "on Ray",
     "ray_weights": "on Ray",
