@@ -46,7 +46,8 @@ def main():
         else:
             os.kill(int(parent), {"interrupt": signal.SIGINT, "kill": signal.SIGKILL}[told])
         signal.sigwait([signal.SIGTERM])
-    result = {"stopped_by": stopped_by, "eval_return_mean": score, "env_steps": 3}
+    steps = int(options.get("env-steps", 3))
+    result = {"stopped_by": stopped_by, "eval_return_mean": score, "env_steps": steps}
     (run / "result.json").write_text(json.dumps(result))
     sys.exit(143 if told else 0)
 

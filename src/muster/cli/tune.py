@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _USAGE = f"""usage: muster tune ALGO ENV --grid lr=0.01,0.001 gamma=0.9,0.99 [options]
        muster tune ALGO ENV --space lr=log:1e-5:1e-2 --search random [options]
+       muster tune ALGO ENV --space lr=log:1e-5:1e-2 --scheduler pbt [options]
        muster tune --resume DIR [--jobs J] [--quiet]
 
 algorithms: {", ".join(ALGORITHMS)};
@@ -45,13 +46,16 @@ class StudyOptions:
     search: Literal["random", "tpe"] | None = None
     """How to draw from --space. None: random. tpe learns from trials, and needs Optuna."""
     trials: int | None = None
-    """Trials to draw from --space. None: 20."""
+    """Trials to draw from --space. None: 20, or 8 with pbt."""
     jobs: int | None = None
     """Trials at a time. None: as many as the cores can run."""
-    confirm: int = 5
-    """Number of unseen seeds with which the five best settings run again; 0 for none."""
-    scheduler: Literal["none", "median", "asha"] | None = None
-    """How to stop trials that fall behind. None: median with --space, none with --grid."""
+    confirm: int | None = None
+    """Number of unseen seeds with which the five best settings run again. None: 5, 0 with pbt."""
+    scheduler: Literal["none", "median", "asha", "pbt"] | None = None
+    """What happens to trials that fall behind: none, stopped by median or asha, or with pbt they
+    go on as copies of better ones. None: median with --space, none with --grid."""
+    generations: int | None = None
+    """How often pbt compares trials. None: 10."""
     out: str | None = None
     """Directory of the study. None: a new one under tunes/."""
     resume: str | None = None  # type: ignore[assignment, unused-ignore]  # of a run, it is a switch
@@ -118,6 +122,7 @@ def _report(result: "TuneResult") -> int:
     if result.best is not None:
         file = shlex.quote(shown(result.best_file))
         print(f"{program('muster')} train {result.algo} {result.env} --config {file}")
+        print(f"{program('muster')} play {shlex.quote(shown(result.best_run))}")
     return 0
 
 

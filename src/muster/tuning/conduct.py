@@ -2,6 +2,8 @@
 
 next trial -> process -> ended? -> study.json
                  └ evaluations -> rule -> SIGTERM
+
+A population trains in generations: all trials up to a step, then copies, then all trials again.
 """
 
 import time
@@ -11,6 +13,8 @@ from pathlib import Path
 from muster.recipes.graceful import StopRequest
 from muster.report.runs import RETURN
 from muster.run.curves import read_curves
+from muster.tuning.checks import refuse_if_all_failed
+from muster.tuning.population import begin_generation
 from muster.tuning.process import TrialProcess, outcome, wait_for_any
 from muster.tuning.progress import StudyProgress
 from muster.tuning.pruning import RULES, Evaluations
@@ -49,6 +53,16 @@ class Conductor:
         """Run the trials of the search."""
         self._searcher = searcher
         self._run(lambda active: self._waiting(active, confirms=False) or self._propose())
+
+    def evolve(self, searcher: Searcher | None) -> None:
+        """Run the trials of a population, generation by generation."""
+        record = self._study.record
+        self.search(searcher)
+        while record.generation + 1 < record.generations and not self._stop.is_requested():
+            refuse_if_all_failed(self._study)
+            copied = begin_generation(self._study)
+            self._progress.generation(record, copied)
+            self.search(searcher)
 
     def confirm(self) -> None:
         """Run the best settings, which the study has recorded, with other seeds."""
@@ -109,16 +123,19 @@ class Conductor:
         """Record the outcome of a trial that ended while no study process was running."""
         if trial.status != "running":
             return False
-        score, steps, finished = outcome(self._study.directory(trial))
+        score, steps, finished = outcome(self._study.directory(trial), self._goal(trial))
         if not finished or score is None:
             return False
         self._end(trial, score, steps, None, 0.0)
         return True
 
+    def _goal(self, trial: StudyTrial) -> int | None:
+        return None if trial.repeat else self._study.record.goal
+
     def _take(self, process: TrialProcess) -> None:
         """Record the outcome of a process that has ended."""
         trial, problem = process.trial, process.failure()
-        score, steps, finished = outcome(process.directory)
+        score, steps, finished = outcome(process.directory, self._goal(trial))
         if problem is None and process.told_to_stop and not finished:
             if trial.status == "running":
                 return  # it continues when the study is resumed

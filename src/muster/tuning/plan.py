@@ -21,6 +21,7 @@ from muster.recipes.own_modules import is_code
 from muster.recipes.saved import saved_config
 from muster.recipes.settings import Settings, read_file, resolve
 from muster.run import RunDirectory
+from muster.tuning import population
 from muster.tuning.conduct import seed_of
 from muster.tuning.errors import SpaceError
 from muster.tuning.searching import check_optuna, check_space
@@ -28,7 +29,7 @@ from muster.tuning.space import MOST_TRIALS, Space, combinations, count, read_sp
 from muster.tuning.study import Scheduler, Search, StudyRecord, StudyTrial
 
 DEFAULT_TRIALS = 20
-MOST_CONFIRM = 100
+DEFAULT_CONFIRM, MOST_CONFIRM = 5, 100
 _OF_THE_STUDY = ("seed", "run_dir", "resume", "quiet")
 
 
@@ -42,19 +43,25 @@ def plan(
     search: str | None,
     trials: int | None,
     seed: int,
-    confirm: int,
+    confirm: int | None,
     scheduler: str | None,
+    generations: int | None,
     config: str | Path | None,
 ) -> StudyRecord:
     """Return the record of a new study; the arguments are those of `tune`."""
     given = {**({} if config is None else read_file(config, algo, env)), **options}
     for name in _OF_THE_STUDY:
         given.pop(name, None)
-    found, kind, wanted = _what_to_try(algo, grid, space, search, trials)
+    evolves = scheduler == "pbt"
+    usual = population.DEFAULT_TRIALS if evolves else DEFAULT_TRIALS
+    found, kind, wanted = _what_to_try(algo, grid, space, search, trials, usual)
     check_whole("seed", seed, low=0, high=MOST_SEED)
+    if confirm is None:  # the result of a population is a policy: its settings have changed
+        confirm = 0 if evolves else DEFAULT_CONFIRM
     check_whole("confirm", confirm, low=0, high=MOST_CONFIRM)
     rule = ("none" if kind == "grid" else "median") if scheduler is None else scheduler
     check_choice("scheduler", rule, Scheduler)
+    pieces = _pieces(generations, evolves)
     both = sorted(set(found) & set(options))
     if both:
         raise SpaceError(
@@ -73,7 +80,12 @@ def plan(
         seed=seed,
         confirm=confirm,
         scheduler=rule,  # type: ignore[arg-type]  # it was checked
+        generations=pieces,
     )
+    if evolves:
+        settings = settings_of(record)
+        record.options["env_steps"] = settings.options.env_steps or settings.config.horizon
+        population.check_population(record, settings)
     _check_settings(record)
     if kind == "grid":
         record.trials = [
@@ -129,6 +141,7 @@ def _what_to_try(
     space: Mapping[str, Any] | None,
     search: str | None,
     trials: int | None,
+    usual_trials: int,
 ) -> tuple[Space, Search, int]:
     if search is not None:
         check_choice("search", search, Search)
@@ -153,7 +166,7 @@ def _what_to_try(
         if search == "tpe":
             check_optuna()
             check_space(found)
-        return found, "tpe" if search == "tpe" else "random", trials or DEFAULT_TRIALS
+        return found, "tpe" if search == "tpe" else "random", trials or usual_trials
     found = read_space(algo, grid, "grid")
     if trials is not None:
         raise SpaceError(
@@ -168,6 +181,20 @@ def _what_to_try(
             "--space ... --search random --trials 100",
         )
     return found, "grid", count(found)
+
+
+def _pieces(generations: int | None, evolves: bool) -> int:
+    """Return the number of generations; 1 without a population."""
+    if generations is None:
+        return population.DEFAULT_GENERATIONS if evolves else 1
+    check_whole("generations", generations, low=2, high=population.MOST_GENERATIONS)
+    if not evolves:
+        raise SpaceError(
+            "--generations needs --scheduler pbt",
+            "only the trials of a population train in generations",
+            f"--scheduler pbt --generations {generations}",
+        )
+    return generations
 
 
 def _alone(algo: str, env: str, given: dict[str, Any]) -> dict[str, Any]:

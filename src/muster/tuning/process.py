@@ -98,29 +98,40 @@ def wait_for_any(processes: Sequence[TrialProcess], seconds: float) -> None:
     select.select([each.fd for each in processes], [], [], seconds)
 
 
-def outcome(directory: Path) -> tuple[float | None, int | None, bool]:
-    """Return the return and the steps of a run, and whether the run finished."""
+def outcome(directory: Path, goal: int | None) -> tuple[float | None, int | None, bool]:
+    """Return the return and the steps of a run, and whether the run finished.
+
+    Args:
+        directory: The run directory.
+        goal: The step that the run should reach. A result of fewer steps is that of the generation
+            before.
+    """
     try:
         run = read_run(directory)
     except MusterError:
         return None, None, False
-    return run.final_return, run.env_steps, run.status == "finished"
+    is_old = goal is not None and run.stopped_by == "steps" and (run.env_steps or 0) < goal
+    return run.final_return, run.env_steps, run.status == "finished" and not is_old
 
 
 def _words(study: Study, trial: StudyTrial, directory: Path) -> Iterator[str]:
     """Yield the command line of a trial, and prepare its directory."""
     record = study.record
     options = {**record.options, **trial.settings}
+    piece = {} if record.goal is None or trial.repeat else {"env_steps": record.goal}
     yield from ("train", record.algo, record.env)
     if _can_be_resumed(directory):
         code = {name: options.get(name) for name in (*MAY_BE_CODE, *FUNCTIONS)}
         given = {name: value for name, value in code.items() if value and _names_code(value)}
-        yield from as_words({**given, "run_dir": str(directory), "resume": True, "quiet": True})
+        changed = {**trial.settings, **piece} if piece else {}
+        place = {"run_dir": str(directory), "resume": True, "quiet": True}
+        yield from as_words({**given, **changed, **place})
         return
     if directory.exists():
         shutil.rmtree(directory)  # a run that ended before its first checkpoint
     directory.parent.mkdir(exist_ok=True)
-    yield from as_words({**options, "seed": trial.seed, "run_dir": str(directory), "quiet": True})
+    own = {"seed": trial.seed, "run_dir": str(directory), "quiet": True}
+    yield from as_words({**options, **piece, **own})
 
 
 def _names_code(value: Any) -> bool:

@@ -46,6 +46,13 @@ class StudyProgress:
         settings = cut(settings_text(trial.settings), max(10, 70 - len(text)))
         self.say(f"{text}{settings}".rstrip())
 
+    def generation(self, record: StudyRecord, copied: list[StudyTrial]) -> None:
+        """Print the beginning of a generation, and which trials have copied another one."""
+        self.say(f"generation {record.generation + 1} of {record.generations}")
+        for trial in copied:
+            text = f"  {trial.name} copies trial {trial.takeovers[-1].source}  "
+            self.say(f"{text}{cut(settings_text(trial.settings), 70 - len(text))}".rstrip())
+
     def running(self, record: StudyRecord, jobs: int) -> None:
         """Rewrite the last line of a terminal."""
         if self._quiet or not sys.stderr.isatty():

@@ -53,6 +53,7 @@ RULES: dict[str, Rule | None] = {
     "none": None,
     "median": below_median,
     "asha": outside_top_third,
+    "pbt": None,  # replaces trials, and stops none
 }
 
 

@@ -1,6 +1,6 @@
 """Ranks the settings of a study by their confirmation runs, or else by their one trial."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ class RankedTrial:
     """The returns of its confirmation runs."""
     iqm: float | None = None
     interval: Interval | None = None
+    place: str = ""
+    """The run directory of the trial, relative to that of the study."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,11 @@ class TuneResult:
         """The best settings; None if no trial has finished."""
         first = self.trials[0] if self.trials else None
         return first.settings if first is not None and first.status == "finished" else None
+
+    @property
+    def best_run(self) -> Path:
+        """The run directory of the best trial."""
+        return self.path / self.trials[0].place
 
     @property
     def best_file(self) -> Path:
@@ -125,15 +132,9 @@ def _ranked(record: StudyRecord, trial: StudyTrial) -> RankedTrial:
         if each.repeat and each.number == trial.number and each.status == "finished"
     ]
     returns = tuple(score for score in runs if score is not None)
-    known = RankedTrial(trial.number, trial.settings, trial.status, trial.score)
+    known = RankedTrial(trial.number, trial.settings, trial.status, trial.score, place=trial.place)
     if not returns:
         return known
-    return RankedTrial(
-        trial.number,
-        trial.settings,
-        trial.status,
-        trial.score,
-        returns,
-        float(iqm(returns)),
-        bootstrap(iqm, returns),
+    return replace(
+        known, returns=returns, iqm=float(iqm(returns)), interval=bootstrap(iqm, returns)
     )

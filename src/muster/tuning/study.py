@@ -2,7 +2,7 @@
 
     tunes/<env>/<algo>/<date-time>/
         study.json  best.yaml  table.txt  .lock  .writer.json
-        trials/003/  confirm/003-1/      run directories
+        trials/003/  confirm/003-1/      run directories; trials/003-2/: a copy of another one
         logs/                            the output of each trial
 
 `study.json` is plain data, written atomically after each change: a study that is killed at any
@@ -29,9 +29,21 @@ FILE = "study.json"
 TrialStatus = Literal["waiting", "running", "finished", "pruned", "failed"]
 Search = Literal["grid", "random", "tpe", "seeds"]
 """How trials differ; `seeds` tries nothing: all have the same settings."""
-Scheduler = Literal["none", "median", "asha"]
+Scheduler = Literal["none", "median", "asha", "pbt"]
 
 _MOST_FILE = 64 << 20
+
+
+@dataclass
+class Takeover:
+    """A trial continues as a copy of another one (see `muster.tuning.population`)."""
+
+    generation: int
+    """The first generation that the copy trains in."""
+    source: int
+    """The number of the trial that was copied."""
+    settings: dict[str, Any]
+    """The options of the copy."""
 
 
 @dataclass
@@ -41,7 +53,7 @@ class StudyTrial:
     number: int
     """From 0, in the order in which trials were made; a confirmation has that of its trial."""
     settings: dict[str, Any]
-    """The options that are tried."""
+    """The options that are tried; of a trial that has copied others, the newest."""
     seed: int
     repeat: int = 0
     """0 for a trial of the search; 1 or more for its confirmation runs."""
@@ -53,6 +65,8 @@ class StudyTrial:
     """Why it failed."""
     sampled_as: int | None = None
     """Its number in Optuna's own storage."""
+    takeovers: list[Takeover] = field(default_factory=list)
+    """The copies that it has continued as, in order."""
 
     @property
     def name(self) -> str:
@@ -66,7 +80,8 @@ class StudyTrial:
         """Its run directory, relative to that of the study."""
         if self.repeat:
             return f"confirm/{self.number:03}-{self.repeat}"
-        return f"trials/{self.number:03}"
+        copy = f"-{self.takeovers[-1].generation}" if self.takeovers else ""
+        return f"trials/{self.number:03}{copy}"
 
     @property
     def log(self) -> str:
@@ -95,7 +110,19 @@ class StudyRecord:
     confirm: int
     scheduler: Scheduler
     trials: list[StudyTrial] = field(default_factory=list)
+    generations: int = 1
+    """The pieces that the steps of a trial are cut into."""
+    generation: int = 0
+    """The piece that is trained now."""
     format: int = FORMAT
+
+    @property
+    def goal(self) -> int | None:
+        """The step at which this generation ends; None if trials are not cut into pieces."""
+        if self.scheduler != "pbt":
+            return None
+        steps: int = self.options["env_steps"]
+        return steps * (self.generation + 1) // self.generations
 
 
 class Study:
@@ -196,6 +223,8 @@ def read_study(path: Path) -> StudyRecord:
         raise _damaged(file, "a trial appears twice, or has a number below 0")
     for trial in record.trials:
         trial.settings = {name: as_tuple(value) for name, value in trial.settings.items()}
+        for each in trial.takeovers:
+            each.settings = {name: as_tuple(value) for name, value in each.settings.items()}
     record.options = {name: as_tuple(value) for name, value in record.options.items()}
     return record
 

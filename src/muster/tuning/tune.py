@@ -30,8 +30,9 @@ def tune(
     trials: int | None = None,
     jobs: int | None = None,
     seed: int = 0,
-    confirm: int = 5,
+    confirm: int | None = None,
     scheduler: str | None = None,
+    generations: int | None = None,
     out: str | Path | None = None,
     resume: str | Path | None = None,
     config: str | Path | None = None,
@@ -46,12 +47,15 @@ def tune(
         grid: Values to try by option, in every combination: `{"lr": [0.01, 0.001]}`.
         space: Ranges to draw from by option: a list of values, `"0.9:0.999"`, `"log:1e-5:1e-2"`.
         search: How to draw: `random` (the default) or `tpe`, which needs Optuna.
-        trials: Number of trials to draw; default 20.
+        trials: Number of trials to draw; default 20, and 8 for `pbt`.
         jobs: Trials at a time; None for as many as the cores can run.
         seed: Determines the draws, and the seed of each trial.
         confirm: Number of unseen seeds with which the best five settings run again; 0 for none.
-        scheduler: `median` or `asha` stop trials that fall behind, `none` stops none. The default
-            is `median` for a search, `none` for a grid.
+            The default is 5, and 0 for `pbt`.
+        scheduler: `median` or `asha` stop trials that fall behind, `none` stops none. `pbt` lets
+            them continue as copies of better ones. The default is `median` for a search, `none` for
+            a grid.
+        generations: With `pbt`: how often trials are compared; default 10.
         out: Directory of the study. None for a new one under `tunes/`.
         resume: Directory of a study to resume. Then only `jobs` and `quiet` apply, and your own
             code, which has to be named again.
@@ -70,7 +74,8 @@ def tune(
     given = plain(options)
     if resume is not None:
         changed: dict[str, Any] = {"grid": grid, "space": space, "search": search, "trials": trials}
-        changed |= {"scheduler": scheduler, "out": out, "config": config}
+        changed |= {"scheduler": scheduler, "generations": generations, "confirm": confirm}
+        changed |= {"out": out, "config": config}
         refuse_changes(changed, given)
         study = Study.open(resume)
         with study:
@@ -102,6 +107,7 @@ def tune(
         seed=seed,
         confirm=confirm,
         scheduler=scheduler,
+        generations=generations,
         config=config,
     )
     with Study.create(out, record) as study:
@@ -120,7 +126,8 @@ def _conduct(study: Study, jobs: int | None, quiet: bool) -> TuneResult:
             progress.say(f"{done} trials have already ended, and are not repeated")
         conductor = Conductor(study, at_once, total, stop, progress)
         try:
-            conductor.search(searcher_of(study))
+            evolves = record.scheduler == "pbt"
+            (conductor.evolve if evolves else conductor.search)(searcher_of(study))
             if not stop.is_requested():
                 refuse_if_all_failed(study)
                 add_confirmations(record)
