@@ -53,7 +53,7 @@ def _verbs() -> dict[str, str]:
 def _options_of(verb: str) -> Definition | None:
     if verb in OPTIONS:
         return find(*OPTIONS[verb])
-    module = f"muster.cli.{verb}"
+    module = f"muster.cli.{verb.replace('-', '_')}"
     for node in module_text(module).body:
         if isinstance(node, ast.ClassDef) and node.name.endswith("Options"):
             return find(module, node.name)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from muster.recipes.trainer import Trainer
     from muster.report.comparing import compare
     from muster.report.listing import runs
+    from muster.serving.server import serve_env
     from muster.tuning.seeds import train_seeds
     from muster.tuning.tune import tune
 
@@ -59,6 +60,7 @@ __all__ = [
     "register_algorithm",
     "resume",
     "runs",
+    "serve_env",
     "train",
     "train_seeds",
     "tune",
@@ -93,6 +95,7 @@ _HOMES = {
     "muster.recipes.trainer": ("Trainer",),
     "muster.report.comparing": ("compare",),
     "muster.report.listing": ("runs",),
+    "muster.serving.server": ("serve_env",),
     "muster.tuning.seeds": ("train_seeds",),
     "muster.tuning.tune": ("tune",),
 }

@@ -104,7 +104,7 @@ def test_a_class_is_described_with_its_arguments_methods_and_bases(pages):
 
 def test_every_verb_and_its_options_are_on_the_page_of_the_command_line(pages):
     page = pages["reference/commands.md"]
-    assert re.findall(r"^## muster (\w+)$", page, re.MULTILINE) == list(VERBS)
+    assert re.findall(r"^## muster ([\w-]+)$", page, re.MULTILINE) == list(VERBS)
     for option in ("--env-steps", "--grid", "--replicas", "--episodes", "--video"):
         assert f"| `{option}` |" in page
 

@@ -1,13 +1,12 @@
 """The words that a shell can complete: verbs, what follows them, options and their values."""
 
 import functools
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from muster.cli.arguments import choices_of_options
 from muster.cli.completion import SHELLS
-from muster.cli.main import VERBS
+from muster.cli.main import VERBS, module_of
 
 Words = tuple[str, ...] | None
 """The words to choose from; None for names of files."""
@@ -61,12 +60,12 @@ def _words(verb: str, what: str) -> VerbWords:
 
 def _options(verb: str) -> dict[str, dict[str, Words]]:
     """Return the options of a verb with their choices, by algorithm."""
-    module = importlib.import_module(f"muster.cli.{verb}")
+    module = module_of(verb)
     of_algo = getattr(module, "options_of", None)
     if of_algo is not None:
         return {algo: choices_of_options(of_algo(algo)) for algo in _algorithms()}
     if verb == "resume":  # of any algorithm: the run knows which one
-        train = importlib.import_module("muster.cli.train")
+        train = module_of("train")
         found = [choices_of_options(train.options_of(algo)) for algo in _algorithms()]
         return {"": {name: choices for each in found for name, choices in each.items()}}
     kind = getattr(module, f"{verb.title()}Options", None)

@@ -12,6 +12,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 from muster.cli.leaving import leave_at_once_on_signals, leave_with, name_processes_left
 from muster.cli.output import forgiving_output
@@ -32,6 +33,7 @@ VERBS = {
     "compare": "test whether some runs are better than others, over their seeds",
     "report": "write one HTML page about runs",
     "watch": "show the page of a run, live in a browser on this machine",
+    "serve-env": "serve an environment to runs elsewhere",
     "bench": "measure how fast a recipe trains here, how fast it could, and why",
     "plan": "predict how fast more workers and machines would train, and why",
     "algos": "list the algorithms",
@@ -97,8 +99,13 @@ def _obey(arguments: list[str]) -> int:
             f"muster {near or 'train dqn CartPole-v1'}",
         )
     # The verb's module is imported only now, so that a typo is reported before torch is imported.
-    code: int = importlib.import_module(f"muster.cli.{verb}").main(rest)
+    code: int = module_of(verb).main(rest)
     return code
+
+
+def module_of(verb: str) -> Any:
+    """Import and return the module of a verb."""
+    return importlib.import_module(f"muster.cli.{verb.replace('-', '_')}")
 
 
 def _check_folder() -> None:

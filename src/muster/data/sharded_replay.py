@@ -28,7 +28,7 @@ from muster.flow import Channel, gathering
 
 
 @dataclass(slots=True, eq=False)
-class _Linked:
+class _ShardTraffic:
     """The traffic between the learner and one shard."""
 
     orders: Channel
@@ -88,7 +88,7 @@ class ShardedReplay:
         self.book = ShardBook(len(shards), prioritized, rng)
         """The knowledge about the shards."""
         self._reports = reports_channel(name, learner)
-        self._shards = [_Linked(orders_channel(name, shard)) for shard in shards]
+        self._shards = [_ShardTraffic(orders_channel(name, shard)) for shard in shards]
         self._number_of = {shard: number for number, shard in enumerate(shards)}
         self._offers: deque[tuple[int, int]] = deque()
         self._asked: dict[int, Asked] = {}

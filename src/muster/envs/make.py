@@ -1,5 +1,6 @@
 """`make_envs`: from the id of an environment to a `VectorEnv`, or a helpful error.
 
+remote:HOST:PORT ─────────────────────────────────────────> GymnasiumVectorEnv of RemoteEnv
 id -> Gymnasium's registry ─ there ──────────────────────> GymnasiumVectorEnv
           └ not there -> the package it comes with -> EnvPool's registry -> EnvPoolVectorEnv
                                                             └ UnknownEnvError, nearest id
@@ -51,6 +52,9 @@ _PLUGINS: dict[str, tuple[tuple[str, ...], str, str | None]] = {
 """Prefix of an id -> the modules to import, of which the last one registers it; their package; and
 muster's extra with it."""
 
+REMOTE = "remote:"
+"""Prefix of the address of a server."""
+
 _OLD_GENERATOR = "dm_control/"
 """Prefix of ids whose environments accept seeds of 32 bits only."""
 
@@ -67,7 +71,8 @@ def make_envs(
 
     Args:
         env_id: An id of Gymnasium, such as "CartPole-v1"; "module:Id-v0" imports the module first;
-            an id of EnvPool; a function that returns a new `gymnasium.Env`; or an `EnvSetup`.
+            an id of EnvPool; "remote:HOST:PORT" of a `muster serve-env`; a function that returns a
+            new `gymnasium.Env`; or an `EnvSetup`.
         num_envs: The number of environments.
         seed: The source of every random number in them.
         backend: "gymnasium", "envpool", or "auto": Gymnasium, unless only EnvPool has the id.
@@ -148,6 +153,11 @@ def _make_procgen(
     return EnvPoolVectorEnv(pool_id, num_envs, seed, {**levels, **env_kwargs}, first_env)
 
 
+def is_remote(env_id: object) -> bool:
+    """Whether this id is the address of a server, `remote:HOST:PORT`."""
+    return isinstance(env_id, str) and env_id.startswith(REMOTE)
+
+
 def env_maker(
     env_id: str | Callable[..., gym.Env[Any, Any]], env_kwargs: dict[str, Any]
 ) -> Callable[[], gym.Env[Any, Any]]:
@@ -159,6 +169,10 @@ def env_maker(
     """
     if not isinstance(env_id, str):
         return _from_factory(env_id, "gymnasium", env_kwargs)
+    if is_remote(env_id):
+        from muster.envs.remote import remote_maker
+
+        return remote_maker(env_id, env_kwargs)
     spec = _find_spec(env_id)
     if spec is None:
         raise _unknown(env_id, gym.registry)

@@ -69,7 +69,9 @@ def call_failed(
         place += f" (episode {episode}, step {step}, seed {seed})"
     why = f"the environment itself raised this exception, in {raised_at(error)}"
     fix = "muster doctor ENV, which checks an environment"
-    if "unpack" in str(error) and isinstance(error, ValueError | TypeError):
+    if isinstance(error, MusterError):
+        _, why, fix = error.args
+    elif "unpack" in str(error) and isinstance(error, ValueError | TypeError):
         returned = "obs, info" if call == "reset" else "obs, reward, terminated, truncated, info"
         why = f"probably {call} does not return the right number of values"
         fix = f"return {returned}"

@@ -76,6 +76,9 @@ class GymnasiumVectorEnv(VectorEnv):
                 close_quietly(env)
             raise
         self._steps = [env.step for env in self._envs]
+        begins = [getattr(env, "begin_step", None) for env in self._envs]
+        self._begins = [each for each in begins if each is not None]
+        """What lets envs that run elsewhere compute at the same time (`RemoteEnv.begin_step`)."""
         self._log = ActionLog(self._actions, num_envs)
         self._returns = [0.0] * num_envs
         self._falses = (False,) * num_envs
@@ -108,6 +111,9 @@ class GymnasiumVectorEnv(VectorEnv):
         self._unready = "the last step failed, after some envs had done it and others had not"
         done: list[Any] = []
         try:
+            if self._begins:
+                for begin, action in zip(self._begins, for_envs, strict=True):
+                    begin(action)
             for env_step, action in zip(self._steps, for_envs, strict=True):
                 done.append(env_step(action))
         except (Exception, SystemExit) as error:  # an env that exits has failed

@@ -83,7 +83,7 @@ def episode_data(recording: Recording, split: float, seed: int) -> EpisodeData:
             "whole episodes are for training or for testing, so there are two or more",
             "muster eval RUN --episodes 20 --save-episodes DIR",
         )
-    reader = _Reader(recording)
+    reader = _EpisodeReader(recording)
     obs, actions = [], []
     for number, (seen, done) in enumerate(recording.episodes):
         x, y = reader.read(number, seen, done)
@@ -116,7 +116,7 @@ def episode_data(recording: Recording, split: float, seed: int) -> EpisodeData:
     return data
 
 
-class _Reader:
+class _EpisodeReader:
     """Converts episodes as `VectorEnv` converts what an environment returns.
 
     Args:

@@ -32,7 +32,7 @@ class _Message:
         self.parcel = parcel
 
 
-class _Reader:
+class _BoardReader:
     """The state of one reader."""
 
     __slots__ = ("is_gone", "ready", "sent", "under_way")
@@ -57,7 +57,7 @@ class Publisher:
         self.board = board
         self._dispatcher = dispatcher
         self._lock = threading.Condition()
-        self._readers = {node: _Reader() for node in readers}
+        self._readers = {node: _BoardReader() for node in readers}
         self._messages: list[_Message] = []
         self._number = 0
         dispatcher.add_publisher(self)
@@ -123,7 +123,7 @@ class Publisher:
                 message.parcel.drop()
             self._messages.clear()
 
-    def _send_newest(self, node: int, reader: _Reader) -> None:
+    def _send_newest(self, node: int, reader: _BoardReader) -> None:
         if not reader.ready:
             return
         for message in self._messages:

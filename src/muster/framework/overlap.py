@@ -25,7 +25,7 @@ _PATIENCE_S = 10.0
 """How long steps may take to stop before a warning names them."""
 
 
-class _News(enum.Enum):
+class _Wake(enum.Enum):
     """What wakes the caller of a group. A signal wakes it too, as an exception."""
 
     ALL_HOME = enum.auto()
@@ -83,7 +83,7 @@ class _Round:
         self._on_their_way = 0  # workers started for a ready step that they have not taken yet
         self._running: set[int] = set()
         self._failed_here = False
-        self._news: queue.SimpleQueue[_News | BaseException] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[_Wake | BaseException] = queue.SimpleQueue()
         self._outer_writer = CURRENT_WRITER.get()
         self.opened: list[Open] = [[] for _ in plan.steps]
         self.writes: Writes = {}
@@ -114,7 +114,7 @@ class _Round:
             except queue.Empty:
                 self._name_stragglers()
                 continue
-            if news is _News.ALL_HOME:
+            if news is _Wake.ALL_HOME:
                 break
             stopping = True
             if isinstance(news, BaseException):
@@ -162,7 +162,7 @@ class _Round:
             self._workers -= 1
             last = self._workers == 0
         if last:
-            self._news.put(_News.ALL_HOME)
+            self._news.put(_Wake.ALL_HOME)
 
     def _take_first(self) -> int:
         with self._lock:
@@ -196,6 +196,6 @@ class _Round:
         except BaseException as error:
             self._scope.fail(error, self._ctx)
             self._failed_here = self._failed_here or self._scope.failure is error
-            self._news.put(_News.FAILURE)
+            self._news.put(_Wake.FAILURE)
         finally:
             CURRENT_WRITER.reset(token)

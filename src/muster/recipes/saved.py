@@ -40,9 +40,10 @@ def refuse_env_of_a_file(env: str, path: object, option: str = "env") -> None:
     module = env.rpartition(":")[0]
     if not module or module in sys.modules:
         return
+    from muster.envs.make import is_remote
     from muster.envs.procgen import is_procgen
 
-    if not is_procgen(env):
+    if not is_procgen(env) and not is_remote(env):  # a server sends no code
         raise OptionError(
             f"the run in {path} uses an environment from code, {env!r:.80}",
             "a file can come from anyone, so it must not choose the code that runs",

@@ -57,8 +57,8 @@ class LivePage:
     """
 
     def __init__(self, run: str | Path) -> None:
-        self._news = _News(read_run(run).path)
-        self._server = _Server(self._news)
+        self._content = _PageContent(read_run(run).path)
+        self._server = _PageServer(self._content)
         self.url = f"http://{self._server.hosts[0]}/?token={self._server.token}"
 
     def serve(self) -> None:
@@ -67,7 +67,7 @@ class LivePage:
 
     def close(self) -> None:
         """End `serve`, and every connection."""
-        self._news.closed.set()
+        self._content.closed.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -77,11 +77,11 @@ class LivePage:
 
     def __exit__(self, *exception: object) -> None:
         """Close the port."""
-        self._news.closed.set()
+        self._content.closed.set()
         self._server.server_close()
 
 
-class _News:
+class _PageContent:
     """The current content of the page, drawn once for all viewers."""
 
     def __init__(self, path: Path) -> None:
@@ -155,15 +155,15 @@ class _News:
         return f"data: {json.dumps(told)}\n\n".encode()
 
 
-class _Server(socketserver.ThreadingMixIn, HTTPServer):
+class _PageServer(socketserver.ThreadingMixIn, HTTPServer):
     daemon_threads = True
     block_on_close = False
     allow_reuse_address = False
     request_queue_size = _MOST_CONNECTIONS
 
-    def __init__(self, news: _News) -> None:
+    def __init__(self, content: _PageContent) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.news = news
+        self.content = content
         self.token = secrets.token_urlsafe(32)
         self.hosts = [f"{name}:{self.server_port}" for name in ("127.0.0.1", "localhost")]
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
@@ -215,7 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(
                 HTTPStatus.OK,
                 "text/html; charset=utf-8",
-                self._news.page().encode("utf-8", "replace"),
+                self._content.page().encode("utf-8", "replace"),
             )
         else:
             self._send_events()
@@ -233,7 +233,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.FORBIDDEN)
         else:
             try:
-                said = self._news.stop()
+                said = self._content.stop()
             except MusterError as error:
                 said = f"It cannot be stopped from here: {error.args[1]}."
             self._send(HTTPStatus.OK, "text/plain; charset=utf-8", said.encode())
@@ -242,17 +242,17 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing: the address contains the token."""
 
     @property
-    def _news(self) -> _News:
-        return cast(_Server, self.server).news
+    def _content(self) -> _PageContent:
+        return cast(_PageServer, self.server).content
 
     def _host(self) -> str | None:
         """Return the requested host name, if it is one of ours and the only one."""
         names = self.headers.get_all("Host") or []
-        known = cast(_Server, self.server).hosts
+        known = cast(_PageServer, self.server).hosts
         return names[0] if len(names) == 1 and names[0] in known else None
 
     def _is_token(self, given: str) -> bool:
-        token = cast(_Server, self.server).token
+        token = cast(_PageServer, self.server).token
         return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode())
 
     def _refuse(self, status: HTTPStatus) -> None:
@@ -290,9 +290,9 @@ class _Handler(BaseHTTPRequestHandler):
         # A browser that accepts nothing for so long is dropped; a heartbeat detects one that left.
         self.connection.settimeout(_SLOWEST_CLIENT_S)
         with contextlib.suppress(OSError):
-            while not self._news.closed.is_set():
-                number, event = self._news.newer_than(number)
+            while not self._content.closed.is_set():
+                number, event = self._content.newer_than(number)
                 if event or time.monotonic() - last > _SIGN_OF_LIFE_S:
                     self.wfile.write(event or b":\n\n")
                     last = time.monotonic()
-                self._news.closed.wait(_LOOK_EVERY_S)
+                self._content.closed.wait(_LOOK_EVERY_S)

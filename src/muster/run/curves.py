@@ -86,7 +86,7 @@ def read_curves(path: Path, only: str | None = None, most_bytes: int = MOST_BYTE
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(22, "it is not a regular file", str(path))
-        reader = _Reader()
+        reader = _CurveReader()
         partial = status.st_size > most_bytes
         lines = _stretches(file, status.st_size, most_bytes) if partial else _lines(file)
         for line in lines if only is None else _with(json.dumps(only).encode(), lines):
@@ -127,7 +127,7 @@ def _stretches(file: BinaryIO, size: int, most_bytes: int) -> Iterator[bytes]:
         yield from lines
 
 
-class _Reader:
+class _CurveReader:
     """Collects the values of lines compactly."""
 
     def __init__(self) -> None:

@@ -16,11 +16,12 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
 from typing import Any, NamedTuple, NoReturn
 
+from muster.engines.accepting import Accepting
 from muster.engines.join.terms import Terms
 from muster.engines.join.wire import Kind, Wire, error_of, error_text, text
 from muster.engines.local.authentication import authenticate, introduce
@@ -28,8 +29,6 @@ from muster.engines.local.handshake import HandshakeError
 from muster.errors import ClusterError, MusterError, OptionError
 from muster.version import __version__
 
-_MOST_STRANGERS = 64
-"""Maximum number of unauthenticated connections; more are refused."""
 _HELLO_SECONDS = 10.0
 _AGAIN_SECONDS = 0.2
 _CONNECT_SECONDS = 3.0
@@ -77,13 +76,12 @@ class Host:
         self._wires: dict[int, Wire] = {}
         self._news: queue.SimpleQueue[_Guest] = queue.SimpleQueue()
         self._refused: list[str] = []
-        self._strangers = threading.BoundedSemaphore(_MOST_STRANGERS)
         self._begun = False
         self._problem_found: MusterError | None = None
         self._lock = threading.Lock()
         """Held to decide whether a guest is still in time."""
         self._listener = _listening(terms)
-        threading.Thread(target=self._accept, name="muster-join-host", daemon=True).start()
+        self._accepting = Accepting(self._listener, self._receive, "muster-join-host")
 
     def gather(self) -> dict[int, Wire]:
         """Wait for all ranks, and return a wire to each.
@@ -127,9 +125,7 @@ class Host:
     def close(self) -> None:
         """Stop listening, and close all connections."""
         self._begun = True
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        self._accepting.close()
         for wire in (*self._wires.values(), *self._unread()):
             wire.close()
 
@@ -150,26 +146,7 @@ class Host:
             while True:
                 yield self._news.get_nowait().wire
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                sock, address = self._listener.accept()
-            except OSError:
-                if self._listener.fileno() < 0 or self._begun:
-                    return
-                time.sleep(0.1)  # for example, no file descriptor is left
-                continue
-            if not self._strangers.acquire(blocking=False):
-                sock.close()
-                continue
-            threading.Thread(
-                target=self._receive,
-                args=(sock, str(address[0])),
-                name="muster-join-guest",
-                daemon=True,
-            ).start()
-
-    def _receive(self, sock: socket.socket, address: str) -> None:
+    def _receive(self, sock: socket.socket, address: str, known: Callable[[], None]) -> None:
         wire = None
         try:
             asked = authenticate(sock, 0, self._terms.secrets)
@@ -186,8 +163,7 @@ class Host:
             self._refused.append(f"{address} ({why}: {about})")
             (wire or sock).close()
             return
-        finally:
-            self._strangers.release()
+        known()
         with self._lock:
             problem = self._problem_found
             if not self._begun and problem is None:

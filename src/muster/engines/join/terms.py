@@ -18,7 +18,7 @@ MOST_WORLD = 1024
 _RUN = b"muster join v001"
 _SHORTEST_TOKEN = 16
 _MOST_TOKEN = 4096
-_MAKE_TOKEN = "export MUSTER_TOKEN=..., the same on every rank: openssl rand -hex 16 makes one"
+_MAKE_TOKEN = "export MUSTER_TOKEN=..., the same everywhere: openssl rand -hex 16 makes one"
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,12 @@ def terms_of(
     return Terms(host, port, rank, world, seconds, known)
 
 
-def token(environ: Mapping[str, str]) -> bytes:
-    """Return the run's token, from a variable or from the file that a variable names.
+def token(environ: Mapping[str, str], whose: str = "the ranks of this run have") -> bytes:
+    """Return the token that both ends share, from a variable or the file that a variable names.
+
+    Args:
+        environ: The environment variables.
+        whose: Who needs it, for messages.
 
     Raises:
         OptionError: There is none, it is too short, or other users can read the file.
@@ -94,14 +98,14 @@ def token(environ: Mapping[str, str]) -> bytes:
         text = _from_file(Path(file))
     if text is None:
         raise OptionError(
-            "the ranks of this run have no token",
+            f"{whose} no token",
             f"only processes that know it may join: {TOKEN}, or {TOKEN_FILE} with a file's name",
             _MAKE_TOKEN,
         )
     text = text.strip()
     if len(text) < _SHORTEST_TOKEN:
         raise OptionError(
-            f"the token of this run has {len(text)} characters",
+            f"the token has {len(text)} characters",
             f"whoever guesses it can join: it has {_SHORTEST_TOKEN} or more",
             _MAKE_TOKEN,
         )

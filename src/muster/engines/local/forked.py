@@ -69,7 +69,7 @@ def serve(fd: int, modules: Sequence[str]) -> NoReturn:
                 importlib.import_module(name)
     try:
         driver.send(READY)
-        _Server(driver).run()
+        _ForkServer(driver).run()
     except BaseException:
         traceback.print_exc()
     os._exit(1)
@@ -97,7 +97,7 @@ def _ending_with(driver: socket.socket) -> Iterator[None]:
         os.close(is_done)
 
 
-class _Server:
+class _ForkServer:
     def __init__(self, driver: socket.socket) -> None:
         self._driver = driver
         self._nodes: dict[int, int] = {}

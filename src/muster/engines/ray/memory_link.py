@@ -13,9 +13,9 @@ import contextlib
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable, Sequence
 
+from muster.engines.accepting import Accepting
 from muster.engines.local.authentication import authenticate, introduce, receive
 from muster.engines.local.handshake import Secrets
 
@@ -27,8 +27,6 @@ ANSWER_SECONDS = 5.0
 _SLOWEST = 1e6
 """Bytes per second of the slowest network that is supported."""
 _CONNECT_SECONDS = 2.0
-_MOST_STRANGERS = 64
-"""Maximum number of unauthenticated connections; more are refused."""
 _HEAD = struct.Struct("<qqq")
 """Node, counter, number of parts."""
 _PART = struct.Struct("<qq")
@@ -58,45 +56,26 @@ class MemoryServer:
         self._node = node
         self._known = known
         self._write = write
-        self._strangers = threading.BoundedSemaphore(_MOST_STRANGERS)
         self._lock = threading.Lock()
         self._closed = False
         self._connections: set[socket.socket] = set()
         self._listener = socket.create_server((host, 0))
         self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, name="muster-memory", daemon=True).start()
+        self._accepting = Accepting(self._listener, self._serve, "muster-memory")
 
     def close(self) -> None:
         """Stop listening, and end all connections: nothing is written after this returns."""
         with self._lock:
             self._closed = True
-            for sock in (self._listener, *self._connections):
+            for sock in self._connections:
                 with contextlib.suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for it
-        self._listener.close()
+        self._accepting.close()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self._listener.accept()
-            except OSError:
-                if self._closed:
-                    return
-                time.sleep(0.1)  # for example, no file descriptor is left
-                continue
-            if not self._strangers.acquire(blocking=False):
-                sock.close()
-                continue
-            threading.Thread(
-                target=self._serve, args=(sock,), name="muster-memory-link", daemon=True
-            ).start()
-
-    def _serve(self, sock: socket.socket) -> None:
+    def _serve(self, sock: socket.socket, _: str, known: Callable[[], None]) -> None:
         with sock, contextlib.suppress(OSError, EOFError):
-            try:
-                authenticate(sock, self._node, self._known)
-            finally:
-                self._strangers.release()
+            authenticate(sock, self._node, self._known)
+            known()
             sock.settimeout(None)
             _prepare(sock)
             with self._lock:
