@@ -195,6 +195,37 @@ def test_the_server_ends_with_its_driver(start):
     assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 5.0)
 
 
+@pytest.mark.parametrize("answer", ["read", "unread"])
+def test_the_server_removes_the_directory_of_a_driver_that_is_gone(tmp_path, answer):
+    """Also if the driver was killed between asking for a process and the answer."""
+    directory = tmp_path / "sockets"
+    directory.mkdir()
+    driver, served = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    code = f"from {MARK} import serve; serve({served.fileno()}, [])"
+    server = subprocess.Popen(
+        [sys.executable, "-c", code], pass_fds=[served.fileno()], stderr=subprocess.PIPE
+    )
+    served.close()
+    try:
+        assert driver.recv(100) == b"ready"
+        if answer == "unread":
+            server.send_signal(signal.SIGSTOP)
+        with open(os.devnull, "rb") as nothing:  # the node ends at once: there is no program
+            socket.send_fds(driver, [os.fsencode(directory)], [nothing.fileno()] * 4)
+        if answer == "read":
+            _, fds, _, _ = socket.recv_fds(driver, 100, 1)
+            os.close(fds[0])
+        driver.close()
+        server.send_signal(signal.SIGCONT)
+        server.communicate(timeout=60)
+    finally:
+        server.kill()
+        server.communicate()
+        driver.close()
+    assert server.returncode == 0
+    assert not directory.exists()
+
+
 def test_a_finished_driver_leaves_no_process(start):
     child, _ = start()
     pids = below(child.pid)

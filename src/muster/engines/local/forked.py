@@ -130,7 +130,8 @@ class _ForkServer:
         try:
             pid = os.fork()
         except OSError as error:
-            self._driver.send(f"-{error.errno}".encode())
+            with contextlib.suppress(OSError):  # a killed driver is noticed by the next request
+                self._driver.send(f"-{error.errno}".encode())
             for fd in fds:
                 os.close(fd)
             return
@@ -138,7 +139,10 @@ class _ForkServer:
             self._become(server, data, status, rest)
         self._nodes[pid] = status
         pidfd = os.pidfd_open(pid)  # here, where the process id cannot have been reused yet
-        socket.send_fds(self._driver, [str(pid).encode()], [pidfd])
+        try:
+            socket.send_fds(self._driver, [str(pid).encode()], [pidfd])
+        except OSError:  # the driver was killed after it had asked
+            self._leave()
         for fd in (data, pidfd, *rest):
             os.close(fd)
 
@@ -146,12 +150,12 @@ class _ForkServer:
         """End with the driver: end all nodes and what they started; remove the directories left."""
         for pid in self._nodes:
             os.kill(pid, signal.SIGKILL)
-        for directory in self._directories:
-            shutil.rmtree(directory, ignore_errors=True)
         deadline = time.monotonic() + _END_SECONDS
         while self._nodes and time.monotonic() < deadline:
             self._on_exit()
             time.sleep(0.001)
+        for directory in self._directories:  # last: a node that still ran could add a file
+            shutil.rmtree(directory, ignore_errors=True)
         os._exit(0)
 
     def _become(self, server: int, data: int, status: int, fds: list[int]) -> NoReturn:
