@@ -8,7 +8,8 @@ are shown: `--first-seed`. A seed counts as solved if the mean return of the fin
 from seeds of their own, reaches `--solved` (the preset's `stop_at`, if it is not given). Exit code
 1 if a seed does not; with `--mean`, if the mean of all seeds does not. With `--keep DIR` the runs
 stay there, and those that are there already are resumed, which changes no bit: so a comparison may
-be interrupted.
+be interrupted. With `--json FILE --add`, seeds that FILE has are not trained again: so it may also
+be spread over days.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import math
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -78,46 +80,101 @@ def main() -> None:
     parser.add_argument("--mean", action="store_true", help="only the mean of all seeds has to")
     parser.add_argument("--keep", type=Path, help="folder of the runs, which are kept and resumed")
     parser.add_argument("--json", type=Path, help="also write the result to this file")
+    parser.add_argument("--add", action="store_true", help="train only seeds that FILE lacks")
     own, more = sys.argv[1:], []
     if "--" in own:
         own, more = own[: own.index("--")], own[own.index("--") + 1 :]
     options = parser.parse_args(own)
-    known = preset(options.algo, options.env)
-    wanted = known.get("stop_at") if options.solved is None else options.solved
-    about = machine()
+    study = Study(options, more)
+    if options.add:
+        study.add_from(options.json)
     with tempfile.TemporaryDirectory() as folder:
         place = options.keep or Path(folder)
 
-        def one(seed: int) -> dict[str, Any]:
+        def one(seed: int) -> None:
             run = train_one(options.algo, options.env, seed, place, more)
             shown = {name: value for name, value in run.items() if name != "curve"}
             print(f"seed {seed}: {shown}", file=sys.stderr)
-            return run
+            study.add(run)
 
         with ThreadPoolExecutor(options.jobs) as pool:
-            first = options.first_seed
-            runs = list(pool.map(one, range(first, first + options.seeds)))
-    solved = sum(wanted is None or run["eval_return_mean"] >= wanted for run in runs)
-    mean = sum(run["eval_return_mean"] for run in runs) / len(runs)
-    given = f" --first-seed {options.first_seed}" if options.first_seed else ""
-    given += "" if options.solved is None else f" --solved {options.solved:g}"
-    given += f" --jobs {options.jobs}" * (options.jobs > 1)
-    given += " --mean" * options.mean
-    rest = f" -- {' '.join(more)}" if more else ""
-    result = {
-        "command": f"python -m benchmarks.learning {options.algo} --env {options.env} "
-        f"--seeds {options.seeds}{given}{rest}",
-        **about,
-        "preset": known,
-        "wanted": wanted,
-        "solved": f"{solved} of {options.seeds}",
-        "mean_of_seeds": round(mean, 1),
-        "slowest_seconds": max(run["seconds"] for run in runs),
-        "runs": runs,
-    }
-    write(result, options.json)
-    if wanted is not None and (mean < wanted if options.mean else solved < options.seeds):
+            list(pool.map(one, study.missing()))
+    write(study.result(), options.json)
+    if not study.is_solved():
         raise SystemExit(1)
+
+
+class Study:
+    """The runs of all seeds. Its file is written anew after each, so that none is trained twice."""
+
+    def __init__(self, options: argparse.Namespace, more: list[str]) -> None:
+        self._options = options
+        self._more = more
+        self._about = machine()
+        self._lock = threading.Lock()
+        self._preset = preset(options.algo, options.env)
+        self._wanted = self._preset.get("stop_at") if options.solved is None else options.solved
+        self._runs: dict[int, dict[str, Any]] = {}
+
+    def add_from(self, file: Path) -> None:
+        """Take the runs of an earlier call, if it trained the same."""
+        if not file.exists():
+            return
+        earlier = json.loads(file.read_text())
+        asked = self.result_of([])
+        for name in ("command", "preset"):
+            if earlier[name] != asked[name]:
+                raise SystemExit(f"{file}: {name} is {earlier[name]}, not {asked[name]}")
+        self._runs = {run["seed"]: run for run in earlier["runs"]}
+
+    def missing(self) -> list[int]:
+        """Return the seeds to train."""
+        first = self._options.first_seed
+        return [
+            each for each in range(first, first + self._options.seeds) if each not in self._runs
+        ]
+
+    def add(self, run: dict[str, Any]) -> None:
+        """Add the run of a seed, and write the file."""
+        with self._lock:
+            self._runs[run["seed"]] = run
+            if self._options.json is not None:
+                self._options.json.write_text(json.dumps(self.result(), indent=2) + "\n")
+
+    def is_solved(self) -> bool:
+        """Whether every seed, or with --mean the mean of them, reaches what is wanted."""
+        returns = [float(run["eval_return_mean"]) for run in self._runs.values()]
+        if self._wanted is None:
+            return True
+        if self._options.mean:
+            return bool(sum(returns) / len(returns) >= self._wanted)
+        return bool(min(returns) >= self._wanted)
+
+    def result(self) -> dict[str, Any]:
+        """Return the JSON of the runs that there are."""
+        return self.result_of([self._runs[seed] for seed in sorted(self._runs)])
+
+    def result_of(self, runs: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the JSON of these runs."""
+        options, wanted = self._options, self._wanted
+        returns = [run["eval_return_mean"] for run in runs]
+        solved = sum(wanted is None or each >= wanted for each in returns)
+        given = f" --first-seed {options.first_seed}" if options.first_seed else ""
+        given += "" if options.solved is None else f" --solved {options.solved:g}"
+        given += f" --jobs {options.jobs}" * (options.jobs > 1)
+        given += " --mean" * options.mean
+        rest = f" -- {' '.join(self._more)}" if self._more else ""
+        return {
+            "command": f"python -m benchmarks.learning {options.algo} --env {options.env} "
+            f"--seeds {options.seeds}{given}{rest}",
+            **self._about,
+            "preset": self._preset,
+            "wanted": wanted,
+            "solved": f"{solved} of {len(runs)}",
+            "mean_of_seeds": round(sum(returns) / len(returns), 1) if runs else None,
+            "slowest_seconds": max((run["seconds"] for run in runs), default=None),
+            "runs": runs,
+        }
 
 
 if __name__ == "__main__":
