@@ -84,7 +84,7 @@ def _row(each: Learned) -> list[str]:
         interval,
         score(min(returns)),
         score(max(returns)),
-        f"{found['solved']} ({target:g})",
+        "-" if target is None else f"{found['solved']} ({target:g})",
         number(float(iqm(each.values("env_steps"))), 4),
         number(statistics.median(each.values("seconds"))),
         number(found["load_before"], 2) if "load_before" in found else NOTHING,

@@ -24,6 +24,7 @@ RATIOS = {
     "peers_dqn": "DQN, updates/s",
     "peers_dqn_epyc": "DQN on a busy EPYC, updates/s",
     "peers_sac": "SAC, updates/s",
+    "peers_sac_epyc": "SAC on a busy EPYC, updates/s",
     "ray": "on Ray",
     "ray_weights": "on Ray",
 }
