@@ -85,6 +85,8 @@ def main() -> None:
     if "--" in own:
         own, more = own[: own.index("--")], own[own.index("--") + 1 :]
     options = parser.parse_args(own)
+    if options.add and options.json is None:
+        parser.error("--add needs --json FILE: the file that has the other seeds")
     study = Study(options, more)
     if options.add:
         study.add_from(options.json)
